@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""bigram.py MODEL TRAIN TEST: the perplexity of a bigram model of the text TRAIN on the text TEST, in the tokens of MODEL, a folder
-that train_gpt has exported, to compare with the perplexity that score_gpt finds. A token's probability after another is interpolated with
-its own (Witten and Bell 1991), which has one count more (Laplace), so none is zero. Needs tokenizers (PyPI)."""
+"""bigram.py MODEL TRAIN TEST: perplexity of a bigram model of the text TRAIN on TEST, beside score_gpt's. Tokens are
+those of MODEL, a folder that train_gpt has exported. A token's probability after another is interpolated with its own
+(Witten and Bell 1991), with add-one counts (Laplace), so none is zero. Needs tokenizers (PyPI)."""
 
 import collections
 import json
@@ -15,7 +15,7 @@ END = "<|endoftext|>"
 
 
 def documents(tokenizer, path):
-    """Each begins with the token before a text, and ends with that after it."""
+    """Yields the tokens of each text, between an end token before it and one after it."""
     end = tokenizer.token_to_id(END)
     for text in pathlib.Path(path).read_text(encoding="utf-8").split(END):
         if text.strip():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""byte_pairs.py PUBLISHED_TOKENS [LINES]: dhp's byte-level BPE beside Hugging Face's tokenizers (PyPI), on lines of many scripts,
-emoji, digits, contractions, punctuation and spaces of all kinds, by the rules of GPT-2, Llama 3 and Qwen 2, and by a
-vocabulary that dhp has trained. Exit status 1 where tokens differ."""
+"""byte_pairs.py PUBLISHED_TOKENS [LINES]: dhp's byte-level BPE beside Hugging Face's tokenizers (PyPI), on lines of
+many scripts, emoji, digits, contractions, punctuation and spaces of all kinds, with the rules of GPT-2, Llama 3 and
+Qwen 2, and with a vocabulary that dhp has trained. Exits with status 1 if tokens differ."""
 
 import json
 import random

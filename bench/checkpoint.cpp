@@ -1,5 +1,5 @@
-// How long training waits for a save: one that goes on in the background against one that training waits for, of the
-// same bytes to the same disk with fsync, in turns. Two ranks that are threads, BERT-base, AdamW: 1.3 GB. Usage:
+// Measures how long training waits for a checkpoint: a background save against a blocking one, in turns, of the same
+// bytes to the same disk with fsync. Two ranks are threads; the model is BERT-base with AdamW: 1.3 GB. Usage:
 // bench_checkpoint FOLDER [ROUNDS] [STEPS of a round] [JSON]
 #include <bench/program.hpp>
 #include <bench/workloads.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 using bench::Dev;
 
-/// Seconds of the clock, and of all threads of this process on a core.
+/// Wall-clock seconds, and CPU seconds of all threads of this process.
 struct Time {
   double wall_s = 0;
   double cpu_s = 0;
@@ -47,14 +47,13 @@ template <class Body>
   return {end.wall_s - begin.wall_s, end.cpu_s - begin.cpu_s};
 }
 
-/// Of one round.
+/// Times of one round.
 struct Found {
-  Time steps;  ///< without a save
-  Time
-      steps_with_save;  ///< the same with one in the background, and the rest of the save after them
-  double stalled_s = 0;  ///< of these, for which training waited
-  double rest_s = 0;     ///< the save was not on the disk when the steps had ended
-  Time blocking;         ///< a save that training waits for
+  Time steps;            ///< steps without a save
+  Time steps_with_save;  ///< steps with a background save, and its rest
+  double stalled_s = 0;  ///< time that training waited for the background save
+  double rest_s = 0;     ///< time from the last step to the end of the save
+  Time blocking;         ///< times of a save that training waits for
 };
 
 std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int rounds, int steps) {
@@ -80,7 +79,7 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   const auto path = [&](const char* name) { return folder + "/" + name; };
 
   std::vector<Found> rows;
-  for (int round = -1; round < rounds; ++round) {  // the first one is a warm-up
+  for (int round = -1; round < rounds; ++round) {  // round -1 is a warm-up
     Found found;
     found.steps = time_of(world, train);
     const double stalled_s = files.stalled_s();

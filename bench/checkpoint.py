@@ -1,8 +1,8 @@
 """Saves and loads of a sharded run: peak memory of each rank.
 
-checkpoint.py TRAIN_BERT [--ranks N] [--preset NAME] [--json FILE]: trains two steps with --zero 3 on N processes over Gloo, once
-without a save, once with one after the first step, and once from that checkpoint. What a save or a load adds to a rank's peak of
-resident memory is compared with the bytes of the pieces that the rank writes, its shard.
+checkpoint.py TRAIN_BERT [--ranks N] [--preset NAME] [--json FILE]: trains two steps with --zero 3 on N processes over
+Gloo, once without a save, once with a save after the first step, and once from that checkpoint. Compares what a save or
+a load adds to a rank's peak resident memory with the size of the shard that the rank writes.
 """
 import argparse
 import pathlib
@@ -13,7 +13,7 @@ from processes import as_processes
 
 
 def peaks(arguments, *options):
-    """Bytes of each rank, in the order of ranks."""
+    """Returns the peak resident bytes of each rank, in rank order."""
     line = [arguments.program, "--preset", arguments.preset, "--vocabulary-size", "30000", "--sequence-length", "32", "--samples",
             "64", "--global-batch", str(arguments.ranks), "--micro-batch", "1", "--held-out", "0", "--zero", "3", "--transport",
             "gloo", "--data-parallel", str(arguments.ranks), *options]

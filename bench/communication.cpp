@@ -1,7 +1,7 @@
-// Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over
-// MPI: the engine's own collectives and messages between the same two. communication.py starts it. Usage:
-// bench_communication threads|gloo|mpi
+// Measures collectives and messages between two ranks, in turns with a peer. For ranks that are threads the peer is
+// std::memcpy of the same number of bytes by both threads at once. For ranks that are processes, over Gloo or MPI, the
+// peer is the library's own collectives and messages between the same two processes. communication.py starts this
+// program. Usage: bench_communication threads|gloo|mpi
 #include <bench/program.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
@@ -34,7 +34,7 @@ double median(std::vector<double> times) {
   return times[rounds / 2];
 }
 
-/// The ranks take turns between the two, so that a busy machine slows both. Rank 0 prints medians.
+/// Times `ours` and `peer` in turns, so that other load slows both. Rank 0 prints the medians.
 void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::size_t bytes,
              auto&& ours, auto&& peer) {
   const auto repeats = std::clamp<std::size_t>((std::size_t{16} << 20) / bytes, 1, 16);
@@ -46,7 +46,7 @@ void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::si
            static_cast<double>(repeats);
   };
   std::vector<double> mine, theirs;
-  for (int round = -2; round < rounds; ++round) {  // two to warm up
+  for (int round = -2; round < rounds; ++round) {  // rounds -2 and -1 warm up
     const double peer_s = timed(peer), our_s = timed(ours);
     if (round < 0) continue;
     mine.push_back(our_s);
@@ -57,13 +57,13 @@ void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::si
   std::fflush(stdout);
 }
 
-/// Of a buffer, in bytes.
+/// Buffer sizes, in bytes.
 constexpr std::size_t sizes[] = {1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26};
 Tensor<Cpu> floats(Cpu& dev, std::size_t bytes) {
   return Tensor<Cpu>::zeros(dev, DType::f32, {static_cast<std::int64_t>(bytes / sizeof(float))});
 }
 
-/// What is sent goes to the other rank and comes back; half of that is a message.
+/// Sends a buffer to the other rank and back; half of the round trip's time is a message's.
 void there_and_back(int rank, auto&& send, auto&& receive) {
   if (rank == 0) send();
   receive();
@@ -74,14 +74,14 @@ void there_and_back(int rank, auto&& send, auto&& receive) {
 struct Buffers {
   float *whole, *other, *half;
   const float* sent;
-  std::size_t count;  ///< elements of each but `half`
+  std::size_t count;  ///< elements of each buffer but `half`
 };
-/// What does the same on these buffers.
+/// The peer's operations on the same buffers.
 struct Peer {
   std::function<void()> all_reduce, reduce_scatter, all_gather, message;
 };
 
-/// All operations at all sizes, each with that of peer_of(buffers).
+/// Compares all operations at all sizes with those of the Peer that peer_of(buffers) returns.
 void compare_all(Comm<Cpu>& world, const char* ranks, auto peer_of) {
   Cpu dev;
   const int rank = world.rank();
@@ -113,8 +113,8 @@ void compare_all(Comm<Cpu>& world, const char* ranks, auto peer_of) {
   }
 }
 
-/// The whole of a buffer is what a rank reads and writes in an all_reduce in place, and in an all_gather into it; in a
-/// reduce_scatter it reads all and writes half.
+/// Compares with std::memcpy of as many bytes as an operation moves. An all_reduce in place and an all_gather read and
+/// write a whole buffer; a reduce_scatter reads a whole buffer and writes half of one.
 void compare_threads() {
   std::barrier<> meeting(2);
   run_ranks(2, [&](Comm<Cpu> world) {
@@ -128,7 +128,7 @@ void compare_threads() {
       };
       const auto bytes = of.count * sizeof(float);
       return Peer{copies(bytes), copies(bytes / 4 * 3), copies(bytes), [&meeting, of, bytes, rank] {
-                    for (int turn = 0; turn < 2; ++turn) {  // one message is under way at a time
+                    for (int turn = 0; turn < 2; ++turn) {  // one message at a time is in flight
                       if (turn == rank) std::memcpy(of.other, of.sent, bytes);
                       meeting.arrive_and_wait();
                     }

@@ -1,11 +1,11 @@
-"""Collectives and messages of two ranks, against what they are made of.
+"""Collectives and messages of two ranks against the primitives below them.
 
-communication.py PROGRAM [--runs N] [--json FILE]: starts bench_communication as one process whose ranks are threads, against
-std::memcpy of as many bytes by both threads at once; then as two processes over Gloo on the loopback, against Gloo's own ring,
-all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's mpirun, against MPI's own. Medians of
-11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv is a message there and one
-back. With --runs the whole is done so often, and
-each figure is the median of the runs.
+communication.py PROGRAM [--runs N] [--json FILE]: starts bench_communication three times. First, one process whose
+ranks are threads, against std::memcpy of as many bytes by both threads at once. Then two processes over Gloo on the
+loopback, against Gloo's own ring, all-gather, reduce-scatter and messages between the same two. Then two processes of
+Open MPI's mpirun, against MPI's own. Prints medians of 11 rounds in turns. The ratio is the peer's time over dhp's,
+above 1 where dhp is faster. send_recv is a round trip. --runs N repeats everything N times and prints the medians over
+the runs.
 """
 import argparse
 import os
@@ -24,15 +24,15 @@ mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
 
 
 def run(program):
-    """Lines of all kinds of ranks."""
+    """Returns the output lines of ranks as threads, over Gloo and over MPI."""
     threads = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s, check=True)
     over_gloo = ranks.run(2, [program, "gloo"], limit_s)[0]
     over_mpi = subprocess.run([mpirun, "2", program, "mpi"], text=True, stdout=subprocess.PIPE, timeout=limit_s,
                               env=dict(os.environ, DHP_LAUNCH_SECONDS=str(limit_s)))
-    if over_mpi.returncode not in (0, 77):  # 77: there is no mpirun, which it says
+    if over_mpi.returncode not in (0, 77):  # 77: bench_communication has reported that mpirun is missing
         sys.exit("communication.py: the ranks over MPI ended with %d" % over_mpi.returncode)
     lines = (threads.stdout + over_gloo.output + over_mpi.stdout).splitlines()
-    for line in dict.fromkeys(lines):  # both ranks say it
+    for line in dict.fromkeys(lines):  # both ranks print each line
         if line.startswith("skipped: "):
             print(line)
     return [line for line in lines if line.startswith(("threads ", "gloo ", "mpi "))]
@@ -47,7 +47,7 @@ def main():
     load = os.getloadavg()[0]
     print("load before: %.1f on %d cores" % (load, os.cpu_count()))
     print("%-10s %-15s %11s %11s %11s %7s" % ("ranks", "operation", "KiB", "dhp us", "peer us", "ratio"))
-    times = {}  # of dhp and the peer, by what was measured
+    times = {}  # times of dhp and of the peer, by measurement
     for _ in range(arguments.runs):
         for line in run(arguments.program):
             kind, operation, size, ours, peer = line.split()

@@ -1,6 +1,6 @@
-// data FOLDER TAR TFRECORD SECONDS: images per second of one thread's own time, each source in turns: a plain loop of
-// libjpeg-turbo that decodes the files of FOLDER at full size, and training batches of 224 x 224 from FOLDER, TAR and
-// TFRECORD, augmented and normalized. bench/data.py makes the three and compares.
+// data FOLDER TAR TFRECORD SECONDS: measures images per second of one thread's CPU time, from each source in turns: a
+// plain loop of libjpeg-turbo that decodes the files of FOLDER at full size, and training batches of 224 x 224 from
+// FOLDER, TAR and TFRECORD, augmented and normalized. bench/data.py makes these three sources and compares the rates.
 #include <bench/program.hpp>
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/image_batcher.hpp>
@@ -16,7 +16,7 @@ namespace {
 constexpr int size = 224;
 constexpr std::int64_t batch = 8;
 
-/// libjpeg-turbo's own example of a loop: errors end the program.
+/// Decodes files in libjpeg-turbo's own example loop; errors end the program.
 class PlainLoop {
  public:
   explicit PlainLoop(const std::string& folder) : files_(dhp::files_below(folder)) {
@@ -55,7 +55,7 @@ class PlainLoop {
   jpeg_error_mgr errors_{};
 };
 
-/// Training batches in the order of an epoch.
+/// Returns a function that makes training batches in the order of an epoch.
 template <class D>
 auto batches_of(D data) {
   return [batcher = dhp::ImageBatcher(
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     for (std::size_t source = 0; source < sources.size(); ++source)
       std::cout << sources[source].first << '\t' << images[source] / used[source] << '\n';
 
-    // What the decoding of a part changes, in 8-bit steps, of images that are evaluated.
+    // The mean change of a pixel, in 8-bit steps, when evaluated images are decoded at a smaller scale.
     const auto in_full = shards(argv[3], whole), in_part = shards(argv[3], reduced);
     double sum = 0, count = 0;
     for (std::int64_t index = 0; index < in_full.size(); ++index) {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Training batches of images per second and core: dhp's from a folder, tar and TFRecord shards, beside a plain loop of
-libjpeg-turbo and PyTorch's DataLoader.
+"""Compares training batches of images per CPU second: dhp's, a plain loop of libjpeg-turbo, PyTorch's DataLoader.
 
 data.py BENCH_DATA PHOTOS [--rounds N] [--json FILE]
 
-PHOTOS: a folder of photographs in any format that Pillow reads. Of these, JPEGs of two sizes are made, by cuts and bicubic
-resizing. Python needs Pillow; for the peer PyTorch. All of one size are timed in turns, each on one thread and by its own CPU time;
-printed are medians of the rounds. PyTorch's DataLoader runs in its own process without workers, with the transforms of
-torchvision's reference training written with Pillow and numpy: a random resized crop (bilinear), a flip, normalized.
+PHOTOS: a folder of photographs in any format that Pillow reads. Cuts and bicubic resizing turn them into JPEGs of two
+sizes; dhp reads these from a folder, tar and TFRecord shards. Needs Pillow, for the peer PyTorch. Sources of one size
+are timed in turns, each on one thread by CPU time. Prints medians. PyTorch's DataLoader runs in its own process without
+workers, with the transforms of torchvision's reference training written with Pillow and numpy: a random resized crop
+(bilinear), a flip, normalized.
 """
 
 import argparse
@@ -29,7 +29,7 @@ IMAGES = 48
 
 
 def cuts(photos, size):
-    """JPEGs, of random cuts in the right shape."""
+    """Writes JPEGs, random cuts of the photographs in the right aspect ratio."""
     from PIL import Image
 
     chance = random.Random(1)
@@ -94,7 +94,7 @@ def write(root, images):
 
 
 def by_torch(folder, seconds):
-    """Images per CPU second of this process."""
+    """Returns images per CPU second of this process, by PyTorch's DataLoader."""
     import math
 
     import numpy

@@ -1,18 +1,18 @@
-"""What the loss of a rank costs: an elastic job that goes on, and jobs that are started again from their newest checkpoint.
+"""The cost of losing a rank: an elastic job that continues, and jobs that restart from their newest checkpoint.
 
 elastic.py TRAIN_BERT [--kills N] [--restarts N] [--every N,N] [--python PYTHON] [--preset NAME] [--layouts DxHxP,DxHxP]
-[--json FILE]: BERT-tiny on four processes over Gloo; one of them, never the first, is killed again and again (SIGKILL) at a random moment.
+[--json FILE]: BERT-tiny on four Gloo processes, of which one (never the first) is killed at random moments.
 
-  elastic      train_bert --elastic 1:4; the process that was killed is replaced after each loss; --layouts: also with
+  elastic      train_bert --elastic 1:4; the killed process is replaced after each loss; --layouts: also with
                one process for each rank of these layouts, where a loss changes all axes
   started again   the same job without --elastic that saves after each N steps: when all its processes have ended, it is
                   started with --load at once
-  torchrun     a model of the same size in PyTorch that saves as often (peer_elastic.py): torchrun starts all workers again
-  torchft      the same model under torchft, which goes on with the replicas that are left; the process that was killed is
-               replaced. --torchft HEARTBEAT_MS: how long its lighthouse waits for a replica that is silent
+  torchrun     a model of the same size in PyTorch that saves as often (peer_elastic.py); torchrun restarts all
+  torchft      the same model under torchft, which continues with the other replicas; the killed process is
+               replaced. --torchft HEARTBEAT_MS: how long its lighthouse waits for a silent replica
 
-What is timed: from the kill to the end of the next new step, which is the first one that had not been done before. So a job
-that is started again first repeats what it did after its newest checkpoint. PYTHON has PyTorch, and torchft for --torchft.
+The time counts from the kill to the end of the first step that had not been done before. It includes the steps that a
+restarted job repeats after its newest checkpoint. PYTHON has PyTorch, and torchft for --torchft.
 """
 import argparse
 import os
@@ -65,7 +65,7 @@ def elastic(program, folder, kills, data=RANKS, tensor=1, pipeline=1):
 
 
 def kill_steps(every):
-    """after(step): where to kill next, so many steps after a checkpoint as in all other jobs with as many between them."""
+    """Returns after(step), the step to kill at next: equally far from a checkpoint in all jobs of one interval."""
     places = random.Random(every)
 
     def after(step):
@@ -74,7 +74,7 @@ def kill_steps(every):
 
 
 def row_of(total, done, losses):
-    """Of a job that was started again after so many steps; losses: of the steps since then."""
+    """Returns the row of one restart. done: steps before it; losses: those of the steps since then."""
     return dict(total=total, again=done + 1 - losses[0][0])
 
 
@@ -106,7 +106,7 @@ def restarted(program, folder, restarts, every):
 
 
 class Torchrun:
-    """A job of torchrun's, which is this host's only agent. Nothing of it is left behind."""
+    """A torchrun job. This host has its only agent. Its end leaves no process or file behind."""
 
     def __init__(self, python, folder, every):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
@@ -114,12 +114,12 @@ class Torchrun:
         self.said = open(self.folder / "said", "w+")
         line = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(RANKS), "--max_restarts", "1000",
                 "--monitor_interval", "0.1", PEER, str(self.steps.path), str(self.folder / "snapshot"), str(every)]
-        # Workers would share the store of the agent, where those of a later round find the addresses of those before.
+        # A shared store of the agent would give workers of a later round the addresses of earlier workers.
         self.agent = subprocess.Popen(line, stdout=self.said, stderr=self.said, start_new_session=True, env=dict(
             os.environ, OMP_NUM_THREADS="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"))
 
     def workers(self):
-        """torchrun starts each in a session of its own."""
+        """Returns the process ids of the workers; torchrun starts each in its own session."""
         return [int(child) for child in pathlib.Path(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children").read_text().split()]
 
     def wait_for(self, step):
@@ -145,7 +145,7 @@ class Torchrun:
 
 
 def by_torchrun(python, folder, restarts, every):
-    """Rows, and the largest relative difference of a step's loss from that in a run that nobody disturbs."""
+    """Returns rows, and the largest relative difference of a step's loss from that of an undisturbed run."""
     rows, after = [], kill_steps(every)
     with Torchrun(python, folder, every) as job:
         for _ in range(restarts):
@@ -153,7 +153,7 @@ def by_torchrun(python, folder, restarts, every):
             time.sleep(random.uniform(0, 0.05))
             begin = time.monotonic()
             os.kill(random.choice(job.workers()[1:]), signal.SIGKILL)
-            time.sleep(0.02)  # what the others had begun
+            time.sleep(0.02)  # lets steps end that other workers had begun
             done, before = job.steps.now(), len(job.steps.losses)
             job.wait_for(done + 1)
             rows.append(row_of(time.monotonic() - begin, done, job.steps.losses[before:]))
@@ -165,7 +165,7 @@ def by_torchrun(python, folder, restarts, every):
 
 
 def by_torchft(python, folder, kills, heartbeat_ms):
-    """Rows; the samples of a lost replica are skipped until it comes back, so the curve is another one."""
+    """Returns rows. torchft skips a lost replica's samples until it comes back, so its loss curve differs."""
     lighthouse = pathlib.Path(python).parent / "torchft_lighthouse"
     port, metrics = ranks.free_port(), folder / f"torchft.{heartbeat_ms}"
     line = [str(lighthouse), "--min_replicas", "1", "--quorum_tick_ms", "10", "--join_timeout_ms", "1000", "--heartbeat_timeout_ms",

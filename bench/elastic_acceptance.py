@@ -1,14 +1,13 @@
-"""An elastic job with everything that people use beside it, and the same run without any disturbance.
+"""An elastic job with the options that people combine with it, beside the same run without disturbance.
 
-elastic_acceptance.py TRAIN_BERT [--rounds N] [--steps N] [--losses N] [--departures N] [--preset NAME] [--json FILE]: BERT-tiny on
-four processes over Gloo with --deterministic, ZeRO (stage 1, then 3) with --shard-redundancy 1, and a checkpoint in the background
-each 20 steps. In each round a steady run, and one in which a rank, never the first, is lost again and again, in turns by SIGTERM
-(a spot notice) and by SIGKILL. When the others have gone on, a newcomer takes its place. Both runs have the same options,
---elastic too.
+elastic_acceptance.py TRAIN_BERT [--rounds N] [--steps N] [--losses N] [--departures N] [--preset NAME] [--json FILE]:
+BERT-tiny on four processes over Gloo with --deterministic, ZeRO (stage 1, then 3) with --shard-redundancy 1, and a
+checkpoint in the background each 20 steps. Each round has a steady run and a disturbed one, both with the same options,
+--elastic too. The disturbed run loses a rank again and again, never the first, in turns by SIGTERM (a spot notice) and
+by SIGKILL. When the others have continued, a newcomer takes its place.
 
-Then --departures planned departures, with newcomers between them, of which none may repeat a micro-batch.
-
-Each run must have the steady run's numbers in each step, to the bit. Exit status 1 (an assertion): it has not.
+Then come --departures planned departures, with newcomers between them; none may repeat a micro-batch. Each run must
+have the steady run's numbers in each step, to the bit; else an assertion fails (exit status 1).
 """
 import argparse
 import json
@@ -24,7 +23,7 @@ import time
 import results_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
-import elastic  # noqa: E402  (the test, not the bench)
+import elastic  # noqa: E402  (imports the test, not bench/elastic.py)
 import ranks  # noqa: E402
 from elastic_parts import PARTS, Steps, next_generation, parts_of  # noqa: E402
 from generations import told  # noqa: E402
@@ -39,7 +38,7 @@ def options(asked, stage):
 
 
 def run(asked, folder, stage, events):
-    """One job; events: the signals that ranks get, in this order, evenly over the steps."""
+    """Runs one job. events: the signals that ranks get, in this order, evenly spread over the steps."""
     folder.mkdir()
     metrics = folder / "metrics"
     command = [asked.program, *options(asked, stage), "--save", str(folder / "save"), "--metrics", str(metrics)]
@@ -88,14 +87,14 @@ def middle(rows, key):
 
 
 def report(stage, pairs, steps):
-    """Prints the table of one ZeRO stage. Medians over the rounds; counts over all of them."""
+    """Prints the table of one ZeRO stage: medians over the rounds, counts over all rounds."""
     steady, disturbed = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     lost = [row for each in disturbed for row in each["lost"]]
     newcomers = [row for each in disturbed for row in each["newcomers"]]
     again = sum(row["again"] for row in lost + newcomers)
     micro_batches = GLOBAL_BATCH // MICRO_BATCH
     step_s = middle(steady, "training") / (steps - 1)
-    stood = []  # after SIGTERM the step under way is finished, so what is `noticed` late costs nothing
+    stood = []  # a rank finishes its step after SIGTERM, so its `noticed` costs no standstill
     for each in disturbed:
         killed = [row for row in each["lost"] if row["signal"] == "SIGKILL"]
         both = each["lost"] + each["newcomers"]
@@ -133,7 +132,7 @@ def report(stage, pairs, steps):
 
 
 def departures(asked, folder):
-    """Planned departures one after the other, by the test's own code."""
+    """Runs planned departures one after the other, by the code of the test."""
     folder.mkdir()
     found = elastic.planned(asked.program, tuple(elastic.BERT), folder, random.Random(), departures=asked.departures)
     again = sum(each.repeats > 0 for each in found)

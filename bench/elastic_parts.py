@@ -1,4 +1,4 @@
-"""The time without a step when an elastic job loses a rank, in parts. Whoever imports this has tests/processes in its path."""
+"""Parts of the time without a step when an elastic job loses a rank. Importers need tests/processes in their path."""
 
 import json
 import time
@@ -14,7 +14,7 @@ class Steps:
         self.losses = []  # (step, loss) of each line
 
     def now(self):
-        """The last step in the file, which a generation may cut before it goes on."""
+        """Returns the last step in the file. A new generation may truncate the file before it continues."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self.at:
             with self.path.open() as file:
@@ -39,11 +39,11 @@ class Steps:
             time.sleep(0.0005)
 
 
-PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # of the time without a step
+PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # parts of the time without a step
 
 
 def next_generation(job, number):
-    """Waits for the message of a generation after this one; returns it, and when it came."""
+    """Waits for the message of a generation after `number`; returns that generation and when its message came."""
     begin = time.monotonic()
     while True:
         found = told(job.output(0))
@@ -54,6 +54,6 @@ def next_generation(job, number):
 
 
 def parts_of(generation, begin, came):
-    """Seconds from a kill or a signal at `begin` to the message of the next generation."""
+    """Returns the parts of the time from a kill or signal at `begin` to the next generation's message."""
     return dict(noticed=came - begin - generation.state, agreed=generation.agreed, connected=generation.connected,
                 built=generation.built - generation.agreed - generation.connected, state=generation.state - generation.built)

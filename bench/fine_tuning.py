@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fine-tuning of a published encoder in dhp beside PyTorch: whole and by low-rank adapters, in several layouts.
+"""Fine-tuning of a published encoder, whole or by low-rank adapters, in several layouts of dhp beside PyTorch.
 
 fine_tuning.py TRAIN_BERT SCORE_BERT SAMPLE_ORDER MODEL [--steps 200] [--kinds whole adapters]
 
-MODEL: as for published.py. Python needs torch, transformers, peft and safetensors. The task: which of WordNet's 45
-lexicographer files a gloss is from (Debian: wordnet-base). Both sides begin with the same weights, head included, see the
-same samples in the same order, without dropout, in fp32. Prints the largest relative difference of a step's loss, and
-both accuracies; then whether merged adapters score as unmerged ones, whether frozen weights kept their bytes, and whether
-PEFT reads the adapter. Exit status 1 beyond 1e-3 of loss, 0.2 points of accuracy or 1e-4 of a logit.
+MODEL: as for published.py. Python needs torch, transformers, peft and safetensors. The task is to tell which of
+WordNet's 45 lexicographer files a gloss is from (Debian: wordnet-base). Both sides begin with the same weights, head
+included, and see the same samples in the same order, without dropout, in fp32. Prints the largest relative difference
+of a step's loss, and both accuracies. Then checks merged against unmerged adapters, the bytes of frozen weights, and
+PEFT's reading of the adapter. Exits with status 1 beyond 1e-3 of a loss, 0.2 points of accuracy or 1e-4 of a logit.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def write_rows(path, rows):
 
 
 class Job:
-    """dhp's programs in a folder of their own."""
+    """Runs dhp's programs in a folder of its own."""
 
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
@@ -90,7 +90,7 @@ class Job:
 
 
 def by_torch(job, kind, steps):
-    """The same from what dhp exported before its first step."""
+    """Trains the same in PyTorch, from the weights that dhp exported before its first step."""
     import torch
     import transformers
 
@@ -136,7 +136,7 @@ def by_torch(job, kind, steps):
 
 
 def frozen_bytes_stay(job, name):
-    """Whether a checkpoint's encoder still has the published bytes."""
+    """Returns whether a checkpoint's encoder still has the published bytes."""
     import safetensors.numpy
     published = safetensors.numpy.load_file(job.arguments.model + "/model.safetensors")
     folder = job.path(name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""generation.py SCORE_GPT OPTION...: tokens per second of score_gpt with these options, with its cache of keys and values and without, in
-turns; the best of each and their ratio."""
+"""generation.py SCORE_GPT OPTION...: tokens per second of score_gpt with these options, in turns with and without its
+cache of keys and values. Prints the best rate of each and their ratio."""
 
 import json
 import re

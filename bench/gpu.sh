@@ -2,28 +2,28 @@
 # Builds and tests for this machine's GPU and measures against PyTorch; needs no network:
 #   bench/gpu.sh CALL|STEP... [--output FOLDER] [--only CASE]... [--rounds N] [--merge REPORT.json] [--dry-run]
 #   bench/gpu.sh --rehearse FOLDER [--trainers FOLDER]
-# A call is a list of steps that ends within ten minutes; the calls are in order of what is to be known first:
+# A call is a list of steps that ends within ten minutes. The calls, the most informative first:
 # build      versions configure libraries library_tests resnet_steps rest
-#            the libraries' versions; their tests and 40 steps of ResNet-50 in fp16; the time left goes on building tests
+#            the libraries' versions; their tests and 40 steps of ResNet-50 in fp16; builds tests in the time left
 # check      libraries bert_steps rest tests
-#            30 steps of BERT-large, 512 tokens, with dropout and without; all tests but those of several ranks
+#            30 steps of BERT-large, 512 tokens, with and without dropout; all tests but those of several ranks
 # compare    libraries machine resnet bert
 #            both models against eager PyTorch (channels_last, mixed precision)
 # processes  libraries rest nccl ranks elastic features sanitize
 #            NCCL among 2 and 3 processes on one GPU; BERT in layouts of up to 8; an elastic job of 3 that loses one;
-#            ZeRO, schedules, a decoder and what else ranks can do; compute-sanitizer over the single ops
+#            ZeRO, schedules, a decoder and other parallel features; compute-sanitizer over the single ops
 # more       libraries rest machine compile_resnet compile_bert packed graphs overhead others recorded
 #            against torch.compile(max-autotune); packed against padded batches; CUDA graphs; a world of one rank; the
 #            other sizes and types against eager PyTorch; 2 ranks with recorded steps
-# A step takes at most its own time limit, and the call's time that is left; later ones are "not run" then, and can be
-# named by themselves in another call. DHP_CALL_SECONDS: the time of a call (570). What was built or compiled before is used again. After each step the report is
-# rewritten from all steps so far: report.md, report.json and logs.tgz in the output folder (build/gpu/report).
-# --only, --rounds: cases and rounds of compare.py, in comparisons and steps. --merge adds the steps of an earlier report.
-# build/headers holds doctest, CLI11, nlohmann json, OpenSSL's headers and libcrypto where the machine has none
-# (bench/gpu/collect_headers.sh build/headers fills it); bring it along.
+# A step takes at most its own time limit and the time left of its call. Steps without time are reported as "not run";
+# name them in another call. DHP_CALL_SECONDS: the time of a call (570). Earlier builds and compilations are reused.
+# Each step rewrites report.md, report.json and logs.tgz in the output folder (build/gpu/report) from all steps so far.
+# --only, --rounds: cases and rounds of compare.py, in comparisons and steps. --merge adds the steps of an earlier
+# report. build/headers holds doctest, CLI11, nlohmann json, OpenSSL's headers and libcrypto where the machine has none
+# (bench/gpu/collect_headers.sh build/headers fills it); copy it to the machine.
 # --dry-run runs nothing on a GPU, but checks that every command, file, option and target exists. With PyTorch and CPU
 # trainers in --trainers (build/release/examples) it also tries the comparisons on the CPU.
-# --rehearse copies what git knows, and build/headers, into an empty folder, and runs every call there, dry.
+# --rehearse copies the files that git tracks, and build/headers, into an empty folder and runs every call there, dry.
 # PYTHON names the interpreter with PyTorch; DHP_COMMIT the commit, if there is no git.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -64,13 +64,13 @@ done
 python=${PYTHON:-python3}
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 
-# --- What must be brought along.
-carried() {  # whether the machine, or build/headers, has all; says what is missing
+# --- Files that the machine may lack.
+carried() {  # checks that the machine or build/headers has all headers; names those missing
   local name include lacking=()
   include=("$headers/include" /usr/include /usr/local/include)
   has() { local folder; for folder in "${include[@]}"; do [ ! -e "$folder/$1" ] || return 0; done; return 1; }
   for name in doctest/doctest.h CLI/CLI.hpp nlohmann/json.hpp openssl/evp.h openssl/opensslconf.h; do
-    # Debian keeps processor-specific headers apart.
+    # Debian keeps processor-specific headers in a folder of their own.
     has "$name" || has "$(uname -m)-linux-gnu/$name" || lacking+=("$name")
   done
   [ -e "$headers/lib/libcrypto.a" ] || ldconfig -p 2>/dev/null | grep -q 'libcrypto\.so$' ||
@@ -104,7 +104,7 @@ out=${out:-$work/report}
 mkdir -p "$work" "$out"
 work_path=$(cd "$work" && pwd)
 
-# --- A step's lines in the report and in the table at the end.
+# --- Lines of each step in the report and in the final table.
 table=()
 begin() { step=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; rm -f "$work/$1.json"; }
 finish() {
@@ -121,12 +121,12 @@ report() {
     ${merge:+--merge "$merge"} || failed=1
   tar czf "$out/logs.tgz" -C "$work" --exclude=./report --exclude=./inductor .
 }
-# What the step, and the call, have left.
+# The seconds left of the step and of the call, whichever is less.
 left() {
   local of_step=$((limits[$step] - SECONDS + started)) of_call=$((total - SECONDS))
   echo $((of_step < of_call ? of_step : of_call))
 }
-# limited COMMAND...: runs it for as long as is left, output to the log.
+# limited COMMAND...: runs it for at most the seconds left; its output goes to the log.
 limited() {
   local seconds status=0
   seconds=$(left)
@@ -141,7 +141,7 @@ limited() {
   return $status
 }
 
-# --- --dry-run: our files must exist; missing foreign programs are only listed.
+# --- --dry-run: the repository's files must exist; missing programs of others are only listed.
 missing() { echo "  missing: $*"; failed=1; }
 options_of() {  # options_of HELP OPTION...
   local text=$1 option
@@ -195,11 +195,11 @@ step_configure() {
   command -v ninja >/dev/null || configure+=(-G "Unix Makefiles")
   limited "${configure[@]}"
   [ -n "$dry" ] || return
-  # Configuring needs nvcc and no GPU.
+  # Configuring needs nvcc but no GPU.
   command -v nvcc >/dev/null || { echo "  not configured: there is no nvcc"; return; }
   "${configure[@]}" >>"$log" 2>&1 || { tail -n 5 "$log"; missing "a tree that can be configured"; }
 }
-build() {  # build [TARGET...]: an interrupted build continues when it is run again
+build() {  # build [TARGET...]: continues an interrupted build
   local command=(cmake --build build/cuda -j "$(nproc)") keep_going=(-- -k)
   [ -n "$dry" ] || [ -e build/cuda/CMakeCache.txt ] || step_configure || return
   [ $# -eq 0 ] || command+=(--target "$@")
@@ -212,7 +212,7 @@ build() {  # build [TARGET...]: an interrupted build continues when it is run ag
 step_libraries() { build gpu_present train_resnet50 train_bert test_cuda_libraries; }
 step_rest() { build; }
 step_library_tests() {
-  keep_choices  # a retry need not time them again
+  keep_choices  # so that a retry need not time the choices again
   limited build/cuda/tests/gpu_present || return
   limited ctest --test-dir build/cuda -j 4 -R "^cuda\.libraries" --output-on-failure --timeout 170 --no-tests=error
 }
@@ -222,7 +222,7 @@ step_tests() {
   [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
     --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
-step_machine() {  # its peak rates
+step_machine() {  # measures peak rates
   if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then limited "$python" bench/gpu/machine.py "$work/machine.json"; fi
 }
 step_nccl() { limited tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
@@ -232,9 +232,9 @@ ranks() {  # ranks MODEL
   [ -z "$dry" ] ||
     has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
 }
-# Later processes and steps use compiled plans and timings of earlier ones.
+# Keeps compiled plans and timings for later processes and steps.
 keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
-compare() {  # compare OPTION... -- CASE...: cases are those of --only if there are any
+compare() {  # compare OPTION... -- CASE...: runs the cases of --only instead, if given
   local options=() cases=()
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   for case in "${@:2}"; do cases+=(--only "$case"); done
@@ -244,7 +244,7 @@ compare() {  # compare OPTION... -- CASE...: cases are those of --only if there 
   limited "$python" bench/gpu/compare.py "$work/$step.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples "${cases[@]}"
   [ -n "$dry" ] || return
-  # The same script with small models, on the CPU.
+  # A dry run tries the same script with small models on the CPU.
   has_options bench/gpu/compare.py "$work/$step.json" --trainers "$trainers" "${cases[@]}" || return
   if ! [[ " ${options[*]} " = *" --alone "* ]] && ! "$python" -c 'import torch; assert torch.__version__ >= "2"' 2>/dev/null; then
     echo "  not tried: $python has no PyTorch 2"
@@ -277,7 +277,7 @@ figures() {  # figures KIND
 }
 step_sanitize() {
   local files
-  # Not the tests in test_cuda_whole.
+  # Tests of test_cuda_whole are left out.
   mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
     xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"

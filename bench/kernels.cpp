@@ -1,6 +1,6 @@
-// BERT's matrix products and ResNet-50's convolutions in f32 on one thread, against oneDNN and, for
-// products, Eigen, in one process; and in bf16 and f16, against dhp in f32. Implementations take turns; each one's
-// fastest time counts. A ratio above 1 means that dhp is faster, or 16 bits. Usage: bench_kernels [JSON file]
+// BERT's matrix products and ResNet-50's convolutions on one thread: in f32 against oneDNN and, for products, Eigen; in
+// bf16 and f16 against dhp in f32. All run in one process and in turns; the fastest time of each implementation counts.
+// A ratio above 1 means that dhp, or its 16-bit version, is faster. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
 #include <bench/program.hpp>
@@ -22,8 +22,8 @@ using namespace dhp;
 using bench::thread_seconds;
 
 struct Times {
-  double ours = 1e30;  ///< seconds
-  double bf16 = 1e30;  ///< ours, in this type
+  double ours = 1e30;  ///< dhp's seconds in f32
+  double bf16 = 1e30;  ///< dhp's seconds in bf16
   double f16 = 1e30;
   double onednn = 1e30;
   double eigen = 1e30;
@@ -38,7 +38,7 @@ struct Row {
 
 constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
 
-// In turns, so that other load affects both. ours(at): in types[at].
+// Runs the implementations in turns, so that other load affects them alike. ours(at) computes in types[at].
 Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   Times best;
   double spent = 0;
@@ -56,7 +56,7 @@ Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   return best;
 }
 
-// Of each of the types; the first is of f32.
+// One tensor for each of the types; the first one is f32.
 using Tensors = std::array<Tensor<Cpu>, 3>;
 Tensors tensors(Cpu& dev, const Shape& shape) {
   return {Tensor<Cpu>(dev, types[0], shape), Tensor<Cpu>(dev, types[1], shape),
@@ -84,8 +84,8 @@ class Table {
     std::fflush(stdout);
     rows_.push_back(std::move(row));
   }
-  // The peer's seconds over dhp's, summed over rows whose group starts with `group`, weighted by
-  // occurrences in the model.
+  // The peer's seconds over dhp's, summed over the rows whose group starts with `group` and weighted by occurrences in
+  // the model.
   [[nodiscard]] double ratio(const std::string& group, double Times::*peer) const {
     double theirs = 0, ours = 0;
     for (const auto& row : rows_) {
@@ -145,7 +145,7 @@ void bench_gemm(Cpu& dev, Table& table) {
       auto c = tensors(dev, {rows, columns});
       Tensor<Cpu> d(dev, DType::f32, {rows, columns});
       const auto time = measure(
-          [&](std::size_t at) {  // the gradients of weights are in f32
+          [&](std::size_t at) {  // weight gradients are f32
             gemm(dev, a[at], b[at], c[form.ta ? 0 : at].mut(),
                  {.transpose_a = form.ta, .transpose_b = form.tb});
           },

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Older ways to exchange less between replicas, beside plain data parallelism: the loss after the same samples, and after
-the same bytes.
+"""Methods that exchange less between replicas, beside plain data parallelism: loss by samples and by bytes.
 
 older_ideas.py TRAIN_RESNET50 TRAIN_BERT [--replicas N] [--steps N] [--cases NAME ...] [--json FILE] [--curves FOLDER]
 
 Trains a ResNet-14 of width 8 on Fashion-MNIST and a tiny BERT on WordNet's glosses (Debian: dataset-fashion-mnist,
-wordnet-base), as ranks that are threads. Each case is a list of options and the bytes of gradients that a rank sends in a step,
-by the formula that a test compares with what is counted (tests/extra/compressed_reducer.cpp; of those that come late, lesson
-13). The columns:
+wordnet-base), as ranks that are threads. Each case is a list of options and a formula for the gradient bytes that a
+rank sends in a step. A test compares the formula with counted bytes (tests/extra/compressed_reducer.cpp; for late
+gradients lesson 14). The columns:
 
-  bytes       that a rank sends in a step, and those of fp32 over them
+  bytes       bytes that a rank sends in a step, and the ratio of fp32's bytes to them
   loss        mean of the last tenth of the steps
-  held out    loss on held-out samples, of BERT that of masked tokens; accuracy of images
-  fp32 then   loss of fp32 when it has sent as many bytes as this case in all: mean of the tenth of its steps before
+  held out    loss on held-out samples (BERT: of masked tokens); accuracy of images
+  fp32 then   loss of fp32 after as many bytes as this case sends in all, mean of a tenth of its steps
 """
 import argparse
 import collections
@@ -26,7 +25,7 @@ import tempfile
 import results_file
 
 FP32 = 4
-# name; options; sent(shapes, replicas): bytes of gradients that a rank sends in a step, on average
+# name; options; sent(shapes, replicas): mean gradient bytes that a rank sends in a step
 Case = collections.namedtuple("Case", "name options sent")
 
 
@@ -43,7 +42,7 @@ def count(shape):
 
 
 def compressed(matrix_bytes, gathered=False, takes=lambda rows, columns: True):
-    """A reducer that compresses: matrix_bytes(rows, columns) of each matrix that it takes; fp32 of the rest."""
+    """Compresses: sends matrix_bytes(rows, columns) for each matrix that it compresses, and the rest in fp32."""
     def sent(shapes, replicas):
         matrices, rest = [], 0
         for shape in shapes:
@@ -58,12 +57,12 @@ def compressed(matrix_bytes, gathered=False, takes=lambda rows, columns: True):
 
 
 def uncompressed(shapes, replicas, every=1):
-    """fp32 of all weights once in so many steps; sums of running statistics in each step."""
+    """Sends all weights in fp32 once in `every` steps, and sums of running statistics in each step."""
     return all_reduced(FP32 * ((sum(map(count, shapes)) - shapes.running) / every + shapes.running), replicas)
 
 
 def delayed(steps):
-    """Its sums are those of fp32, and those of running statistics once more, at once."""
+    """Sends as many bytes as fp32, and once more those of running statistics, which are summed at once."""
     return Case(f"delayed by {steps}", ["--reducer", "delayed", "--reducer-delay", str(steps)],
                 lambda shapes, replicas: uncompressed(shapes, replicas) + all_reduced(FP32 * shapes.running, replicas))
 
@@ -110,7 +109,7 @@ TASKS = {
 
 
 def run(program, options, folder):
-    """The lines of the metrics file."""
+    """Runs a trainer; returns the lines of its metrics file."""
     metrics = folder / "metrics.jsonl"
     done = subprocess.run([program, *options, "--metrics", metrics, "--overwrite"], capture_output=True, text=True)
     if done.returncode != 0:
@@ -119,12 +118,12 @@ def run(program, options, folder):
 
 
 class Shapes(list):
-    """running: elements of running statistics among them."""
+    """Shapes of parameters; running: number of their elements that are running statistics."""
     running = 0
 
 
 def shapes_of(program, options, folder):
-    """Of all parameters and running statistics, whose gradients and sums replicas exchange."""
+    """Returns the shapes of all parameters and running statistics, whose gradients and sums replicas exchange."""
     run(program, [*options, "--steps", "0", "--samples", "256", "--save", folder / "model"], folder)
     index = next((folder / "model").glob("step-*/index.json"))
     tensors = json.loads(index.read_text())["tensors"]
@@ -162,7 +161,7 @@ def task_results(name, program, options, arguments, folder):
 
 
 def curves(results, samples_of_a_step, points=60):
-    """The table that docs/pictures/draw.py --curves draws: of each case the mean loss of so many parts of the run."""
+    """Writes the table for docs/pictures/draw.py --curves: each case's mean loss in `points` parts of the run."""
     cases = {}
     for result in results:
         losses = result.pop("losses")

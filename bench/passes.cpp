@@ -1,6 +1,6 @@
-// Operations that pass over memory, on one thread in f32: the share of the speed at which the same bytes are copied. An
-// operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions,
-// random numbers and the products of attention cost more than their bytes. Usage: bench_passes
+// Operations that pass over memory, on one thread in f32: their speed as a share of the speed of copying as many bytes.
+// An operation and its copy take turns; the fastest time of each counts. Memory allows 1 at most; transcendental
+// functions, random numbers and attention's products cost more than their bytes. Usage: bench_passes
 #include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 
@@ -20,7 +20,7 @@ class Bench {
  public:
   explicit Bench(Cpu& dev) : dev_(dev), from_(most), to_(most) {}
 
-  /// tensors: all that the operation reads or writes, each once.
+  /// tensors: all tensors that the operation reads or writes, each once.
   void row(const char* name, const std::vector<ConstView<Cpu>>& tensors,
            const std::function<void()>& work) {
     std::size_t bytes = 0;
@@ -64,7 +64,7 @@ class Bench {
   std::uint64_t seed_ = 0;
 };
 
-// The activations of BERT-base: 8 samples of 512 tokens.
+// Operations on the activations of BERT-base: 8 samples of 512 tokens.
 void transformer(Cpu& dev, Bench& bench) {
   constexpr std::int64_t rows = 4096, columns = 768, words = 30522;
   const Shape shape{rows, columns};
@@ -130,7 +130,7 @@ void transformer(Cpu& dev, Bench& bench) {
   });
 }
 
-// A layer's attention, of the same samples.
+// Attention of one layer of BERT-base, on the same samples.
 void attention(Cpu& dev, Bench& bench) {
   constexpr std::int64_t samples = 8, length = 512, rows = samples * length, columns = 768;
   std::vector<std::int32_t> starts(samples + 1), lengths(samples, length);
@@ -168,7 +168,7 @@ void attention(Cpu& dev, Bench& bench) {
             [&] { detail::attention_step(dev, next, cache, last, options, found.mut()); });
 }
 
-// A layer of ResNet-50's first stage: 8 images.
+// Operations on a layer of ResNet-50's first stage: 8 images.
 void convolutional(Cpu& dev, Bench& bench) {
   const Shape shape{8, 56, 56, 256};
   const auto x = bench.random(shape), dy = bench.random(shape);
@@ -206,7 +206,7 @@ void convolutional(Cpu& dev, Bench& bench) {
             [&] { global_average_pool_backward(dev, average, dx.mut()); });
 }
 
-// Ten million parameters.
+// Optimizer operations on ten million parameters.
 void parameters(Cpu& dev, Bench& bench) {
   constexpr std::int64_t count = 10'000'000;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -219,8 +219,8 @@ void parameters(Cpu& dev, Bench& bench) {
   StepState state;
   state.learning_rate = 1e-3;
   const auto on_device = make_step_state(dev, state);
-  const std::vector<ConstView<Cpu>> moved(3, gradient);  // weights twice, gradients
-  // again: what rates of layers have to read before the weights can change.
+  const std::vector<ConstView<Cpu>> moved(3, gradient);  // weights (read and written) and gradients
+  // again: buffers that layer-wise rates read before the weights can change.
   const auto with_state = [&](std::size_t buffers, std::size_t again = 0) {
     auto all = moved;
     all.insert(all.end(), 2 * buffers + again, gradient);

@@ -1,5 +1,5 @@
-// A peer of bench/kernels.cpp: products by Eigen on one thread. A source file of its own, so that
-// Eigen is compiled once.
+// Products by Eigen on one thread, as a peer of bench/kernels.cpp. They have their own source file, so that Eigen is
+// compiled once.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline constexpr bool has_eigen = true;
 inline constexpr bool has_eigen = false;
 #endif
 
-/// c [m, n] = op(a) op(b), dense and row-major. Does nothing without Eigen.
+/// c [m, n] = op(a) op(b), dense and row-major. Does nothing if Eigen is missing.
 void eigen_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                 const float* b, float* c);
 

@@ -1,8 +1,8 @@
-"""elastic.py's peers: a transformer of BERT-tiny's size in PyTorch, data parallel over Gloo, on processes of this host.
+"""elastic.py's peers: a transformer of BERT-tiny's size in PyTorch, data parallel over Gloo in local processes.
 
 peer_elastic.py METRICS SNAPSHOT EVERY: a worker of torchrun, which starts all workers again when one is lost, under
-DistributedDataParallel. Rank 0 saves after each EVERY steps; a worker begins from what was saved.
-peer_elastic.py METRICS LIGHTHOUSE: RANK of four replicas of torchft, which go on when one is lost; LIGHTHOUSE: its address.
+DistributedDataParallel. Rank 0 saves every EVERY steps; a worker starts from the last save.
+peer_elastic.py METRICS LIGHTHOUSE: replica RANK of torchft's four, which continue if one is lost.
 
 Both append a line with step, loss and replicas to METRICS.
 """
@@ -86,7 +86,7 @@ def by_torchft(metrics, lighthouse):
         updates.zero_grad()
         loss = losses_of(model, before, int(os.environ["RANK"]))
         loss.backward()
-        # Its DistributedDataParallel (0.2.0, PyTorch 2.15) fails an assertion in a step that loses a replica.
+        # torchft's DistributedDataParallel (0.2.0, PyTorch 2.15) fails an assertion in a step that loses a replica.
         gradients = [parameter.grad for parameter in model.parameters()]
         whole = torch._utils._flatten_dense_tensors(gradients)
         manager.allreduce(whole).wait()

@@ -19,7 +19,7 @@ namespace bench {
 
 class Gloo {
  public:
-  /// Collective.
+  /// A collective constructor: all processes of the world call it.
   explicit Gloo(const std::shared_ptr<dhp::ProcessWatchdog>& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
@@ -51,7 +51,7 @@ class Gloo {
     options.setOutput(out, count * static_cast<std::size_t>(context_->size));
     gloo::allgather(options);
   }
-  /// Gloo's reduce-scatter works in place on persistent buffers. Collective.
+  /// Returns Gloo's reduce-scatter, which works in place on persistent buffers. Collective.
   [[nodiscard]] std::unique_ptr<gloo::Algorithm> reduce_scatter(float* data, std::size_t count) {
     const auto each = static_cast<int>(count) / context_->size;
     return std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
@@ -59,7 +59,7 @@ class Gloo {
         std::vector<int>(static_cast<std::size_t>(scatters_->size), each));
   }
   void send(const float* data, std::size_t count, int to) {
-    // Gloo's send buffer takes a mutable pointer but is not written to.
+    // Gloo's send buffer takes a mutable pointer but does not write to it.
     const auto buffer =
         context_->createUnboundBuffer(const_cast<float*>(data), count * sizeof(float));
     buffer->send(to, message_tag);
@@ -75,8 +75,8 @@ class Gloo {
   static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  // Persistent buffers permanently size a connection's buffers and thus change its speed. A context
-  // per operation keeps the measurements independent.
+  // A connection keeps the sizes of its persistent buffers, which changes its speed. Separate contexts per operation
+  // keep measurements independent.
   std::shared_ptr<gloo::rendezvous::Context> scatters_;
 };
 

@@ -1,4 +1,4 @@
-"""The example models in plain PyTorch, as a user of it would write them today: the peer of training_step.py."""
+"""The example models in plain PyTorch, as users write them today; peer of training_step.py."""
 import math
 
 import torch
@@ -84,7 +84,7 @@ class Bert(nn.Module):
             nn.init.normal_(table.weight, 0, 0.02)
 
     def forward(self, ids, segments, masked_rows, used=None):
-        """used: which tokens are no padding, [samples, 1, 1, length]; by default all."""
+        """used: marks the tokens that are no padding, [samples, 1, 1, length]; by default all."""
         x = self.words(ids) + self.positions.weight[:ids.shape[1]] + self.segments(segments)
         x = F.dropout(self.norm(x), self.dropout)
         for block in self.blocks:
@@ -116,7 +116,7 @@ class Bert(nn.Module):
 
 
 def fastest_optimizer(kind, parameters, **options):
-    """Fused where this PyTorch has that on the CPU."""
+    """Returns the optimizer, fused if this PyTorch can fuse it on the CPU."""
     probe = torch.zeros(1, requires_grad=True)
     probe.grad = torch.zeros(1)
     try:
@@ -127,12 +127,12 @@ def fastest_optimizer(kind, parameters, **options):
 
 
 def autocast(type):
-    """Lets operations that gain by it run in a type of 16 bits."""
+    """Lets operations that gain by it run in a 16-bit type."""
     return torch.autocast("cpu", dtype=type, enabled=type != torch.float32)
 
 
 def resnet50_step(channels_last, type=torch.float32, samples=8, size=96):
-    """A function that does one training step and returns the loss."""
+    """Returns a function that does one training step and returns the loss."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     net = ResNet50().to(memory_format=layout)
     optimizer = fastest_optimizer(torch.optim.SGD, list(net.parameters()), lr=1e-3, momentum=0.9, weight_decay=1e-4)

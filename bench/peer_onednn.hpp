@@ -1,5 +1,5 @@
-// The peer of bench/kernels.cpp: products and convolutions by oneDNN on one thread. Convolutions
-// use oneDNN's preferred layouts; reordering is not timed.
+// Products and convolutions by oneDNN on one thread, as a peer of bench/kernels.cpp. Convolutions use oneDNN's
+// preferred layouts; reordering is not timed.
 #pragma once
 
 #include <unistd.h>

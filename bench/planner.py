@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""The planner's predictions against runs of this machine: step times and memory of layouts that calibration has not seen.
+"""Compares the planner's predictions with runs on this machine: step times and memory of layouts outside calibration.
 
 planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 
-First dhp_doctor --calibrate measures the machine, and one rank alone runs each model with two micro-batches, which
-scales the rates of devices to that model. Then all predictions are written to FILE, and only then the layouts run, as
-threads; and with --networks as processes on two hosts, network namespaces of this machine whose links carry so many
-megabits a second (the tools of iproute2, and root or user namespaces). Prints a table, and how far off the planner
-is."""
+First dhp_doctor --calibrate measures the machine. One rank runs each model with two micro-batch sizes, which scales the
+device rates to that model. Then all predictions are written to FILE, and only then the layouts run, as threads. With
+--networks they also run as processes on two hosts, which are network namespaces of this machine whose links carry
+MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table and the planner's errors."""
 import argparse
 import json
 import os
@@ -26,8 +25,8 @@ MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabular
           "resnet50": ("train_resnet50", "--depth 14 --width 16 --image-size 32 --classes 10")}
 COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
 AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
-CALIBRATES = (1, 16)  # micro-batches of one rank
-# Mesh, micro-batch, and what else.
+CALIBRATES = (1, 16)  # micro-batch sizes of one rank
+# Mesh, micro-batch, and further options.
 THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2))
            for size, more in ((2, ""), (8, ""))] + [
     ((1, 1, 1), 2, ""), ((1, 1, 1), 8, ""), ((1, 1, 1), 4, "--recompute"), ((2, 1, 1), 4, "--recompute"),
@@ -57,7 +56,7 @@ def predicted(programs, folder, model, case, cluster):
 
 
 def ran(programs, folder, model, case, steps, hosts=None):
-    """Median seconds of a step, and the peak of rank 0's memory."""
+    """Returns the median seconds of a step, and rank 0's peak memory."""
     metrics = folder / "metrics.jsonl"
     command = [str(programs / MODELS[model][0]), *options(model, case), "--steps", str(steps), "--metrics", str(metrics),
                "--overwrite", "--evaluate-samples", str(case[1])]
@@ -71,14 +70,15 @@ def ran(programs, folder, model, case, steps, hosts=None):
 
 
 def with_rates(text, slower, launch_us):
-    """The file of a cluster whose devices are so many times slower, with other launches."""
+    """Returns the cluster's file with devices that are `slower` times slower and launches of launch_us."""
     text = re.sub(r"^(device.(?:tflops_\w+|gb_per_s)) = (.*)$",
                   lambda found: f"{found[1]} = {float(found[2]) / slower}", text, flags=re.M)
     return re.sub(r"^device.launch_us = .*$", f"device.launch_us = {launch_us}", text, flags=re.M)
 
 
 def calibrated(programs, folder, name, steps, hosts=None):
-    """The doctor's file, and one for each model: from two runs of one rank follow the rates and the cost of a launch."""
+    """Returns the doctor's file, and one for each model, whose rates and launch cost follow from two runs of one
+    rank."""
     raw = folder / f"{name}.toml"
     if hosts is None:
         subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
@@ -117,7 +117,7 @@ def summary(rows):
     memory = [abs(row["predicted"]["bytes"] / row["measured_bytes"] - 1) for row in rows]
     places = ranked([row["predicted"]["s"] for row in rows]), ranked([row["measured_s"] for row in rows])
     correlation = statistics.correlation(*places)
-    regrets = []  # the chosen layout of each model and network, of those that are as many ranks
+    regrets = []  # excess time of the chosen layout, per model and network
     for group in sorted({(row["model"], row["on"]) for row in rows}):
         of = [row for row in rows if (row["model"], row["on"]) == group]
         chosen = min(of, key=lambda row: row["predicted"]["s"])
@@ -155,7 +155,7 @@ def main():
                      "by_doctor_alone_s": predicted(asked.programs, folder, model, case, raw)["s"]}
                     for model in MODELS for case in cases]
             rows.extend(mine)
-            write()  # before the runs
+            write()  # predictions are written before the runs
             for row in mine:
                 case = (row["mesh"], row["micro_batch"], row["more"])
                 row["measured_s"], row["measured_bytes"] = ran(asked.programs, folder, row["model"], case, asked.steps, hosts)

@@ -1,6 +1,6 @@
-// Seconds that cuDNN's plans of ResNet-50's batch norms take of a process, without a GPU: for a described H200, with a
-// driver's library that loads nothing. The first run compiles four candidates of each problem and keeps one; with the
-// same FOLDER the next run reads the kept ones. Usage: bench_plans DRIVER FOLDER THREADS
+// Seconds that compiling cuDNN's plans of ResNet-50's batch norms takes a process, without a GPU: for a described H200,
+// with a driver library that loads nothing. The first run compiles four candidates of each problem and keeps one; with
+// the same FOLDER the next run reads the kept plans. Usage: bench_plans DRIVER FOLDER THREADS
 #include <bench/program.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/tuning.hpp>
@@ -32,8 +32,8 @@ struct Problem {
     return backward ? norm_backward_graph(extents, tail) : norm_graph(extents, tail, 1e-5f);
   }
 };
-/// Those with a ReLU, of a bottleneck network with stride in its 3x3 convolutions (He et al. 2015, "Deep residual
-/// learning for image recognition", table 1), 64 images of 224 pixels in bf16.
+/// Returns the batch norms with a ReLU of a bottleneck network with stride in its 3x3 convolutions (He et al. 2015,
+/// "Deep residual learning for image recognition", table 1), for 64 images of 224 pixels in bf16.
 std::vector<Problem> resnet50() {
   std::vector<Problem> all;
   const auto add = [&](std::int64_t side, std::int64_t channels, bool residual) {
@@ -49,8 +49,8 @@ std::vector<Problem> resnet50() {
   return all;
 }
 
-/// Compiles the first candidates by several threads, loads each as a device would, and keeps the first; returns how
-/// many.
+/// Compiles the first candidates on several threads, loads each as a device would, and keeps the first. Returns how
+/// many it compiled.
 int compile(const Problem& problem, const CudnnTarget& target, detail::ThreadPool& threads,
             PlanFiles& files) {
   const auto graph = problem.graph();

@@ -1,4 +1,4 @@
-"""Ranks as processes of this host, for zero.py and checkpoint.py."""
+"""Runs ranks as processes of this host, for zero.py and checkpoint.py."""
 import os
 import socket
 import subprocess
@@ -10,7 +10,7 @@ limit_s = 900
 
 
 def as_processes(count, command):
-    """Runs one process for each rank; returns what each printed, and the most bytes that each had resident."""
+    """Runs one process for each rank; returns the output and the peak resident bytes of each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -21,7 +21,7 @@ def as_processes(count, command):
             ranks.append((said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=dict(
                 os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1",
                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                MALLOC_MMAP_THRESHOLD_=str(1 << 20)))))  # glibc gives large freed blocks back at once
+                MALLOC_MMAP_THRESHOLD_=str(1 << 20)))))  # glibc returns large freed blocks at once
         found = []
         too_long = threading.Timer(limit_s, lambda: [process.kill() for _, process in ranks])
         too_long.start()

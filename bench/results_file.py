@@ -1,4 +1,4 @@
-"""Results as JSON for people: what holds no list and no object stands in one line."""
+"""Writes results as readable JSON: an object or list of plain values takes one line."""
 import json
 import pathlib
 

@@ -15,7 +15,7 @@ table() {
   shift
   "$@" | tee "$out/$name.txt"
   status=${PIPESTATUS[0]}
-  [ "$status" -eq 77 ] || return "$status"  # 77: the peer is not installed, which was said
+  [ "$status" -eq 77 ] || return "$status"  # 77: the peer is missing; the bench has said so
 }
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \

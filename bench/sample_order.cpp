@@ -1,5 +1,5 @@
-// The order in which a run takes its samples: sample_order SAMPLES SEED EPOCH prints one number
-// a line. For peers that are to see the same samples.
+// Prints the order in which a run takes its samples, one number a line, for peers that must see the same samples.
+// Usage: sample_order SAMPLES SEED EPOCH
 #include <dhp/data/permutation.hpp>
 
 #include <cstdlib>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How much of what a decoder's context axis and sequence parallelism exchange is hidden on a slow link: two hosts, whose links
-carry so many megabits a second.
+"""Measures how much communication of the context axis and of sequence parallelism is hidden on a slow link.
 
 slow_axes.py TRAIN_GPT TEXT [--megabits N] [--steps N] [--ways NAME,NAME] [--json FILE]
 
-The hosts are network namespaces of this machine (the tools of iproute2, and root or user namespaces); the ranks are processes
-over Gloo. Of each way it prints what a step's messages take on the link, which part of that could pass while a rank computes,
-how long a step waits for them, and how much of what could be hidden is."""
+Trains a decoder on two hosts, which are network namespaces of this machine (needs iproute2, and root or user
+namespaces); their links carry N megabits a second. The ranks are processes over Gloo. Prints for each way a step's time
+on the link, the part of it that could overlap with computation, the time that a step waits, and the hidden share of the
+overlappable part."""
 import argparse
 import json
 import pathlib
@@ -22,36 +22,36 @@ HOSTS = overlap.HOSTS = 2
 MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1", "--held-out", "0",
          "--dropout", "0"]
 LONG = ["--preset", "tiny", "--sequence-length", "8192"]
-# Options, the file whose calls count, and the share of their time on the link that has something to hide behind.
+# Options, the source file whose calls count, and the share of their link time that can overlap with computation.
 WAYS = {
-    # Keys and values forward and backward, and the first of two messages of their gradients; the other one goes home.
+    # Keys and values overlap, forward and backward, and the first message of their gradients; the second returns them.
     "ring": ([*LONG, "--context-parallel", "2"], "ring_attention.hpp", 6 / 8),
-    # Attention needs what is exchanged before it, and the next product what is exchanged after it.
+    # Attention needs the exchange before it, and the next product needs the exchange after it.
     "heads": ([*LONG, "--context-parallel", "2", "--context-attention", "heads"], "context.hpp", 0),
-    # Of a block's 10 exchanges 4: backward x is gathered beside the product of dx, and dx scattered beside that of dw.
+    # 4 of a block's 10 exchanges overlap: backward gathers x during the product of dx, and scatters dx during dw's.
     "sequence parallelism": (["--preset", "small", "--sequence-length", "512", "--tensor-parallel", "2",
                               "--sequence-parallel"], "row_shares.hpp", 2 / 5),
 }
-# What a rank sends of a call's bytes.
+# The share of a call's bytes that a rank sends.
 SENT = {"shift": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
 
 
 def traced(program, text, options, steps, hosts, folder):
-    """The steps of all ranks."""
+    """Returns the traced steps of all ranks."""
     path = folder / "trace.json"
     hosts.run([program, "--data", text, *MODEL, *options, "--steps", str(steps), "--trace", str(path)], 500)
     return [step for of_rank in overlap.spans(path).values() for step in overlap.steps_of(of_rank)]
 
 
 def on_link(step, place, rate):
-    """Seconds on the link of the calls at this place."""
+    """Returns the seconds on the link of the calls at this place."""
     return sum(SENT[name] * size / rate for kind, name, _, _, size, at in step
                if kind == "communication" and at.startswith(place) and name in SENT)
 
 
 def in_the_ring(step, place):
-    """Seconds that a step waits for messages between two ranks of computation: a layer has one forward and three backward, of
-    which the last goes home."""
+    """Returns the seconds that a step waits for messages that could overlap: a layer has one forward and three backward
+    waits, and the last of these, which returns gradients to their owner, does not count."""
     waits = [end - start for kind, _, start, end, _, at in step if kind == "exposed" and at.startswith(place)]
     return sum(waits) - sum(waits[len(waits) // 4 + 2::3])
 

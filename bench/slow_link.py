@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""What the older ideas gain on a slow network: the time of a step of BERT-tiny on two hosts, whose links carry so many
-megabits a second, for each case of older_ideas.py.
+"""Measures step times of BERT-tiny on two hosts with a slow network, for each case of older_ideas.py.
 
 slow_link.py TRAIN_BERT [--megabits N] [--steps N] [--json FILE]
 
-The hosts are network namespaces of this machine (the tools of iproute2, and root or user namespaces); the ranks are processes
-over Gloo. Times are means, beside fp32 in buckets in the same run."""
+The hosts are network namespaces of this machine (needs iproute2, and root or user namespaces); their links carry N
+megabits a second. The ranks are processes over Gloo. Times are means, beside fp32 in buckets in the same run."""
 import argparse
 import json
 import pathlib
@@ -27,8 +26,8 @@ def seconds_per_step(program, case, steps, hosts, folder):
     hosts.run([program, *options, "--samples", "4000", "--data-parallel", str(HOSTS), "--steps", str(steps),
                "--metrics", str(metrics), "--overwrite", *case.options], 500)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    samples = [line["samples_per_s"] for line in lines if "loss" in line][2:]  # connections are new in the first
-    # The mean, since local SGD exchanges in some steps only.
+    samples = [line["samples_per_s"] for line in lines if "loss" in line][2:]  # the first steps still connect
+    # The mean, since local SGD exchanges only in some steps.
     return 64 * statistics.mean(1 / rate for rate in samples)
 
 

@@ -1,6 +1,6 @@
-// Trains an example model interactively: for each line on standard input, one step, answered with
-// its seconds and loss. So training_step.py alternates with its peer. Usage: bench_training_step
-// WORKLOAD THREADS TYPE, of f32, bf16 and f16
+// Trains an example model interactively: does one step for each line on standard input, and answers with its seconds
+// and loss. training_step.py alternates these steps with those of a peer. Usage: bench_training_step WORKLOAD THREADS
+// TYPE, where TYPE is f32, bf16 or f16
 #include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 

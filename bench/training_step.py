@@ -1,9 +1,8 @@
-"""One training step of the example models in dhp and in PyTorch, the same shapes, on the same cores, in fp32, bf16 and
-fp16, where PyTorch has autocast; and of dhp in 16 bits against itself in fp32.
+"""One training step of the example models in dhp and in PyTorch, the same shapes, on the same cores, in fp32, and where
+PyTorch has autocast in bf16 and fp16; also dhp in 16 bits against itself in fp32.
 
-training_step.py PROGRAM [--threads N] [--rounds N] [--json FILE]: takes turns step by step, so that a busy
-machine slows both; the ratio is that of the medians, above 1 where dhp is faster. Exit status 77: this
-Python has no torch.
+training_step.py PROGRAM [--threads N] [--rounds N] [--json FILE]: alternates steps, so that a busy machine slows both.
+The ratio is that of the medians, above 1 where dhp is faster. Exits with status 77 if this Python has no torch.
 """
 import argparse
 import statistics
@@ -27,7 +26,7 @@ class Dhp:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def step(self):
-        """Seconds and loss of one step."""
+        """Does one step; returns its seconds and loss."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return [float(word) for word in self.process.stdout.readline().split()]
@@ -39,7 +38,7 @@ class Dhp:
 
 
 def timed(step):
-    """A function that takes a step and returns its seconds."""
+    """Returns a function that does a step and returns its seconds."""
     def run():
         start = time.perf_counter()
         step()
@@ -48,7 +47,7 @@ def timed(step):
 
 
 def compare(workload, peers, arguments, type="f32"):
-    """Rows of the table: one for each way to write the peer."""
+    """Returns rows of the table, one for each version of the peer."""
     dhp = Dhp(arguments, workload, type)
     ours, theirs = [], {name: [] for name in peers}
     for number in range(-2, arguments.rounds):  # two rounds to warm up

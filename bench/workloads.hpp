@@ -1,5 +1,5 @@
-// Benchmark workloads: a model, one synthetic micro-batch, and an optimizer, in fixed sizes that
-// the programs and their peers share.
+// Benchmark workloads of fixed sizes that the programs and their peers share: a model, one synthetic micro-batch, and
+// an optimizer.
 #pragma once
 
 #include <dhp/default_device.hpp>
@@ -20,9 +20,9 @@ using Dev = dhp::DefaultDevice;
 
 struct Workload {
   std::string name;
-  std::int64_t samples;             ///< in the single micro-batch of a step
+  std::int64_t samples;             ///< samples in the single micro-batch of a step
   std::int64_t size;                ///< image side in pixels, or sequence length in tokens
-  examples::ResNetConfig resnet{};  ///< if is_bert is false
+  examples::ResNetConfig resnet{};  ///< used if is_bert is false
   examples::BertConfig bert{};
   bool is_bert = false;
 };
@@ -79,7 +79,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
   return batch;
 }
 
-/// Full sequences; every seventh token is masked, close to BERT's 15 %.
+/// Returns full sequences in which every seventh token is masked, close to BERT's 15 %.
 [[nodiscard]] inline dhp::MicroBatch<Dev> tokens(Dev& dev, const Workload& of) {
   const dhp::RandomStream random{.seed = 1};
   std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
@@ -122,7 +122,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 
 }  // namespace detail
 
-/// compute: the model's compute type, also the type of images.
+/// Returns the micro-batch. compute: the model's compute type, and the type of images.
 [[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of,
                                                       dhp::DType compute = dhp::DType::f32) {
   if (of.is_bert) return detail::tokens(dev, of);
@@ -137,7 +137,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
   return of.is_bert ? examples::bert(build, of.bert) : examples::resnet(build, of.resnet);
 }
 
-/// SGD with momentum for images, AdamW for text.
+/// Returns SGD with momentum for images, AdamW for text.
 [[nodiscard]] inline std::unique_ptr<dhp::Optimizer<Dev>> optimizer(Dev& dev,
                                                                     dhp::ParameterStore<Dev>& store,
                                                                     const Workload& of) {
@@ -147,7 +147,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 }
 
 inline constexpr double learning_rate = 1e-3;
-/// Above all occurring norms: clipping computes the norm and changes nothing.
+/// A clipping limit above all occurring norms, so that clipping computes the norm but changes nothing.
 inline constexpr double clip = 1e6;
 
 }  // namespace bench

@@ -1,6 +1,6 @@
-// The overhead of a communicator without peers: steps in a world of one rank, with bucketed
-// reduction (by NCCL on GPUs), alternate with steps without a communicator. Prints one line of JSON
-// per round. Usage: bench_world_of_one WORKLOAD ROUNDS STEPS
+// The overhead of a communicator without peers. Steps in a world of one rank, with bucketed reduction (by NCCL on
+// GPUs), alternate with steps without a communicator. Prints one line of JSON per round. Usage: bench_world_of_one
+// WORKLOAD ROUNDS STEPS
 #include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 #include <dhp/comm/launch.hpp>
@@ -20,7 +20,7 @@ void measure(const char* name, int rounds, int steps, const dhp::Comm<Dev>& worl
   Dev dev;
   bench::WrappedRun alone(dev, workload, {.compute = dhp::DType::bf16});
   bench::WrappedRun in_world(dev, workload, {.compute = dhp::DType::bf16, .replicas = world});
-  for (int round = -1; round < rounds; ++round) {  // the first one is a warm-up
+  for (int round = -1; round < rounds; ++round) {  // round -1 is a warm-up
     double loss = 0, loss_in_world = 0;
     const double seconds = bench::seconds_of([&] { loss = alone.steps(steps); });
     const double in_world_s = bench::seconds_of([&] { loss_in_world = in_world.steps(steps); });
@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
     const auto body = [&](const dhp::Comm<Dev>& world) {
       measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), world);
     };
-    // Not run_ranks, which creates no communicator for one rank.
+    // run_ranks would create no communicator for one rank.
     dhp::detail::RankLauncher<Dev>::run(1, body, dhp::CallSite::current());
   });
 }

@@ -1,4 +1,4 @@
-// A workload under PipelineParallel, DataParallel and Trainer in a group of one, as in examples/.
+// A workload under PipelineParallel, DataParallel and Trainer in a group of one, as examples/ use them.
 #pragma once
 
 #include <bench/workloads.hpp>
@@ -12,7 +12,7 @@ namespace bench {
 
 struct Wrapping {
   dhp::DType compute = dhp::DType::f32;
-  dhp::Comm<Dev> replicas{};  ///< of one rank
+  dhp::Comm<Dev> replicas{};  ///< a group of one rank
 };
 
 class WrappedRun {
@@ -31,9 +31,9 @@ class WrappedRun {
     mine_.batches.push_back(micro_batch(dev, workload, wrapping.compute));
   }
 
-  /// One training step; returns the loss.
+  /// Does one training step; returns the loss.
   double step() { return trainer_.step(mine_).loss; }
-  /// As the trainers: each step starts before the previous loss is read. Returns the last loss.
+  /// Does steps as the trainers do: each one starts before the previous loss is read. Returns the last loss.
   double steps(int count) {
     auto under_way = trainer_.start(mine_);
     for (int more = 1; more < count; ++more) {

@@ -1,8 +1,8 @@
 """Instructions that PipelineParallel, DataParallel and Trainer add to a step in a group of one.
 
-wrapper_cost.py PROGRAM [--json FILE]: runs bench_wrapper_cost under callgrind, bare and wrapped, with one
-step and with three; the difference is two steps without the set-up. Losses must be the same digits. Exit
-status 77: valgrind is not installed.
+wrapper_cost.py PROGRAM [--json FILE]: runs bench_wrapper_cost under callgrind, bare and wrapped, with one step and with
+three. Their difference is two steps without the set-up. Losses must have the same digits. Exits with status 77 if
+valgrind is not installed.
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ import results_file
 
 
 def count(program, workload, how, steps):
-    """Instructions of a whole run, and what it printed."""
+    """Returns the instructions of a whole run, and its output."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=" + os.devnull, program, workload, how, str(steps)]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     found = re.search(r"Collected : (\d+)", done.stderr)

@@ -1,5 +1,5 @@
-// What zero.py needs to know of a run of train_bert: its batches, which PyTorch then takes, and the memory that a
-// replica holds between steps at each ZeRO stage.
+// Prints and writes what zero.py needs of a run of train_bert: the batches, which PyTorch then trains on, and the
+// memory that a replica holds between steps at each ZeRO stage.
 //   bench_zero FILE OPTIONS   with train_bert's OPTIONS; writes the batches to FILE, prints one line for each stage
 #include <dhp/data/loader.hpp>
 #include <dhp/train/safetensors.hpp>
@@ -18,7 +18,7 @@ namespace {
 using namespace dhp;
 using examples::Dev;
 
-/// Tensors STEP.MICRO_BATCH.NAME, counted from 0: the side inputs (bert/masked_lm_batcher.hpp).
+/// Writes the side inputs (bert/masked_lm_batcher.hpp) as tensors STEP.MICRO_BATCH.NAME, counted from 0.
 void write_batches(Dev& dev, const examples::BertOptions& options, const examples::TextData& data,
                    const std::string& path) {
   const auto& run = options.run;
@@ -40,7 +40,7 @@ void write_batches(Dev& dev, const examples::BertOptions& options, const example
   writer.write(path);
 }
 
-/// Bytes of weights, gradients and optimizer state of one replica, with padding.
+/// Prints the bytes of weights, gradients and optimizer state of one replica, with padding.
 void print_held(Dev& dev, const examples::BertOptions& options, const examples::BertConfig& config,
                 ZeroStage stage) {
   auto training = options.run.training(options.run.steps.value_or(0));

@@ -1,14 +1,14 @@
-"""ZeRO of dhp and of PyTorch: the same BERT, weights and batches, and ranks that are processes over Gloo.
+"""Compares ZeRO in dhp and in PyTorch: the same BERT, weights and batches, on processes over Gloo.
 
 zero.py TRAIN_BERT BENCH_ZERO [--replicas N ...] [--preset NAME] [--steps N] [--precision NAME] [--json FILE]: trains by
 train_bert --zero 0 to 3, and in PyTorch by DistributedDataParallel, by that with ZeroRedundancyOptimizer, and by
 fully_shard (FSDP 2), with AdamW everywhere. The table has one row for each:
 
   apart       largest relative difference of a step's loss from dhp's without ZeRO
-  weights, gradients, state   MiB of tensors that a rank holds after a step; gradients before they are zeroed
-  peak        MiB, the most that a rank had resident (VmHWM), less what its process has before there is a model
+  weights, gradients, state   MiB of tensors that a rank holds after a step; gradients counted before they are zeroed
+  peak        MiB, peak resident memory of a rank (VmHWM) minus that of its process before the model exists
 
-Exit status 1: some curve is further apart than rounding. 77: this Python has no PyTorch with fully_shard.
+Exits with status 1 if a curve differs by more than rounding, 77 if this Python has no PyTorch with fully_shard.
 """
 import argparse
 import importlib.metadata
@@ -26,19 +26,19 @@ from processes import as_processes, limit_s
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "tests" / "models" / "agreement"))
 samples, length, rate = 8, 32, 1e-3
-# Rounding, as steps amplify it: Adam divides small gradients by their own size.
+# The effect of rounding, which steps amplify: Adam divides small gradients by their own size.
 most_apart = {"fp32": 1e-4, "fp64": 1e-12}
 peers = {"ddp": "DDP, AdamW", "zero": "DDP, ZeroRedundancyOptimizer", "fsdp": "fully_shard, AdamW"}
 
 
 def resident(what):
-    """Of this process, in bytes: VmRSS now, or VmHWM, the most so far."""
+    """Returns bytes of this process: VmRSS, resident now, or VmHWM, the peak so far."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(what + ":"))
 
 
 def peer(of):
-    """One rank of PyTorch; prints what it has found as JSON."""
+    """Runs one rank of PyTorch; prints its results as JSON."""
     import torch
     import torch.distributed as dist
     import torch.nn.functional as F
@@ -75,10 +75,10 @@ def peer(of):
     else:
         optimizer = torch.optim.AdamW(groups, lr=rate)
     with open("/proc/self/clear_refs", "w") as peak:
-        peak.write("5")  # VmHWM counts from here on: loading has held the weights twice
+        peak.write("5")  # resets VmHWM, since loading has held the weights twice
 
     def held(tensors):
-        """Bytes of this rank's storage."""
+        """Returns the bytes of this rank's storage."""
         storages = [(t.to_local() if hasattr(t, "to_local") else t).untyped_storage() for t in tensors]
         return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
@@ -130,7 +130,7 @@ def compare(ranks, arguments, version, folder):
                "--held-out", "0", "--clip", "0", "--lr-decay", "constant", "--data-parallel", str(ranks)]
     training = options + ["--lr", str(rate), "--steps", str(arguments.steps)]
     quiet = dict(check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit_s)
-    # At a rate of 0 the weights at the end are those of the start.
+    # A learning rate of 0 keeps the weights of the start.
     subprocess.run([arguments.trainer, *options, "--lr", "0", "--steps", "1", "--save", folder + "/saved", "--export",
                     folder + "/weights", "--overwrite"], **quiet)
     shutil.rmtree(folder + "/saved")
@@ -170,7 +170,7 @@ def main():
     parser.add_argument("--precision", choices=sorted(most_apart), default="fp32")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    # Not imported here: what this process has resident counts in its children too.
+    # torch is not imported here, since this process's resident memory counts in its children too.
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-# dhp::cpu_compiled is dhp::cpu with the templates of dhp/cpu_instances.ipp compiled once. It shortens edits; dhp's own tests
-# and examples use it. Programs that link it get the matching `extern template` lines by -include; their sources do not change.
-# The project that links it builds it with its own flags, because -march must be the same for a whole program. Nothing
-# is built if nobody links it.
+# dhp::cpu_compiled is dhp::cpu with the templates of dhp/cpu_instances.ipp compiled once. It makes rebuilds after an
+# edit shorter; dhp's own tests and examples use it. Programs that link it get the matching `extern template` lines by
+# -include, without changes of their sources. The project that links it builds it with its own flags, because -march
+# must be the same for a whole program. It is built only if a program links it.
 include_guard(GLOBAL)
 if(NOT CMAKE_CXX_COMPILER_LOADED)
   return()
@@ -9,7 +9,7 @@ endif()
 
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 
-# Sections of the list compile side by side. nvcc need not read the framework: a tree for GPUs has the kernels only.
+# Sections of the list compile in parallel. A GPU tree has the kernels only, so that nvcc need not read the framework.
 get_target_property(root dhp::dhp HEADER_DIRS)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${root}/dhp/cpu_instances.ipp)
 file(READ ${root}/dhp/cpu_instances.ipp text)
@@ -39,19 +39,19 @@ foreach(section IN LISTS sections)
 endforeach()
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "${declarations}" @ONLY)
 
-# In a tree for GPUs kernels only compute reference results.
+# In a GPU tree these kernels only compute reference results.
 set(optimised -O3)
 if(DHP_DEVICE STREQUAL cuda)
   set(optimised -O1)
 endif()
 set_property(SOURCE ${dir}/cpu_declared.cpp PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
-# An archive and not an object library: programs then carry only the kernels that they call.
+# An archive instead of an object library, so that programs carry only the kernels that they call.
 add_library(dhp_cpu_compiled STATIC EXCLUDE_FROM_ALL ${sources})
 add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)
-# In a tree for GPUs nvcc compiles the programs that link it, without an -march.
+# In a GPU tree nvcc compiles the programs that link this library, without an -march.
 target_link_libraries(dhp_cpu_compiled PUBLIC $<IF:$<STREQUAL:${DHP_DEVICE},cuda>,dhp::dhp,dhp::cpu>)
 target_compile_options(dhp_cpu_compiled
-  # errno and floating-point traps are not read. Without the two flags, loops with a square root or with a
-  # choice between two values do not vectorise. They change no value.
+  # dhp reads neither errno nor floating-point traps. These two flags let loops with a square root, or with a choice
+  # between two values, vectorise; they change no value.
   PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release,RelWithDebInfo>:${optimised}>
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")

@@ -1,15 +1,14 @@
-# dhp::cuda: the kernels of device Cuda. dhp::nccl: dhp::cuda with NCCL. Both dhp's build and
-# find_package(dhp) create them on the target machine, because CUDA libraries are in different
-# places: folders that you name, the toolkit, the distribution, or Python's wheels
-# (nvidia-cudnn-cu13, nvidia-nccl-cu13). A small program, cuda/*.cpp, tests each place; the result
-# is printed.
+# dhp::cuda: the kernels of device Cuda. dhp::nccl: dhp::cuda with NCCL. Both dhp's build and find_package(dhp) create
+# them on the target machine, because CUDA libraries are in different places: user-named folders, the toolkit, the
+# distribution, or Python's wheels (nvidia-cudnn-cu13, nvidia-nccl-cu13). A small program, cuda/*.cpp, tests each place;
+# the result is printed.
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/library.cmake)
 set(DHP_CUDA_FOLDERS "" CACHE STRING
   "Folders, each with include and lib of CUDA libraries, that are looked at before all others")
 mark_as_advanced(DHP_CUDA_FOLDERS)
 
-# All places, best first, one "name|header folder|library folder" each.
+# Lists all places, best first, as "name|header folder|library folder".
 function(dhp_cuda_places out)
   set(places "")
   foreach(folder IN LISTS DHP_CUDA_FOLDERS)
@@ -25,7 +24,7 @@ function(dhp_cuda_places out)
     execute_process(COMMAND ${DHP_WHEELS_PYTHON} -c "import sys; print(';'.join(sys.path))"
       OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     foreach(entry IN LISTS path)
-      # One folder per library, or (cu13) one for many.
+      # Wheels have one folder per library, or (cu13) one for many.
       file(GLOB wheels LIST_DIRECTORIES true "${entry}/nvidia/*")
       foreach(wheel IN LISTS wheels)
         list(APPEND places "Python's wheels|${wheel}/include|${wheel}/lib")
@@ -131,12 +130,12 @@ foreach(needed IN ITEMS cublasLt cudnn nvtx3)
 endforeach()
 
 add_library(dhp::cuda INTERFACE IMPORTED GLOBAL)
-# The runtime that CMake links for nvcc: two runtimes in one program would not share state.
+# Links the same runtime as nvcc, since two runtimes in one program would not share state.
 target_link_libraries(dhp::cuda INTERFACE dhp::dhp
   $<IF:$<STREQUAL:$<UPPER_CASE:$<TARGET_PROPERTY:CUDA_RUNTIME_LIBRARY>>,SHARED>,CUDA::cudart,CUDA::cudart_static>
   dhp::cuda_cublasLt dhp::cuda_cudnn dhp::cuda_nvtx3 ${CMAKE_DL_LIBS})
-# Kernels call constexpr functions of the standard library. Not cuda_std_20: CMake before 3.26 does
-# not know it for nvcc 13.
+# Kernels call constexpr functions of the standard library. -std=c++20 replaces cuda_std_20, which CMake before 3.26
+# does not know for nvcc 13.
 target_compile_options(dhp::cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)

@@ -1,5 +1,5 @@
-# nvcc, and the GPUs that it makes code for: those of this machine, or where there is none those of data centres
-# since 2020 (80: A100, 90: H100 and H200) with PTX, from which the driver makes code for newer ones.
+# Finds nvcc and chooses the GPUs it compiles for: those of this machine, or without a GPU those of data centres since
+# 2020 (80: A100, 90: H100 and H200) with PTX, which the driver compiles for newer GPUs.
 if(NOT CUDAToolkit_NVCC_EXECUTABLE)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no nvcc in ${CUDAToolkit_BIN_DIR}")
 endif()

@@ -1,13 +1,13 @@
 # dhp_emulated_ops: the kernels of include/dhp/cuda for tests::Emulated, compiled once. Programs that link it get the
-# matching `extern template` lines by -include. The lines are read off the headers: every function <op>_on of a
-# KernelDevice. The same functions for Cuda are ops_0.cu and ops_1.cu, of which nvcc makes PTX for tests/cuda/ptx.
+# matching `extern template` lines by -include. The lines come from the headers, one for every function <op>_on of a
+# KernelDevice. ops_0.cu and ops_1.cu have the same functions for Cuda; nvcc compiles them to PTX for tests/cuda/ptx.
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/emulated_ops)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/dhp/cuda/kernels.hpp headers REGEX "^#include <dhp/cuda/")
 list(TRANSFORM headers REPLACE "^#include <(.*)>" "${PROJECT_SOURCE_DIR}/include/\\1")
 set(declarations "")
 set(definitions_0 "")
 set(definitions_1 "")
-set(half 0)  # two sources, for two cores
+set(half 0)  # two sources compile on two cores
 foreach(header IN LISTS headers)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   file(READ ${header} text)
@@ -30,7 +30,7 @@ foreach(half IN ITEMS 0 1)
     "#include <dhp/cuda/launch.cuh>\n#include <dhp/cuda/kernels.hpp>\n\nnamespace dhp::detail {\n${definitions}}\n")
 endforeach()
 
-# The kernels, with what tests/cuda/executor.hpp declares.
+# The library has the kernels, with the functions that tests/cuda/executor.hpp declares.
 add_library(dhp_emulated_ops STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
 add_library(dhp_host_kernels STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/cuda/host_kernels.cpp)
 target_link_libraries(dhp_host_kernels PRIVATE dhp dhp_build)

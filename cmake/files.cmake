@@ -1,6 +1,6 @@
-# What dhp's own programs use: libraries for JSON, the command line and tests; and dhp_files, optional libraries of the
-# file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_JPEG
-# and DHP_HAS_UTF8PROC.
+# Finds libraries of dhp's own programs: JSON, the command line and tests; and dhp_files, optional libraries of the file
+# readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). The code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_JPEG and
+# DHP_HAS_UTF8PROC.
 dhp_library(nlohmann_json DEBIAN nlohmann-json3-dev WITHOUT "only the lessons are built" PACKAGE nlohmann_json CONFIG
   TARGET nlohmann_json::nlohmann_json HEADERS_ONLY HEADERS nlohmann/json.hpp USE "sizeof(nlohmann::json)")
 dhp_library(CLI11 DEBIAN libcli11-dev WITHOUT "only the lessons are built" PACKAGE CLI11 CONFIG TARGET CLI11::CLI11

@@ -1,11 +1,11 @@
-# Not exported: dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::etcd, dhp::mpi and dhp::eigen.
-# These files create them on the user's machine.
+# dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::etcd, dhp::mpi and dhp::eigen are not exported; these
+# files create them on the user's machine.
 set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake
   cmake/library.cmake)
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/dhp)  # the same folder on every architecture
-# Component headers is what `cmake --install` installs; packages.cmake adds the programs.
+# `cmake --install` installs component `headers`; packages.cmake adds component `programs`.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME headers)
 
 install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)
@@ -17,7 +17,7 @@ install(DIRECTORY cmake/cuda DESTINATION ${dhp_package_dir})
 
 configure_package_config_file(cmake/dhpConfig.cmake.in dhpConfig.cmake
   INSTALL_DESTINATION ${dhp_package_dir} NO_SET_AND_CHECK_MACRO)
-# Before 1.0 a minor version may rename things. Headers are independent of the machine's word size.
+# Before 1.0 a minor version may rename things. Headers do not depend on the machine's word size.
 write_basic_package_version_file(dhpConfigVersion.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/dhpConfig.cmake ${PROJECT_BINARY_DIR}/dhpConfigVersion.cmake

@@ -1,4 +1,4 @@
-# How every optional library is found, in dhp's build and by find_package(dhp).
+# Finds every optional library, for dhp's build and for find_package(dhp).
 include_guard(GLOBAL)
 
 function(dhp_say)
@@ -24,8 +24,8 @@ function(dhp_try why source includes libraries)
   set(${why} "${problem}" PARENT_SCOPE)
 endfunction()
 
-# dhp_files_of(<out> <target>): the folders and files of a target and of those that it links. A target that is not there,
-# or has no file, stands for itself.
+# dhp_files_of(<out> <target>): returns the folders and files of a target and of all that it links. A missing target, or
+# one without files, stands for itself.
 function(dhp_files_of out targets)
   set(files "")
   set(seen "")
@@ -69,9 +69,9 @@ endfunction()
 #   [PACKAGE <argument of find_package>...] [TARGET <its target>] [VERSION <oldest>] [BY <its compiler>]
 #   [HEADERS_ONLY] [LIBRARIES <file>...] [LINK <target>...] [DEFINITIONS <name=value of the program>...])
 # defines dhp::lib_<name> if the package is found, or else the header and the library files, and if a program with the
-# headers and the expression compiles and links. A package's FOUND variable counts: find modules may leave a target of
-# what they did not find. What is not whole is left out, and a line says why. A success is remembered until a file of it
-# changes; a failure is not, since the package may be installed later.
+# headers and the expression compiles and links. A package's FOUND variable decides, since find modules may leave a
+# target without it. An incomplete library is left out, and a line says why. A success is remembered until one of its
+# files changes, a failure is not, since the package may be installed later.
 function(dhp_library name)
   if(TARGET dhp::lib_${name})
     return()
@@ -93,7 +93,7 @@ function(dhp_library name)
   set(version "")
   set(files "")
   string(REGEX MATCH "^[^;]+" package "${arg_PACKAGE}")
-  if(arg_BY)  # find_package ends the configuration if this names a folder that is not there
+  if(arg_BY)  # find_package would fail on a missing folder
     execute_process(COMMAND ${arg_BY} -show OUTPUT_VARIABLE said ERROR_QUIET)
     string(REGEX MATCHALL "-I */[^ \"\n]+" folders "${said}")
     list(TRANSFORM folders REPLACE "^-I *" "")
@@ -170,7 +170,7 @@ function(dhp_library name)
   endif()
 endfunction()
 
-# dhp_part(<name> <target>...) defines dhp::<name>, which has the targets, if all of them are there.
+# dhp_part(<name> <target>...) defines dhp::<name>, which links the targets, if all of them exist.
 function(dhp_part name)
   foreach(target IN LISTS ARGN)
     if(NOT TARGET ${target})

@@ -1,9 +1,9 @@
-# dhp::mpi is dhp::processes with MPI: dhp in a program that has it, and trainers that mpirun starts. Any MPI of standard 3 or later will
-# do; it has to be the program's own. MPI_CXX_COMPILER or MPI_HOME choose one, as for find_package(MPI).
+# dhp::mpi is dhp::processes with MPI: for dhp in MPI programs, and for trainers that mpirun starts. Any MPI of standard
+# 3 or later works, if it is the program's own. MPI_CXX_COMPILER or MPI_HOME chooses it, as for find_package(MPI).
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/processes.cmake)
 if(TARGET dhp::processes)
-  set(MPI_CXX_SKIP_MPICXX ON)  # MPI's own C++ interface, which is gone from the standard
+  set(MPI_CXX_SKIP_MPICXX ON)  # skips MPI's C++ bindings, which the standard removed
   find_program(DHP_MPICXX NAMES ${MPI_CXX_COMPILER} mpicxx mpic++ HINTS ${MPI_HOME} ENV MPI_HOME PATH_SUFFIXES bin NO_CACHE)
   dhp_library(MPI DEBIAN libopenmpi-dev WITHOUT "there is no dhp::mpi" PACKAGE MPI COMPONENTS CXX TARGET MPI::MPI_CXX
     BY "${DHP_MPICXX}" VERSION 3.0 HEADERS mpi.h USE "MPI_Comm_free(nullptr) + (MPI_COMM_WORLD == MPI_COMM_NULL)")

@@ -1,5 +1,5 @@
-# dhp::lib_ONNX: ONNX's graphs, as protocol buffers, and its checker. Debian's own package file for CMake names libraries
-# that Debian does not have.
+# dhp::lib_ONNX: ONNX's graphs, as protocol buffers, and its checker. ONNX is not found through Debian's CMake package
+# file, which names libraries that Debian does not have.
 include_guard(GLOBAL)
 dhp_library(Protobuf DEBIAN libprotobuf-dev WITHOUT "export_onnx is not built" PACKAGE Protobuf
   TARGET protobuf::libprotobuf HEADERS google/protobuf/message_lite.h

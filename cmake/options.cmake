@@ -1,12 +1,12 @@
-# Options. As a subproject dhp builds nothing, installs nothing and sets no flags.
+# Defines the options. As a subproject dhp builds nothing, installs nothing and sets no flags.
 set(DHP_DEVICE cpu CACHE STRING "The device that the programs of this build tree run on: cpu or cuda")
 set_property(CACHE DHP_DEVICE PROPERTY STRINGS cpu cuda)
 if(NOT DHP_DEVICE MATCHES "^(cpu|cuda)$")
   message(FATAL_ERROR "DHP_DEVICE is '${DHP_DEVICE}'; it can be cpu or cuda")
 endif()
 
-# Kernels need vector instructions beyond the compiler's default. A parent project sets -march
-# itself, because objects for different architectures must not be mixed.
+# Kernels need vector instructions beyond the compiler's default. A parent project must set -march itself, because
+# objects for different architectures cannot be mixed.
 set(dhp_arch "")
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(dhp_arch x86-64-v3)

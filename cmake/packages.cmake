@@ -1,6 +1,5 @@
-# cpack makes two Debian packages of a build tree: libdhp-dev (component headers) and dhp-tools (component programs),
-# which is dhp-tools-cuda in a tree for GPUs. docs/packages.md has the commands. A plain `cmake --install` installs the
-# headers only.
+# cpack makes two Debian packages of a build tree: libdhp-dev (component headers) and dhp-tools (component programs;
+# dhp-tools-cuda in a GPU tree). docs/packages.md has the commands. A plain `cmake --install` installs the headers only.
 set(DHP_MAINTAINER "dhp maintainers <maintainers@dhp.example.org>" CACHE STRING "Who answers for the Debian packages")
 set(DHP_HOMEPAGE "" CACHE STRING "Address that the Debian packages give as the project's")
 mark_as_advanced(DHP_MAINTAINER DHP_HOMEPAGE)
@@ -14,7 +13,7 @@ foreach(program IN ITEMS train_bert train_gpt train_resnet50 score_bert score_gp
   endif()
 endforeach()
 if(programs)
-  if(DHP_DEVICE STREQUAL cuda)  # the toolkit's libraries are in no folder of the system's
+  if(DHP_DEVICE STREQUAL cuda)  # the toolkit's libraries are in no system folder
     set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
   install(TARGETS ${programs} COMPONENT programs EXCLUDE_FROM_ALL)
@@ -27,7 +26,7 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own summary
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER ${DHP_MAINTAINER})
@@ -74,7 +73,7 @@ rank a hung job is waiting for.
 .
 This build is for ${built_for}.")
 
-# The documentation that Debian wants of each package. Its changelog has the date of the release.
+# Adds the documentation that Debian requires of each package. Its changelog has the release date.
 file(STRINGS ${PROJECT_SOURCE_DIR}/CHANGELOG.md released REGEX "^## ${dhp_version} \\(.*\\)$")
 if(NOT released MATCHES "\\(([0-9-]+)\\)")
   message(FATAL_ERROR "CHANGELOG.md has no line \"## ${dhp_version} (YEAR-MONTH-DAY)\"")

@@ -1,6 +1,6 @@
-# dhp::processes: dhp::dhp for ranks that are processes; OpenSSL's libcrypto authenticates them.
+# dhp::processes: dhp::dhp for ranks that are processes, which OpenSSL's libcrypto authenticates.
 # dhp::gloo: dhp::processes with Gloo, a transport between CPUs.
-# dhp::etcd: dhp::processes with libcurl and nlohmann/json, for a store in a cluster of etcd.
+# dhp::etcd: dhp::processes with libcurl and nlohmann/json, for a key-value store in an etcd cluster.
 # Both dhp's build and find_package(dhp) create them, because libraries are in different places.
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/library.cmake)

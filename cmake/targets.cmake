@@ -26,7 +26,7 @@ add_library(dhp::cpu ALIAS dhp_cpu)
 set_target_properties(dhp_cpu PROPERTIES EXPORT_NAME cpu)
 target_link_libraries(dhp_cpu INTERFACE dhp)
 if(DHP_CPU_ARCH)
-  # For this build tree only: users of an installed dhp choose -march for the whole program.
+  # -march is for this build tree only: users of an installed dhp choose -march for the whole program.
   target_compile_options(dhp_cpu INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()

@@ -1,12 +1,11 @@
 # Sorts test files by what they need (device, libraries, a GPU), derived from their includes.
 
-# dhp_reached_headers(<out> <file>): the transitive includes of a file among this project's .hpp
-# files. Not .cuh: those are for nvcc, and the .hpp files that select them by compiler have
-# alternatives.
+# dhp_reached_headers(<out> <file>): the transitive includes of a file among this project's .hpp files. .cuh files do
+# not count: they are for nvcc, and the .hpp files that select them by compiler have alternatives.
 function(dhp_reached_headers out file)
   get_property(known GLOBAL PROPERTY dhp_reached_${file} SET)
   if(NOT known)
-    set_property(GLOBAL PROPERTY dhp_reached_${file} "")  # ends a cycle
+    set_property(GLOBAL PROPERTY dhp_reached_${file} "")  # ends recursion in a cycle
     file(STRINGS ${file} lines REGEX "^#include <[^ ]*>")
     list(TRANSFORM lines REPLACE "^#include <(.*)>.*$" "\\1")
     set(reached ${lines})
@@ -26,7 +25,7 @@ function(dhp_reached_headers out file)
 endfunction()
 
 # dhp_sort_tests(<file>...): sets in the caller
-#   on_device  typed over the tree's device: compiled by nvcc for GPUs, else emulated on the Cpu
+#   on_device  files typed over the tree's device: compiled by nvcc for GPUs, else emulated on the Cpu
 #   whole      the part of on_device, in a GPU tree, that uses ops of CUDA's libraries
 #   plain      neither typed over the device nor using CUDA's libraries
 #   libraries  needs CUDA's libraries but no GPU: cuDNN answers queries anywhere

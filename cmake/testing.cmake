@@ -1,17 +1,17 @@
-# How tests are registered. A test belongs to a folder (its first label) and is quick, slow or acceptance (its second).
+# Registers tests. A test belongs to a folder (its first label) and is quick, slow or acceptance (its second label).
 # Acceptance tests take minutes: .ci/run and `tests/run.sh --all` run them.
 include(units)
 
-# Sanitizers slow a program down tenfold.
+# Time limits allow for sanitizers, which slow programs down tenfold.
 set(dhp_time_factor 1)
 if(DHP_SANITIZE)
   set(dhp_time_factor 6)
 endif()
 
-# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). With `ctest -j 6`
-# two tests run at once that compute, or six that wait: dhp_waiting_tests(<test>...) marks those.
+# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 6` runs two computing tests at once, or
+# six waiting ones, which dhp_waiting_tests(<test>...) marks.
 function(dhp_label_test test folder speed)
-  set(seconds 3600)  # only a hang takes as long, also on a machine that is busy with other work
+  set(seconds 3600)  # only a hang takes this long, even on a busy machine
   if(ARGC GREATER 3)
     set(seconds ${ARGV3})
   endif()
@@ -26,7 +26,7 @@ function(dhp_waiting_tests)
   endforeach()
 endfunction()
 
-# Prefix of commands that need a GPU, which a GPU tree's machine may lack.
+# Prefix of commands that need a GPU, which the machine of a GPU tree may lack.
 set(dhp_on_gpu "")
 if(DHP_DEVICE STREQUAL cuda)
   add_executable(gpu_present ${PROJECT_SOURCE_DIR}/tests/support/gpu_present.cpp)
@@ -34,9 +34,8 @@ if(DHP_DEVICE STREQUAL cuda)
   set(dhp_on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu.sh $<TARGET_FILE:gpu_present>)
 endif()
 
-# Prefix of commands that query cuDNN, which looks for the driver's library: without a driver they
-# use one of tests/support. Only the test itself loads it; in LD_LIBRARY_PATH other programs would
-# take it for a driver.
+# Prefix of commands that query cuDNN, which looks for the driver's library: without a driver they use a stub of
+# tests/support. Only the test itself loads it; in LD_LIBRARY_PATH other programs would take the stub for a driver.
 set(dhp_with_driver_stub "")
 if(TARGET dhp::cuda)
   add_library(dhp_driver SHARED ${PROJECT_SOURCE_DIR}/tests/support/driver.cpp)
@@ -46,15 +45,15 @@ if(TARGET dhp::cuda)
   set(dhp_with_driver_stub ${CMAKE_COMMAND} -E env DHP_DRIVER_STUB=$<TARGET_FILE:dhp_driver>)
 endif()
 
-# dhp_doctest_entries(<folder> <program> <files> [<prefix>...]): one ctest entry per file, named by
-# its path: comm/gloo/store.cpp is comm.gloo.store.
+# dhp_doctest_entries(<folder> <program> <files> [<prefix>...]): adds one ctest entry per file. The file's path names
+# it: comm/gloo/store.cpp is comm.gloo.store.
 function(dhp_doctest_entries folder target files)
   foreach(file IN LISTS files)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
     cmake_path(REMOVE_EXTENSION path OUTPUT_VARIABLE test)
     string(REPLACE "/" "." test ${test})
     add_test(NAME ${test} COMMAND ${ARGN} $<TARGET_FILE:${target}> --source-file=*/tests/${path})
-    # doctest succeeds if no case matches; this test must fail.
+    # doctest succeeds if no case matches, but this test must fail then.
     set_tests_properties(${test} PROPERTIES
       FAIL_REGULAR_EXPRESSION "test cases: +0 " SKIP_RETURN_CODE 77)
     if(test MATCHES "_slow$")
@@ -65,7 +64,7 @@ function(dhp_doctest_entries folder target files)
   endforeach()
 endfunction()
 
-# dhp_doctest_program(<program> <file>...): adds doctest's main and a check that no case is lost.
+# dhp_doctest_program(<program> <file>...): adds doctest's main and a check that every case belongs to a file's entry.
 # Sets `sources`.
 function(dhp_doctest_program target)
   dhp_units(sources ${target} ${ARGN})
@@ -80,15 +79,15 @@ function(dhp_doctest_program target)
   set(sources "${sources}" PARENT_SCOPE)
 endfunction()
 
-# dhp_typed_tests(<folder> <program> <more> <file>...): a program of files that may be typed over
-# the tree's device; it also links <more>.
+# dhp_typed_tests(<folder> <program> <more> <file>...): adds a program of files that may be typed over the tree's
+# device, linked with <more>.
 function(dhp_typed_tests folder target more)
   dhp_doctest_program(${target} ${ARGN})
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels and the framework are compiled apart. Tests that compute element by element are optimised too; the others
-  # compile faster without. Under AddressSanitizer that is all but ops/.
+  # The kernels and the framework are compiled apart. Tests that compute element by element are optimised too; the
+  # others compile faster without. Under AddressSanitizer only ops/ is optimised.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   set(optimised -O0)
   if(folder MATCHES "^(tensor|ops|cuda|bert|gpt)$")
@@ -97,18 +96,17 @@ function(dhp_typed_tests folder target more)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${optimised}>)
   endif()
-  # Fortified longjmp rejects jumps between the stacks of tests/cuda/emulator.hpp.
+  # A fortified longjmp would reject jumps between the stacks of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
-  # Folders to the left of the ops, and the texts of examples/{bert,gpt}, need no kernels, and should not parse them.
+  # Tests of lower layers than ops, and of the texts of examples/{bert,gpt}, need no kernels and should not parse them.
   if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert|gpt)$")
     target_link_libraries(${target} PRIVATE dhp_cpu_compiled)
   endif()
 endfunction()
 
-# dhp_doctest_folder(<folder> <file>...): one executable for a folder, since linking costs more than
-# most tests do; one for those of its files that need CUDA's libraries, but not nvcc; and in trees for GPUs one
-# for those with the ops of whole models: they take the compilers longest, and a gemm by a library and one by a
-# kernel alone have the same name.
+# dhp_doctest_folder(<folder> <file>...): adds one executable for a folder, since linking costs more than most tests do.
+# Files that need CUDA's libraries, but not nvcc, are a second executable. In GPU trees files with the ops of whole
+# models are a third: they compile longest, and library and kernel versions of gemm have the same name.
 function(dhp_doctest_folder folder)
   dhp_sort_tests(${ARGN})
   if(DHP_DEVICE STREQUAL cuda)
@@ -151,15 +149,16 @@ function(dhp_doctest_folder folder)
   endif()
 endfunction()
 
-# dhp_script_test(<name> <folder> <quick|slow|acceptance> <command>...): any program; exit status 77
-# means skipped.
+# dhp_script_test(<name> <folder> <quick|slow|acceptance> <command>...): adds a test that runs any program; its exit
+# status 77 means skipped.
 function(dhp_script_test test folder speed)
   add_test(NAME ${test} COMMAND ${ARGN})
   set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
   dhp_label_test(${test} ${folder} ${speed})
 endfunction()
 
-# dhp_built_on_demand(<folder> <name> <target>...): programs of acceptance tests alone, which build them first.
+# dhp_built_on_demand(<folder> <name> <target>...): marks programs that only acceptance tests use; a test builds them
+# first.
 function(dhp_built_on_demand folder name)
   set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
   dhp_script_test(${folder}.${name}_are_built ${folder} acceptance
@@ -167,8 +166,8 @@ function(dhp_built_on_demand folder name)
   set_tests_properties(${folder}.${name}_are_built PROPERTIES RUN_SERIAL ON FIXTURES_SETUP ${name})
 endfunction()
 
-# dhp_add_compile_fail_tests(<folder> <file>...): each file must compile with -DGOOD and fail without, with the
-# message of its line `// error: <text>`. One test for those that include the same headers.
+# dhp_add_compile_fail_tests(<folder> <file>...): each file must compile with -DGOOD and fail without it, with the
+# message of its line `// error: <text>`. Files with the same includes share a test.
 function(dhp_add_compile_fail_tests folder)
   set(groups "")
   foreach(file IN LISTS ARGN)
@@ -185,7 +184,7 @@ function(dhp_add_compile_fail_tests folder)
   endforeach()
 endfunction()
 
-# The compile command of a header's user, for tests that run a compiler.
+# The compile command of a user of the headers, for tests that run a compiler.
 set(dhp_compile ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include
   -I${PROJECT_SOURCE_DIR})
 if(DHP_CPU_ARCH)

@@ -1,7 +1,7 @@
-# Units: several files are compiled as one, because they read the same headers and instantiate the same templates.
+# A unit compiles several files as one, because they read the same headers and instantiate the same templates.
 set(DHP_UNIT_FILES 1 CACHE STRING "Files that are compiled as one unit; 1 suits editing")
 
-# dhp_joined(<out> <name> <file>...): sources of this folder as one unit, if there are units.
+# dhp_joined(<out> <name> <file>...): joins sources of this folder into one unit, if units are on.
 function(dhp_joined out name)
   set(sources ${ARGN})
   if(DHP_UNIT_FILES GREATER 1)
@@ -14,11 +14,11 @@ function(dhp_joined out name)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# dhp_units(<out> <program> <file>...): the sources of a program, in units of at most DHP_UNIT_FILES files. A unit
-# begins with the includes of its files; then it includes each file in a namespace of its own. A program with several units
-# keeps slow files, which take longest to compile, apart from quick ones.
-# These files are not put in units: those that open a namespace, specialise a template, define a macro, or have the
-# comment "not in a unit"; and slow ones under nvcc, where several need too much memory.
+# dhp_units(<out> <program> <file>...): returns a program's sources in units of at most DHP_UNIT_FILES files. A unit
+# begins with the includes of its files, then includes each file in its own namespace. A program with several units
+# keeps slow files, which compile longest, apart from quick ones. A file is not put in a unit if it opens a namespace,
+# specialises a template, defines a macro, or has the comment "not in a unit". Under nvcc slow files are not either,
+# since several at once need too much memory.
 function(dhp_units out program)
   set(alone ${ARGN})
   if(DHP_UNIT_FILES GREATER 1)
@@ -40,7 +40,7 @@ function(dhp_units out program)
     set(number 0)
     foreach(files IN ITEMS slow quick)
       list(LENGTH ${files} count)
-      # Equal shares: 13 files in units of at most 12 are 7 and 6.
+      # Units get equal shares: 13 files in units of at most 12 are 7 and 6.
       math(EXPR units "(${count} + ${DHP_UNIT_FILES} - 1) / ${DHP_UNIT_FILES}")
       while(units GREATER 0)
         math(EXPR size "(${count} + ${units} - 1) / ${units}")
@@ -57,19 +57,19 @@ function(dhp_units out program)
   set(${out} "${alone}" PARENT_SCOPE)
 endfunction()
 
-# dhp_write_unit(<unit> <file>...)
+# dhp_write_unit(<unit> <file>...): writes the source of a unit.
 function(dhp_write_unit unit)
   set(includes "")
   set(bodies "")
   foreach(file IN LISTS ARGN)
-    # A new include has to be copied to the head of the unit.
+    # A change of the file's includes must update the head of the unit.
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
     cmake_path(GET path PARENT_PATH folder)
     file(STRINGS ${file} lines REGEX "^#(include|if|ifdef|ifndef|elif|else|endif)")
     list(TRANSFORM lines REPLACE "^#include \"(.*)\"" "#include <${folder}/\\1>")
     string(MAKE_C_IDENTIFIER ${path} name)
-    # Inside the namespace the file's own includes do nothing, because the head has done them.
+    # The unit's head has done the file's own includes, so inside the namespace they do nothing.
     list(APPEND includes ${lines})
     string(APPEND bodies "namespace ${name} {\n#include <${path}>\n}\n")
   endforeach()

@@ -1,4 +1,4 @@
-# The version's only source is a header, so code and packages agree.
+# Reads the version from a header, its only source, so that code and packages agree.
 set(dhp_version)
 cmake_path(SET config NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../include/dhp/core/config.hpp)
 foreach(part IN ITEMS major minor patch)

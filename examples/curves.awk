@@ -1,5 +1,5 @@
-# awk -f curves.awk RUN.jsonl... > curves.html: a page with the loss curves of runs, from their files of --metrics, for any
-# browser.
+# awk -f curves.awk RUN.jsonl... > curves.html: writes a page for any browser with the loss curves of runs, from their
+# files of --metrics.
 function value(name) {
   if (!match($0, "\"" name "\":-?[0-9.][-+0-9.e]*")) return ""
   return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
@@ -32,7 +32,7 @@ END { if (points) draw(); print "</body></html>" }
 
 function x(step) { return sprintf("%.1f", 50 + 630 * step / (at[points] ? at[points] : 1)) }
 function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }
-function path(color, width,    i, sum, from, text) {  # each point the mean of so many
+function path(color, width,    i, sum, from, text) {  # each point is drawn as the mean of several steps
   for (i = 1; i <= points; ++i) {
     sum += losses[i] - (i > width ? losses[i - width] : 0)
     text = text " " x(at[i]) "," y(sum / (i < width ? i : width))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to two trained networks: installs what is missing, builds, and trains a small ResNet on real images
-# and a small BERT on real English, each on 2 x 2 x 2 ranks (threads) of data, tensor and pipeline parallelism. Ends with
-# their curves as a page for the browser. --steps N trains for N steps only, to see that all works.
+# Goes from a fresh Debian 12 to two trained networks: installs missing packages, builds, and trains a small ResNet on
+# real images and a small BERT on real English, each on 2 x 2 x 2 ranks (threads) of data, tensor and pipeline
+# parallelism. Ends with a page of their loss curves. --steps N trains for only N steps, as a quick test.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
@@ -30,7 +30,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   dataset-fashion-mnist wordnet-base
 part "configure" cmake --preset release -DDHP_TESTS=OFF -DDHP_UNIT_FILES=24 -B build/quickstart
 part "compile" cmake --build build/quickstart -j "$(nproc)" --target train_resnet50 train_bert
-[ ! -e $runs ] || mv $runs "$runs.$(date +%s)"  # of an earlier quickstart
+[ ! -e $runs ] || mv $runs "$runs.$(date +%s)"  # keeps an earlier quickstart's runs
 mkdir -p $runs
 part "train a ResNet-50 of width 8 on Fashion-MNIST" $programs/train_resnet50 \
   "${layout[@]}" --schedule 1f1b --data "$images" --width 8 --stem-stride 2 --zero-init-gamma \

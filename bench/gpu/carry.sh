@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Programs that one machine builds for the GPU of another, where minutes are dear:
-#   carry.sh pack FILE.tar.xz [ARCHITECTURE]   builds what bench/gpu.sh runs (sm_90), and packs it, without debug symbols
-#   . carry.sh unpack FILE.tar.xz              in the root of the same tree over there: unpacks it, and finds libraries
-# Then the steps of bench/gpu.sh run that build nothing, such as: versions library_tests machine resnet bert nccl ranks.
-# Paths in the lists of tests are those of the first machine, so its root and CMake become links to those here. CUDA's
-# libraries are those of the second machine's toolkit or of its Python's wheels, and no older than the first one's.
+# Builds programs on one machine for the GPU of another, whose minutes are dear:
+#   carry.sh pack FILE.tar.xz [ARCHITECTURE]   builds and packs what bench/gpu.sh runs (sm_90), without debug symbols
+#   . carry.sh unpack FILE.tar.xz              in the root of the same tree on the second machine: unpacks it
+# Afterwards the steps of bench/gpu.sh that build nothing can run, such as: versions library_tests machine resnet bert
+# nccl ranks. Test lists contain paths of the first machine, so its root and CMake become links. The second machine's
+# toolkit or Python wheels provide CUDA's libraries, which must not be older.
 programs=(gpu_present test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries
   train_bert train_resnet50 train_gpt dhp_doctor bench_world_of_one)
 
@@ -21,7 +21,7 @@ pack() {
   for program in "${programs[@]}"; do
     from=$(find build/cuda -type f -name "$program" -perm -u+x | head -n 1)
     [ -n "$from" ] && install -s -D "$from" "$staged/$from" || { echo "there is no $program" >&2; return 1; }
-    # What is neither CUDA's nor of every machine goes along.
+    # Also packs the libraries that neither CUDA nor every machine brings.
     mapfile -t -O ${#libraries[@]} libraries < <(ldd "$from" | sed -n 's/.* => \(.*lib\(jpeg\|utf8proc\|crypto\)\.so[^ ]*\) .*/\1/p')
   done
   printf '%s\n' "${libraries[@]}" | sort -u | xargs cp -Lt "$staged/build/carried" || return 1

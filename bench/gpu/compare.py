@@ -1,10 +1,10 @@
 """Training throughput of the example trainers against PyTorch on one GPU.
 
 compare.py OUT.json --only CASE... --machine FILE --trainers FOLDER [--compiled | --alone] [--tiny] [--dry-run]
-Takes turns: a run of the trainer, some steps of the peer, and again; the ratio is that of the medians of the
-rounds, above 1 where dhp is faster. Shares are of the bound of work.py. Results are written after each case.
---compiled: against torch.compile(max-autotune). --alone: the trainer by itself, without PyTorch.
---tiny: small models on the CPU, to try the script. --dry-run: only checks that the trainers take the options.
+Each round runs the trainer, then some steps of the peer. The ratio is that of the medians of the rounds, above 1 where
+dhp is faster. Shares are fractions of the bound of work.py. Results are written after each case. --compiled: against
+torch.compile(max-autotune). --alone: only the trainer, without PyTorch. --tiny: small models on the CPU, to try the
+script. --dry-run: only checks that the trainers take the options.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ def resnet_case(precision, batch, tiny=False):
     size, depth, width = (32, 50, 8) if tiny else (224, 50, 64)
     options = ["--data", "synthetic-resident", "--held-out", "0", "--image-size", size, "--depth", depth,
                "--width", width, "--optimizer", "sgd", "--lr", "0.1", "--label-smoothing", "0"]
-    # The trainer's stem differs for small images, so --tiny gives no valid comparison.
+    # Small images change the trainer's stem, so --tiny gives no valid comparison.
     return {"name": "ResNet-50", "trainer": "train_resnet50", "options": options,
             "precision": precision, "batch": batch,
             "peer": lambda peers, device, _, compiled: peers.resnet(device, precision, batch, size, width, compiled),
@@ -60,13 +60,13 @@ def chosen(arguments):
 
 def trainer_of(case, arguments, folder):
     options = [*case["options"], "--precision", case["precision"], "--global-batch", case["batch"], "--micro-batch", case["batch"]]
-    if case["trainer"] == "train_bert":  # samples fill all rows
+    if case["trainer"] == "train_bert":  # samples fill their sequences, without padding
         options += ["--data", "synthetic-resident", "--vocabulary-size", vocabulary]
     return trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), options, folder)
 
 
 def measure(case, arguments, machine, folder):
-    """Of the trainer alone, or in turns with the peer."""
+    """Times the trainer alone, or in turns with its peer."""
     run = trainer_of(case, arguments, folder)
     row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"], "steps": arguments.steps}
     ours, theirs, peak_bytes = [], [], 0

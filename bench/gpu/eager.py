@@ -1,11 +1,11 @@
-"""What eager PyTorch launches in the same steps: aten operations on tensors of no memory. An estimate.
+"""Estimates what eager PyTorch launches in the same steps, from aten operations on meta tensors, which have no memory.
 
 eager.py OUT.json [resnet50|bert|bert_dropout]...
 
-Each operation that is no view counts as one launch; it reads its tensor arguments and writes its results once, in place
-both, and batch norms, as in dhp's ledger, read their inputs twice. FLOP are of products, convolutions and attention.
-Precisions are those of torch.autocast("cuda"), attention is the fused one. It needs PyTorch 2 and no GPU:
-python3 -m venv FOLDER && FOLDER/bin/pip install torch
+Each operation that is no view counts as one launch. It reads its tensor arguments once and writes its results once; an
+operation in place does both. Batch norms read their inputs twice, as in dhp's ledger. FLOP are those of products,
+convolutions and attention. Precisions are those of torch.autocast("cuda"); attention is fused. It needs PyTorch 2 and
+no GPU: python3 -m venv FOLDER && FOLDER/bin/pip install torch
 """
 import json
 import os
@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import peer_models  # noqa: E402
 
-# Neither views by their schema, nor work of the GPU.
+# Operations that are views, though their schema does not say so, or do no work on the GPU.
 no_launch = {"aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
              "aten._unsafe_view", "aten._reshape_alias", "aten.detach", "aten.set_", "aten.resize_"}
 passes = {"aten.native_batch_norm": 1, "aten.cudnn_batch_norm": 1, "aten.native_batch_norm_backward": 2,
@@ -33,7 +33,7 @@ def tensors(values):
 
 
 def size(tensor):
-    """Bytes in memory; a broadcast dimension is there once."""
+    """Returns the bytes of a tensor in memory; a broadcast dimension counts once."""
     count = 1
     for extent, stride in zip(tensor.shape, tensor.stride()):
         count *= extent if stride != 0 else 1
@@ -76,7 +76,7 @@ class Counting(TorchDispatchMode):
 
 
 class Autocast(TorchFunctionMode):
-    """torch.autocast("cuda") for meta tensors, which have none; a weight is cast once a step."""
+    """Does what torch.autocast("cuda") does, for meta tensors, which lack it; casts a weight once a step."""
     narrow = {F.linear, F.conv2d, torch.conv2d, F.scaled_dot_product_attention}
     wide = {F.layer_norm, torch.layer_norm}
 
@@ -146,7 +146,7 @@ def counted(make):
 
         with Counting() as counting:
             step()
-        # Not on meta tensors: what is one launch for many weights. Norms read gradients, clipping scales them; the
+        # Adds launches over many weights, which meta tensors lack. Norms read gradients, and clipping scales them. The
         # optimizer reads them and updates weights and momenta. All are fp32.
         weights = sum(parameter.numel() for parameter in net.parameters())
         if clip > 0:

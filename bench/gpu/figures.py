@@ -1,11 +1,11 @@
 """Figures of dhp alone on one GPU: ratios of two ways to run the same steps, in turns.
 
 figures.py packed|graphs|overhead OUT.json --trainers FOLDER --program FILE [--tiny] [--dry-run]
-packed    BERT on text whose samples differ in length: tokens that count a second, packed against padded; WordNet's
-          glosses where the machine has them (--wordnet), else a text that is made up here
-graphs    steps recorded as CUDA graphs against the same steps run as they are
-overhead  a step in a world of one rank, by NCCL, against one without a communicator: bench_world_of_one is --program
---tiny: small models on the CPU, to try the script. --dry-run: only checks that the programs take the options.
+packed    BERT on text whose samples differ in length: tokens without padding per second, packed against padded; from
+WordNet's glosses if the machine has them (--wordnet), else from a made-up text graphs    steps recorded as CUDA graphs
+against the same steps without recording overhead  a step in a world of one rank, with NCCL, against one without a
+communicator; --program is bench_world_of_one --tiny: small models on the CPU, to try the script. --dry-run: only checks
+that the programs take the options.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ vocabulary = 30522
 
 
 def made_up_text(folder, mean_log=2.9, longest=80):
-    """Sentences as long as those of prose, 5 to 80 words, of words as frequent as Zipf has them."""
+    """Writes sentences of prose lengths, 5 to 80 words, whose words follow Zipf's law."""
     text, words = os.path.join(folder, "text.txt"), os.path.join(folder, "vocab.txt")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     with open(words, "w") as file:
@@ -67,18 +67,18 @@ def graphs(arguments, folder):
                 "trainer": "train_bert", "ways": recorded,
                 "options": [*data, "--evaluate-samples", "1", "--global-batch", batch, "--micro-batch", batch, *size]}
 
-    berts = [("the same samples", resident),  # and padded ones, of which each step has others
+    berts = [("the same samples", resident),  # the padded case has new batches each step
              ("padded", ["--layout", "padded", "--loader-threads", "4", "--lr", "0.0001", *made_up_text(folder)])]
     batch = 2 if arguments.tiny else 32
     return [*map(resnet, [batch] if arguments.tiny else [256, batch]), *(bert(batch, *each) for each in berts)]
 
 
 def compared(case, arguments, folder):
-    """The first way against the second: how much faster."""
+    """Returns how much faster the first way is than the second."""
     rates, tokens = ([], []), ([], [])
     run = trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), case["options"], folder)
     for round_number in range(arguments.rounds):
-        # New samples in each round: tuning of new shapes is part of the measurement.
+        # New samples in each round include the tuning of new shapes in the measurement.
         seed = ["--seed", str(round_number)] if case.get("seeds") else []
         for way, options in enumerate(case["ways"]):
             steps = run.steps(options + seed, arguments.warm_up, arguments.steps)
@@ -97,7 +97,7 @@ def compared(case, arguments, folder):
 
 
 def overhead_command(arguments, workload):
-    # Many short rounds: the difference is about 1 %.
+    # Many short rounds, since the difference is about 1 %.
     return [arguments.program, workload, str(3 * arguments.rounds), str(arguments.steps)]
 
 
@@ -116,7 +116,7 @@ def overhead(workload, arguments):
 
 
 def measurements(arguments, folder):
-    """What is to be measured: what each is known by, and a function."""
+    """Returns the measurements: for each, its keys and a function that makes it."""
     if arguments.kind == "overhead":
         workloads = ["resnet14", "bert-tiny"] if arguments.tiny else ["resnet50-224", "bert-base"]
         return [({"figure": name}, lambda name=name: overhead(name, arguments)) for name in workloads]

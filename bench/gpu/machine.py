@@ -1,7 +1,6 @@
-"""What the machine is and what it can do at best: machine.py OUT.json [--tiny]
-
-Rate of a copy inside the device's memory, in bytes read and written, and of a bf16 matrix product of 8192^3 on
-random numbers, both through PyTorch: the bounds that other figures are a share of. --tiny: small, on the CPU.
+"""Describes the machine and its peak rates: machine.py OUT.json [--tiny]
+The rates are those of a copy inside the device's memory, in bytes read and written, and of a bf16 matrix product of
+8192^3 on random numbers, both through PyTorch. Other figures are shares of these bounds. --tiny: small, on the CPU.
 """
 import json
 import os
@@ -27,7 +26,7 @@ def first_line(*command):
 
 
 def seconds_of(work, repeats):
-    """The median of single runs after a warm-up."""
+    """Returns the median of single runs after a warm-up."""
     times = []
     for number in range(-3, repeats):
         if tiny:

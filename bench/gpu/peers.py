@@ -1,8 +1,8 @@
 """The peers: the models of ../peer_models.py trained on a GPU as their users do it today.
 
-Each function returns one that trains `steps` steps and waits for them. Mixed precision by autocast over fp32
-weights, channels_last images, scaled_dot_product_attention, fused optimizers, nothing that waits for the GPU
-between steps, only masked positions through the vocabulary. compile: torch.compile(mode="max-autotune").
+Each function returns a function that trains `steps` steps and waits for them. They use mixed precision by autocast over
+fp32 weights, channels_last images, scaled_dot_product_attention and fused optimizers. Nothing waits for the GPU between
+steps, and only masked positions reach the vocabulary's product. compile: torch.compile(mode="max-autotune").
 """
 import os
 import sys
@@ -18,7 +18,7 @@ presets = {"tiny": (2, 128, 2), "base": (12, 768, 12), "large": (24, 1024, 16)}
 
 
 def trainer(device, net, optimizer, precision, losses, clip):
-    """losses(net): the loss of one step."""
+    """Returns a trainer; losses(net) computes the loss of one step."""
     scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
     parameters = list(net.parameters())
 
@@ -55,7 +55,7 @@ def resnet(device, precision, batch, image_size=224, width=64, compiled=False):
 
 
 def bert(device, precision, batch, preset, length, vocabulary, masked, dropout=0.1, compiled=False):
-    """masked: tokens of each sample that are to be predicted."""
+    """Returns a trainer; masked: number of tokens of each sample to predict."""
     layers, hidden, heads = presets[preset]
     net = peer_models.Bert(vocabulary, layers, hidden, heads, dropout).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.01, fused=device == "cuda")

@@ -1,8 +1,8 @@
 """The ledger of a training step: launches, bytes and FLOP, and the time that a GPU's limits allow. Needs no GPU.
 
 plan.py PROGRAMS [--save OUT.json] [--before FILE.json] [--eager FILE.json] [--case NAME]...
-PROGRAMS has the dry trainers (target dry_trainers); --before: what --save wrote of another commit, --eager: what
-eager.py wrote. Prints Markdown: a table of all cases, and each case's launches, the longest first.
+PROGRAMS has the dry trainers (target dry_trainers); --before: the file that --save wrote at another commit. --eager:
+the file that eager.py wrote. Prints Markdown: a table of all cases, and the launches of each case, the longest first.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ resnet = ("--data synthetic-resident --held-out 0 --image-size 224 --depth 50 --
 bert = ("--preset large --sequence-length 512 --optimizer adamw --lr 0.0001 --clip 1 --evaluate-samples 1 --steps 2 "
         "--global-batch 32 --micro-batch 32 --precision bf16").split()
 full = ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
-# name, in words, program, options, what eager.py calls the same step
+# name, description, program, options, name of the same step in eager.py
 cases = [("resnet50", "ResNet-50, 256, fp16", "dry_resnet50", resnet, "resnet50"),
          ("bert_dropout", "BERT-large, 32 x 512, bf16, dropout 0.1", "dry_bert", [*bert, *full], "bert_dropout"),
          ("bert_library", "the same, --library-dropout", "dry_bert", [*bert, *full, "--library-dropout"], None),
@@ -30,7 +30,7 @@ cases = [("resnet50", "ResNet-50, 256, fp16", "dry_resnet50", resnet, "resnet50"
 def counted(case, programs, folder):
     name, _, program, options, _ = case
     if name == "packed":
-        options = [*options, *made_up_text(folder, 4.6, 250)]  # about half of 512 tokens for each pair
+        options = [*options, *made_up_text(folder, 4.6, 250)]  # pairs have about half of 512 tokens
     done = subprocess.run([os.path.join(programs, program), *options], capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["status %d" % done.returncode]
@@ -53,14 +53,14 @@ def kind(name):
 
 
 # dhp's attention with dropout, heads of 64 columns: 1152 FLOP for a query and a key in all its passes. On an H100 these
-# took 1.57 ms for 32 x 512 tokens and 16 heads, 0.23 of which their bytes need.
+# passes took 1.57 ms for 32 x 512 tokens and 16 heads; moving their bytes needs 0.23 ms of that.
 own_flop = 1152 * 32 * 16 * 512**2 / 1.34e-3
 gpus = {"H200": "h200x8.toml", "H100": "h100x8.toml"}
 clusters = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "plan", "clusters")
 
 
 class Limits:
-    """What dhp_plan computes with: bytes and FLOP one after the other, as kernels run."""
+    """Estimates the time of launches as dhp_plan does: bytes and FLOP take their times in sequence, as kernels run."""
 
     def __init__(self, gpu):
         with open(os.path.join(clusters, gpus[gpu]), "rb") as file:

@@ -1,10 +1,10 @@
-"""The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
+"""Runs the same short training in several layouts of ranks, with one process per rank, all on one GPU.
 
-ranks.py LAUNCHER BERT RESNET OUT.json --model bert|recorded|elastic|features --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts
-the processes (tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
-The losses of every layout of BERT, and of every feature, must be those of one rank, those of both models with recorded steps those
-without, and those of an elastic job of three ranks, one of which is killed, those of one rank; gradients that are compressed or
-late must only end in numbers. How fast it is means nothing, since the ranks share a GPU.
+ranks.py LAUNCHER BERT RESNET OUT.json --model bert|recorded|elastic|features --seconds N [--dry-run]: LAUNCHER RANKS
+COMMAND... starts the processes (tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
+The losses of every layout of BERT, of every feature, and of an elastic job of three ranks that loses one must equal
+those of one rank. Recorded steps of both models must have the losses of unrecorded ones. Compressed or late gradients
+need only give finite losses. The speed means nothing, since the ranks share a GPU.
 """
 import argparse
 import itertools
@@ -26,7 +26,7 @@ resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "2
 gpt = ["--steps", "3", *common]
 padded = [*bert, "--layout", "padded"]  # packed batches are not recorded
 elastic = ["--preset", "mini", "--dropout", "0.1", "--steps", "10", "--deterministic", *common]
-# Of three ranks the last one is killed when the metrics, $0, have a few lines.
+# Kills the last of three ranks when the metrics file, $0, has a few lines.
 kill_last = """[ "$RANK" = 2 ] || exec "$@"
 "$@" &
 until [ "$(cat "$0" 2>/dev/null | wc -l)" -ge 4 ] || ! kill -0 $!; do sleep 0.05; done
@@ -34,7 +34,7 @@ kill -KILL $!"""
 recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
 
 
-# What else ranks can do: a name, the trainer, its options, the layout, and what the losses of one rank take besides.
+# Features of ranks: name, trainer, its options, layout, and further options of the reference run of one rank.
 pairs = ["--tensor-groups", "2", "--deterministic"]
 features = [
     *[("ZeRO %d" % stage, "bert", ["--zero", str(stage)], "2x1x1", []) for stage in (1, 2, 3)],
@@ -68,7 +68,7 @@ def losses(prefix, trainer, options, layout, seconds):
         metrics = os.path.join(folder, "metrics.jsonl")
         command = [*prefix, *command_of(trainer, options, layout), "--metrics", metrics]
         command = [metrics if word == "METRICS" else word for word in command]
-        # Ranks have their own, earlier time limit: killing the launcher would leave them behind.
+        # The ranks get an earlier time limit of their own, since killing the launcher would leave them behind.
         limit = dict(os.environ, DHP_RANKS_SECONDS=str(max(2, int(seconds) - 10)))
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, env=limit)
         if done.returncode != 0:
@@ -83,7 +83,7 @@ def losses(prefix, trainer, options, layout, seconds):
 
 
 def judged(found, expected):
-    """What to say of losses, and how far they are from those of another run; None: they need only be numbers."""
+    """Returns a verdict on losses and their distance from another run's. expected None: they need only be finite."""
     if expected is None:
         return "numbers" if found and all(map(math.isfinite, found)) else "NOT NUMBERS", None
     if not expected:
@@ -151,7 +151,7 @@ def main():
             plain = reference([arguments.launcher, "2"], trainer, [*options, "--no-cuda-graphs"], layout)
             compare("%s %s, recorded" % (of, layout), trainer, [*options, "--cuda-graphs"], layout, plain)
     else:
-        alone = {}  # one run of a rank for all features that compare with it
+        alone = {}  # one run of a rank, shared by all features with the same reference
         for name, of, more, layout, besides in features:
             trainer, options = trainers[of]
             if besides is not None and (of, *besides) not in alone:

@@ -1,7 +1,7 @@
-"""The report of bench/gpu.sh, from what its parts left in a folder.
+"""Writes the report of bench/gpu.sh from the files that its parts left in a folder.
 
 report.py part FOLDER NAME --seconds N --failed 0|1    notes that a part has ended
-report.py tests LOG OUT.json [--details LAST_TEST_LOG]  counts what ctest printed, also where it was cut off
+report.py tests LOG OUT.json [--details LAST_TEST_LOG]  counts the results that ctest printed, even if it was cut off
 report.py write FOLDER OUT --commit HASH [--merge REPORT.json]
 """
 import argparse
@@ -19,7 +19,7 @@ def load(path):
     try:
         with open(path) as file:
             return json.load(file)
-    except (OSError, ValueError):  # a part that was cut off while it wrote
+    except (OSError, ValueError):  # a part was cut off while it wrote
         return {}
 
 
@@ -34,7 +34,7 @@ def note_part(arguments):
 
 
 def reasons(path):
-    """The last line that each test printed, from the file that ctest leaves."""
+    """Returns the last line that each test printed, from the file that ctest leaves."""
     last, name, in_output = {}, None, False
     try:
         with open(path, errors="replace") as file:
@@ -71,7 +71,7 @@ def count_tests(arguments):
                                                              len(skipped)))
     for name in failed + not_built:
         print("  FAILED: %s" % name if name in failed else "  not built: %s" % name)
-    for name in skipped:  # lessons of several ranks want as many GPUs
+    for name in skipped:  # lessons of several ranks need as many GPUs
         print("  skipped: %s: %s" % (name, said.get(name, "no reason was given")))
     return bool(failed or not_built or not results)
 

@@ -1,4 +1,4 @@
-"""Files that the scripts here leave: whole at any time, so that one that is cut off leaves what it had."""
+"""Writes result files atomically, so that a script that is cut off leaves its results so far."""
 import json
 import os
 import statistics
@@ -15,21 +15,21 @@ def save_rows(path, rows, kind="rows"):
 
 
 def ratio_of(mine, others):
-    """Of medians, and of single rounds."""
+    """Returns the ratio of medians, and the extremes over single rounds."""
     single = [a / b for a, b in zip(mine, others)]
     return {"ratio": statistics.median(mine) / statistics.median(others), "ratio_least": min(single),
             "ratio_most": max(single), "rounds": len(mine)}
 
 
 def measured(path, kind, measurements, line):
-    """Measures one row after the other, and saves all so far after each; whether one has failed.
-    measurements: what a row is known by, and a function that makes it; line: how one is printed, of its keys."""
+    """Measures one row after the other and saves all rows after each; returns whether one has failed.
+    measurements: the keys of a row and a function that measures it. line: the format of a printed row, by its keys."""
     rows, failed = [], False
     for known_by, measure in measurements:
         try:
             row = measure()
             print(line % row, flush=True)
-        except Exception as error:  # one case must not take the others with it
+        except Exception as error:  # a failing case must not stop the others
             row = {**known_by, "failed": str(error) or repr(error)}
             print("%s: %s" % (next(iter(known_by.values())), row["failed"]), flush=True)
             failed = True

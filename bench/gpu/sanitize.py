@@ -1,7 +1,7 @@
 """NVIDIA's compute-sanitizer over the tests of single ops: sanitize.py PROGRAM OUT.json --seconds N FILE...
 
-Every FILE's cases run under memcheck (addresses), racecheck (shared memory without a barrier) and initcheck
-(memory read before it is written), several at a time. What does not fit into the time is listed as not run.
+The cases of every FILE run under memcheck (addresses), racecheck (shared memory without a barrier) and initcheck
+(memory read before it is written), several at a time. Cases without time are listed as not run.
 """
 import argparse
 import concurrent.futures
@@ -18,7 +18,7 @@ found_errors = 99
 
 
 def run(tool, file, arguments, end):
-    """What came of it, its seconds, and the end of what was said."""
+    """Returns the result, its seconds, and the end of the tool's output."""
     left = end - time.monotonic()
     if left < 5:
         return {"tool": tool, "file": file, "result": "not run"}, ""

@@ -1,13 +1,13 @@
-"""What is asked of dhp on an H200 or an H100, beside what was measured: figures(parts, device) of a report."""
+"""The targets of dhp on an H200 or an H100 beside measurements: figures(parts, device) of a report."""
 
 at_least, at_most = ">=", "<="
-# samples/s of ResNet-50 and of BERT-large with 512 tokens. Batches fit into 80 GB, so they are the same on both; the
-# H100's figures are smaller as its ledger's are (docs/gpu.md), since its memory is slower.
+# Targets in samples/s for ResNet-50 and for BERT-large with 512 tokens. Batches fit into 80 GB, so they are the same on
+# both GPUs. The H100's targets are lower in proportion to its ledger (docs/gpu.md), since its memory is slower.
 asked_of = {"H200": (8000, 520), "H100": (6100, 445)}
 
 
 def asked(what, sign, bound, value, shown="%.4g"):
-    """One line; value: None where it was not measured; bound: None where nothing is asked."""
+    """Returns one line. value None: not measured. bound None: no target."""
     if value is None:
         verdict = "not measured"
     elif bound is None:
@@ -19,7 +19,7 @@ def asked(what, sign, bound, value, shown="%.4g"):
 
 
 def row_of(parts, names, case, precision):
-    """From the first of these parts that has it."""
+    """Returns the row of a case from the first of these parts that has it."""
     for name in names:
         for row in parts.get(name, {}).get("rows", []):
             if row["case"] == case and row["precision"] == precision and "failed" not in row:
@@ -31,7 +31,7 @@ def of_tests(parts):
     tests = parts.get("tests", {})
     wrong = len(tests["tests_failed"]) + len(tests["tests_not_built"]) if "tests_failed" in tests else None
     if wrong == 0 and (tests.get("failed") or tests["passed"] == 0):
-        wrong = 1  # cut off
+        wrong = 1  # the run was cut off
     yield asked("tests that fail, were not built or not reached", at_most, 0, wrong, "%d")
     starts = parts.get("nccl", {}).get("starts")
     yield asked("starts of several NCCL ranks that pass, of 5", at_least, 5,

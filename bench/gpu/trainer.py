@@ -1,15 +1,15 @@
-"""A trainer of examples/ as a script starts it: its options, its steps, and whether it knows those options."""
+"""Runs a trainer of examples/ from a script, and checks that the trainer knows its options."""
 import json
 import os
 import re
 import subprocess
 
-# Options of GPU trainers only: without such a trainer they can be read only from the sources.
+# Options that only GPU trainers have. Without such a trainer they can only be read from the sources.
 of_gpus = ["--device", "--cuda-graphs", "--no-cuda-graphs", "--offload"]
 
 
 def parsed(parser):
-    """The arguments of a script that runs trainers."""
+    """Parses the arguments of a script that runs trainers."""
     parser.add_argument("--trainers", default="build/cuda/examples")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
@@ -25,7 +25,7 @@ class Trainer:
         self.command = [program, *map(str, options), "--lr-decay", "constant", "--metrics", self.metrics]
 
     def steps(self, more, warm_up, count, seconds=200):
-        """The metrics of `count` steps after the warm-up; `more`: options of this run."""
+        """Returns the metrics of `count` steps after the warm-up; `more`: further options of this run."""
         if os.path.exists(self.metrics):
             os.remove(self.metrics)
         done = subprocess.run([*self.command, *more, "--steps", str(warm_up + count)], capture_output=True, text=True,
@@ -38,7 +38,7 @@ class Trainer:
 
 
 def samples_per_s(steps):
-    """Without those that fp16 skipped, which cost less."""
+    """Returns samples per second without the steps that fp16 skipped, which cost less."""
     timed = [step for step in steps if not step.get("skipped")]
     return len(timed) / sum(1 / step["samples_per_s"] for step in timed)
 
@@ -48,7 +48,7 @@ def option(command, name):
 
 
 def check_options(command):
-    """Whether the program of the command lacks one of its options, which is said."""
+    """Returns whether the command's program lacks one of its options, and prints which."""
     said = subprocess.run([command[0], "--help"], capture_output=True, text=True).stdout
     sources = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "options", "options.cpp")
     wrong = 0

@@ -1,4 +1,4 @@
-// Prints the compute capability of each GPU, "90;90", or fails with CUDA's message.
+// Prints the compute capability of each GPU, such as "90;90", or fails with CUDA's message.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

@@ -1,11 +1,11 @@
-// The output of a probe: the loaded library's version, and whether it fits its header.
+// Prints a probe's output: the version of the loaded library, and whether it fits its header.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
 
-/// The probe's exit status. Versions as in all these libraries: 13.1.0 is 130100.
+/// Returns the probe's exit status. All these libraries number versions alike: 13.1.0 is 130100.
 inline int status_of(int library, int header, int made_for_cuda = CUDART_VERSION) {
   const auto print = [](int number) {
     std::printf("%d.%d.%d", number / 10000, number / 100 % 100, number % 100);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# check.sh WORK [citation|debian|conan|vcpkg|spack|container|container.cuda]...: tries the ways to dhp that no test tries,
-# in the folder WORK; all without a name. The tools of Python are installed there; vcpkg and spack are those of PATH. What
-# this machine cannot do is said and left out.
+# check.sh WORK [citation|debian|conan|vcpkg|spack|container|container.cuda]...: tries the packagings of dhp that no
+# test covers, in the folder WORK; without a name, all of them. Python's tools are installed in WORK; vcpkg and spack
+# must be in PATH. Reports and skips what this machine cannot do.
 set -euo pipefail
 mkdir -p "$1"
 work=$(cd "$1" && pwd)
@@ -15,7 +15,7 @@ python_tool() {
   [ -e "$work/venv" ] || python3 -m venv "$work/venv"
   [ -e "$work/venv/bin/$1" ] || "$work/venv/bin/pip" install -q "$1"
 }
-consumer() { # consumer OPTION...: a user's project with the dhp that these options of CMake lead to
+consumer() { # builds a user's project with the dhp that these CMake options find
   cmake -S tests/consumer -B "$work/consumer" --fresh "$@"
   cmake --build "$work/consumer" --target plain cpu
   "$work/consumer/plain" && "$work/consumer/cpu"

@@ -1,6 +1,6 @@
-// The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer has them.
-// Control characters go, spaces separate words, each punctuation mark and each ideograph is a word
-// of its own; uncased: lower case, as a rule without accents.
+// The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer splits them. It drops control
+// characters and splits at spaces; each punctuation mark and each ideograph is a word of its own. An uncased tokenizer
+// lowers letters and, by default, strips accents.
 #pragma once
 
 #include "../data/utf8.hpp"
@@ -16,11 +16,10 @@ namespace examples {
 
 struct BasicTokenizer {
   bool lower_case = true;
-  std::optional<bool> strip_accents{};  ///< and decompose letters; none: as lower_case
-  bool part_ideographs = true;          ///< each is a word of its own
+  std::optional<bool> strip_accents{};  ///< also decomposes letters; none: as lower_case
+  bool part_ideographs = true;          ///< makes each ideograph a word of its own
 
-  /// take(word) for each word, in order; a word is valid only during the call. Bytes that are not
-  /// UTF-8 are left out.
+  /// Calls take(word) for each word, in order; a word is valid only during the call. Skips bytes that are not UTF-8.
   template <class Take>
   void words(std::string_view text, Take&& take) const {
     const bool strips = strip_accents.value_or(lower_case);
@@ -48,7 +47,7 @@ struct BasicTokenizer {
         const auto size =
             utf8proc_encode_char(lower_case ? utf8proc_tolower(letter) : letter, bytes.data());
         word.append(bytes.begin(), bytes.begin() + size);
-        // The one letter whose lower case is two: a capital i with a dot, if that is not stripped.
+        // Only a capital I with a dot has two code points in lower case; stripping accents drops the dot.
         if (lower_case && letter == 0x130) word += "\u0307";
         if (alone) flush();
       }
@@ -68,25 +67,25 @@ struct BasicTokenizer {
   [[nodiscard]] static bool is_between(Point point, Point first, Point last) {
     return first <= point && point <= last;
   }
-  /// Tab, line ends, and what Unicode calls a separator.
+  /// Returns whether BERT takes this for a space: a tab, a line end, or a separator of Unicode.
   [[nodiscard]] static bool is_space(Point point) {
     return is_between(point, '\t', '\r') ||
            is_between(utf8proc_category(point), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
   }
-  /// Control, format and private use, which BERT removes.
+  /// Returns whether BERT removes this code point: a control, format or private-use character.
   [[nodiscard]] static bool is_control(Point point) {
     const auto category = utf8proc_category(point);
     return (category == UTF8PROC_CATEGORY_CC && point != '\t' && point != '\n' && point != '\r') ||
            category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
   }
-  /// Every ASCII character that is neither letter, digit, space nor control counts, as in BERT.
+  /// Returns whether BERT calls it punctuation: any ASCII character but letters, digits, spaces and controls counts.
   [[nodiscard]] static bool is_punctuation(Point point) {
     if (point < 0x80)
       return is_between(point, '!', '/') || is_between(point, ':', '@') ||
              is_between(point, '[', '`') || is_between(point, '{', '~');
     return is_between(utf8proc_category(point), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
   }
-  /// The blocks that BERT's tokenizer calls Chinese.
+  /// Returns whether the code point is in a block that BERT's tokenizer calls Chinese.
   [[nodiscard]] static bool is_ideograph(Point point) {
     constexpr Point blocks[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                    {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
@@ -95,13 +94,13 @@ struct BasicTokenizer {
       if (is_between(point, block[0], block[1])) return true;
     return false;
   }
-  /// The canonical decomposition of letters[0], in place; how many code points it has.
+  /// Decomposes letters[0] canonically, in place; returns the number of code points.
   [[nodiscard]] static std::size_t decompose(std::array<Point, 8>& letters) {
     if (letters[0] < 0x80) return 1;
     int last_boundary = 0;
     const auto size = utf8proc_decompose_char(letters[0], letters.data(), letters.size(),
                                               UTF8PROC_DECOMPOSE, &last_boundary);
-    return static_cast<std::size_t>(size);  // Unicode's longest has 4
+    return static_cast<std::size_t>(size);  // Unicode's longest decomposition has 4
   }
 };
 

@@ -1,4 +1,4 @@
-// Classes of sentences, or of pairs of them: Hugging Face's BertForSequenceClassification.
+// Classifies sentences, or pairs of them, as Hugging Face's BertForSequenceClassification does.
 #pragma once
 
 #include "model.hpp"
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// Pooler and classifier over the first token (Devlin et al. 2019, section 4.1), and the loss of a labelled sample.
+/// Pooler and classifier over the first token (Devlin et al. 2019, section 4.1), and the loss of labelled samples.
 template <class Dev>
 class BertClasses {
  public:
@@ -25,7 +25,7 @@ class BertClasses {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"samples"}; }
 
-  /// Logits [samples, classes] for x [rows, hidden] and the side input "first_rows".
+  /// Returns logits [samples, classes] for x [rows, hidden] and the side input "first_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, std::move(x), tape);
     const auto& rows = tape.batch().at("first_rows");
@@ -54,7 +54,7 @@ class BertClasses {
   void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
 
  private:
-  dhp::RowShares<Dev> shares_;  // of x
+  dhp::RowShares<Dev> shares_;  // gathers the rows of x
   dhp::Sequential<Dev> head_;
   dhp::CrossEntropy<Dev> entropy_;
 };

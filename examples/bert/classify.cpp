@@ -1,4 +1,4 @@
-// Fine-tunes a BERT to tell classes of sentences apart: train_bert --task classify.
+// Fine-tunes a BERT to classify sentences: train_bert --task classify.
 #include "classify.hpp"
 
 #include "../report/class_measures.hpp"

@@ -6,7 +6,7 @@ namespace examples {
 
 struct ConnectedRank;
 
-/// As run_trainer calls it. Returns the exit status.
+/// Runs train_bert --task classify; run_trainer calls it. Returns the exit status.
 [[nodiscard]] int classify(const BertOptions& options, ConnectedRank* met);
 
 }  // namespace examples

@@ -1,4 +1,4 @@
-// The sizes of a BERT, and its head.
+// The sizes of a BERT, and its kind of head.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -19,11 +19,11 @@ struct BertConfig {
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
   bool recompute = false;       ///< keep only the inputs of half blocks
-  bool exchange_heads = false;  ///< on a context axis
-  bool share_rows = false;      ///< between the layers that the tensor axis splits
-  std::int64_t inner = 0;       ///< of the feed-forward pairs; 0: 4 * hidden
+  bool exchange_heads = false;  ///< attention exchanges heads on a context axis
+  bool share_rows = false;      ///< shard rows on the tensor axis between split layers
+  std::int64_t inner = 0;       ///< width of the feed-forward layers; 0: 4 * hidden
   std::int64_t segments = 2;
-  double epsilon = 1e-12;  ///< of the norms
+  double epsilon = 1e-12;  ///< epsilon of the layer norms
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
 };
@@ -40,22 +40,22 @@ struct BertConfig {
 /// The head of a model.
 enum class BertHead { none, masked_words, classes };
 
-/// A model as config.json describes it.
+/// A published model as config.json describes it.
 struct PublishedBert {
   BertConfig config{};
   BertHead head = BertHead::none;
-  std::vector<std::string> labels{};  ///< of the classes
+  std::vector<std::string> labels{};  ///< names of the classes
 };
 
-/// The counts from which the FLOP of a BERT follow, for any number of samples.
+/// Counts that determine the FLOP of a BERT, for any number of samples.
 struct BertWork {
-  double tokens = 0;       ///< without padding
-  double token_pairs = 0;  ///< that attend to each other, within samples
+  double tokens = 0;       ///< tokens without padding
+  double token_pairs = 0;  ///< pairs of tokens that attend to each other, within samples
   double masked = 0;       ///< tokens to predict
   double samples = 0;
-  double classes = 2;  ///< that the model predicts
+  double classes = 2;  ///< classes that the model predicts
 };
-/// Multiplications and additions in matrix products of a forward pass.
+/// Returns the multiplications and additions in a forward pass's matrix products.
 [[nodiscard]] inline double bert_forward_flop(const BertConfig& config, const BertWork& work) {
   const auto hidden = static_cast<double>(config.hidden);
   const auto inner = static_cast<double>(config.intermediate());

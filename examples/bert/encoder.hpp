@@ -1,4 +1,4 @@
-// BERT's encoder with an end that predicts: a vector for each sentence, scores of classes, or scores of hidden words.
+// BERT's encoder with a head for prediction: a vector for each sentence, scores of classes, or scores of masked words.
 #pragma once
 
 #include <dhp/nn/sample_embeddings.hpp>
@@ -7,7 +7,7 @@
 
 namespace examples {
 
-/// head: what is asked for, which need not be all that was published.
+/// Builds the encoder with the head that is asked for, which may be less than what was published.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> bert_with(dhp::ModelBuilder<Dev>& build, const PublishedBert& bert,
                                         BertHead head) {

@@ -1,5 +1,5 @@
-// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A or
-// is random, with some tokens hidden. Random choices depend on (seed, epoch, sample index) only.
+// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A or is random, with
+// some tokens masked. Random choices depend only on (seed, epoch, sample index).
 #pragma once
 
 #include <dhp/data/sample_random.hpp>
@@ -20,14 +20,14 @@ struct MaskedLmOptions {
   std::int64_t sequence_length = 128;  ///< maximum tokens of a sample, with three special ones
   double hidden = 0.15;                ///< share of the tokens to predict
   double as_mask = 0.8;                ///< share of the chosen tokens that [MASK] replaces
-  double as_random = 0.1;              ///< share that a random token replaces; the rest stays
+  double as_random = 0.1;              ///< share of chosen tokens that become random; others stay
   double random_next = 0.5;            ///< share of samples whose B is random
   bool whole_words = false;            ///< hide all pieces of a word or none
   std::uint64_t seed = 0;
 };
 
-/// Maximum number of hidden tokens of a sample: the share of all that are not special, rounded up. With
-/// whole words it is all of them, since a long word may exceed the share.
+/// Returns the maximum number of hidden tokens of a sample: the share of all tokens that are not special, rounded up.
+/// With whole words it is all of them, since a long word may exceed the share.
 [[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
   const auto candidates = options.sequence_length - 3;
   if (options.whole_words) return candidates;
@@ -55,7 +55,7 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
                                               const Vocabulary& vocabulary,
                                               const MaskedLmOptions& options,
                                               dhp::SampleRandom& random) {
-  std::vector<dhp::Range> units;  // tokens, or whole words
+  std::vector<dhp::Range> units;  // single tokens, or whole words
   std::int64_t candidates = 0;
   for (std::size_t at = 0; at < tokens.size(); ++at) {
     if (vocabulary.is_special(tokens[at])) continue;
@@ -73,7 +73,7 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
     const auto rest = static_cast<std::uint32_t>(units.size() - drawn);
     std::swap(units[drawn], units[drawn + random.below(rest)]);
     const auto unit = units[drawn];
-    // A word longer than the rest of the share is taken with the probability that keeps its mean.
+    // A word longer than the rest of the share is taken with a probability that keeps the mean share.
     if (unit.size() > left &&
         !random.chance(static_cast<double>(left) / static_cast<double>(unit.size())))
       break;
@@ -101,12 +101,12 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
 
 struct MaskedLmSample {
   std::vector<std::int32_t> tokens;
-  std::int64_t second_segment = 0;  ///< where segment 1 begins: B and its [SEP]
+  std::int64_t second_segment = 0;  ///< start of segment 1, which is B and its [SEP]
   HiddenTokens hidden;
   std::int32_t next_label = 0;  ///< 0: B follows A; 1: B is random
 };
 
-/// Sample `index` of epoch `epoch`.
+/// Makes sample `index` of epoch `epoch`.
 [[nodiscard]] inline MaskedLmSample masked_lm_sample(const SentencePairs& pairs,
                                                      const Vocabulary& vocabulary,
                                                      const MaskedLmOptions& options,
@@ -155,8 +155,8 @@ class Unigram {
   std::int64_t total_;
 };
 
-/// Frequencies of the tokens that can be hidden in training: both sentences of each pair, shortened
-/// as in a sample, without special tokens.
+/// Counts the tokens that training can hide: both sentences of each pair, shortened as in a sample, without special
+/// tokens.
 [[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
                                         const MaskedLmOptions& options) {
   Unigram unigram(vocabulary.size());
@@ -172,8 +172,8 @@ class Unigram {
   return unigram;
 }
 
-/// Its mean loss on the hidden tokens of the first `samples` samples (0: all) in epoch 0, as in an
-/// evaluation of them. NaN if nothing is hidden.
+/// Returns the unigram's mean loss on the hidden tokens of the first `samples` samples (0: all) in epoch 0, as in an
+/// evaluation. NaN if nothing is hidden.
 [[nodiscard]] inline double unigram_cross_entropy(const Unigram& unigram,
                                                   const SentencePairs& pairs,
                                                   const Vocabulary& vocabulary,

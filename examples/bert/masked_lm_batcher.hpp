@@ -1,14 +1,14 @@
-// From sentence pairs to BERT's micro-batches. Rows are tokens; both layouts hold the same samples,
+// Turns sentence pairs into BERT's micro-batches. Rows are tokens; all layouts hold the same samples,
 // masks and row numbers. Side inputs, i32 unless said, for N samples of R rows with M hidden
 // tokens:
 //
 //   token_ids, positions, segments [R]   row_numbers i64 [R]: (global sample)*sequence_length + position
 //   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
-//   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and what stood there
+//   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and the original tokens
 //   first_rows, next_labels [N]          row of [CLS]; 0: B follows A, 1: B is random
 //
-// In the layout `fixed` M is N * most_hidden(): behind the hidden tokens come rows that count
-// nothing, each row 0, a [CLS], which is never hidden, with the label -1, which losses ignore.
+// In the layout `fixed` M is N * most_hidden(): the rest is filled with row 0, a [CLS], which is never hidden, and the
+// label -1, which losses ignore.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -24,9 +24,9 @@
 namespace examples {
 
 enum class TokenLayout {
-  packed,  ///< samples end to end: no padding at all
-  padded,  ///< each sample has sequence_length rows; those beyond its length are [PAD]
-  fixed    ///< padded, and as many masked rows for as many samples: no shape depends on the text
+  packed,  ///< samples end to end, without padding
+  padded,  ///< each sample has sequence_length rows, padded with [PAD]
+  fixed    ///< padded, with a fixed number of masked rows: no shape depends on the text
 };
 
 class MaskedLmBatcher {
@@ -66,7 +66,7 @@ class MaskedLmBatcher {
     batch.rows_per_sample = options_.sequence_length;
     batch.counts.emplace_back("masked_tokens", hidden);
     batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));
-    std::int64_t tokens = 0, pairs = 0;  // pairs of tokens attend to each other
+    std::int64_t tokens = 0, pairs = 0;  // pairs: of tokens that attend to each other
     for (const std::int64_t length : rows.lengths) {
       tokens += length;
       pairs += length * length;
@@ -80,7 +80,7 @@ class MaskedLmBatcher {
   struct Rows {
     std::vector<std::int32_t> token_ids, positions, segments;
     std::vector<std::int64_t>
-        row_numbers;  // as if the batch began with sample 0; upload() adds the rest
+        row_numbers;  // counted as if the batch began with sample 0; upload() adds the offset
     std::vector<std::int32_t> offsets{0}, lengths, masked_rows, masked_labels, first_rows,
         next_labels;
   };
@@ -107,7 +107,7 @@ class MaskedLmBatcher {
     rows.first_rows.push_back(first);
     rows.next_labels.push_back(sample.next_label);
   }
-  /// See the top of this file.
+  /// Fills up the masked rows of the layout `fixed` with row 0 and label -1.
   void fill_up(Rows& rows) const {
     const auto most = rows.lengths.size() * static_cast<std::size_t>(most_hidden(options_));
     dhp::check(rows.masked_rows.size() <= most, "a micro-batch hides ", rows.masked_rows.size(),

@@ -1,5 +1,5 @@
-// BERT (Devlin et al. 2019) with the original shapes, assembled from dhp's layers: embeddings, post-norm
-// blocks, pooler, masked-token head with the tied decoder, next-sentence head. Names are Hugging Face's.
+// BERT (Devlin et al. 2019) with the original shapes, assembled from dhp's layers: embeddings, post-norm blocks,
+// pooler, masked-token head with the tied decoder, next-sentence head. Parameter names are Hugging Face's.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
@@ -21,7 +21,7 @@
 
 namespace examples {
 
-/// How BERT lies on the tensor axis. share_rows: the encoder's norms, and all between its pairs, have a rank's rows.
+/// Returns BERT's placement on the tensor axis. share_rows: norms and layers between split pairs shard their rows.
 [[nodiscard]] inline dhp::Placements bert_placements(bool share_rows = false) {
   dhp::Placements table{
       {"{bert.embeddings.word_embeddings.weight,cls.predictions.bias}", dhp::Placement::words},
@@ -33,7 +33,7 @@ namespace examples {
   return table;
 }
 
-/// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
+/// Sums the embeddings of word, position and segment and normalises the sum; y [rows, hidden].
 template <class Dev>
 class BertEmbeddings {
  public:
@@ -106,7 +106,7 @@ template <class Dev>
           {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
-/// The second half: norm(x + feed_forward(x)).
+/// The second half of a block: norm(x + feed_forward(x)).
 template <class Dev>
 [[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_feed_forward(dhp::ModelBuilder<Dev>& build,
                                                             const std::string& name,
@@ -121,7 +121,7 @@ template <class Dev>
           {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
-/// Both pre-training heads and their losses, which have all rows. Only the masked ones go through the vocabulary.
+/// Both pre-training heads and their losses, over all rows. Only the masked rows go through the vocabulary's product.
 template <class Dev>
 class BertLoss {
  public:
@@ -146,11 +146,11 @@ class BertLoss {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }
 
-  /// Scores of the vocabulary's entries [masked rows, this rank's part and padding] for x [rows, hidden].
+  /// Returns the vocabulary's scores [masked rows, this rank's part and padding] for x [rows, hidden].
   dhp::Tensor<Dev> masked_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
     return masked_.forward(dev, rows_of(dev, x, tape.batch().at("masked_rows")), tape);
   }
-  /// Scores of the two answers to "does the second part follow the first?" [samples, 2].
+  /// Returns the scores of both answers to "does the second part follow the first?" [samples, 2].
   dhp::Tensor<Dev> next_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
     return next_.forward(dev, rows_of(dev, x, tape.batch().at("first_rows")), tape);
   }
@@ -168,7 +168,7 @@ class BertLoss {
                           term(1));
   }
 
-  /// The scores of all of the vocabulary [masked rows, vocabulary]
+  /// Returns the scores of the whole vocabulary, [masked rows, vocabulary].
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, std::move(x), tape);
     return masked_entropy_.whole(dev, masked_logits(dev, x, tape));
@@ -210,15 +210,15 @@ class BertLoss {
     return chosen;
   }
 
-  dhp::RowShares<Dev> shares_;  // of x
+  dhp::RowShares<Dev> shares_;  // gathers the rows of x
   dhp::Sequential<Dev> masked_;
   dhp::Sequential<Dev> next_;
   dhp::CrossEntropy<Dev> masked_entropy_;
   dhp::CrossEntropy<Dev> next_entropy_;
 };
 
-/// Adds the encoder: embeddings and blocks; half blocks are the places where a pipeline can cut it. Returns the table
-/// of words.
+/// Adds the encoder: embeddings and blocks. A pipeline can cut the model between half blocks. Returns the table of
+/// words.
 template <class Dev>
 dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
                                          dhp::Model<Dev>& model) {
@@ -241,7 +241,7 @@ dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const Be
   return table;
 }
 
-/// The whole model.
+/// Builds the whole model for pre-training.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> bert(dhp::ModelBuilder<Dev>& build, const BertConfig& config) {
   dhp::Model<Dev> model;

@@ -1,5 +1,5 @@
-// A BERT that others have published, as Hugging Face lays it out: config.json, the tokenizer's files, weights
-// (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
+// A published BERT in Hugging Face's format: config.json, the tokenizer's files, weights (dhp/train/weight_files.hpp).
+// A checkpoint of train_bert has the same small files.
 #pragma once
 
 #include "../data/model_folder.hpp"
@@ -25,7 +25,7 @@ namespace published {
             "BertForSequenceClassification");
 }
 
-/// In the order of their numbers, {"0": "negative", ...}; without names LABEL_0 and so on, two as a rule.
+/// Returns class names in numerical order from {"0": "negative", ...}, else LABEL_0, LABEL_1 and so on, usually two.
 [[nodiscard]] inline std::vector<std::string> labels_of(const PublishedJson& file) {
   const auto names = file.part("id2label");
   const auto count = names.is_object() ? names.size() : file.get("num_labels", std::size_t{2});
@@ -37,7 +37,7 @@ namespace published {
 
 }  // namespace published
 
-/// config.json of a model, with which Hugging Face's class of the same head loads exported weights.
+/// Returns a config.json, with which Hugging Face's class of the same head loads exported weights.
 [[nodiscard]] inline std::string published_config(const PublishedBert& bert) {
   const auto& config = bert.config;
   const auto* const model = bert.head == BertHead::classes        ? "BertForSequenceClassification"
@@ -90,8 +90,8 @@ namespace published {
   return made;
 }
 
-/// The head that is asked for: "logits", "embeddings", or "automatic", which is logits of a classifier and embeddings
-/// of others.
+/// Returns the head for `predict`: "logits", "embeddings", or "automatic", which means logits for a classifier and
+/// embeddings for other models.
 [[nodiscard]] inline BertHead head_to_predict(const PublishedBert& bert,
                                               const std::string& predict) {
   const bool logits =
@@ -102,11 +102,11 @@ namespace published {
   return logits ? bert.head : BertHead::none;
 }
 
-/// How sentence-transformers makes a vector of a sentence, by modules.json and the files that it names.
+/// How sentence-transformers turns a sentence into a vector, read from modules.json and the files that it names.
 struct SentencePooling {
-  bool first_token = false;  ///< else the mean of all
+  bool first_token = false;  ///< the first token is the vector; else the mean of all tokens
   bool normalise = false;
-  std::int64_t longest = 0;  ///< in tokens; 0: the files name no limit
+  std::int64_t longest = 0;  ///< maximum length in tokens; 0: the files set no limit
 };
 
 [[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {

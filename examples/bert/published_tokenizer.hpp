@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// Text to ids, special tokens in the text included.
+/// Turns text into ids; recognises special tokens in the text.
 class PublishedTokenizer {
  public:
   explicit PublishedTokenizer(WordPiece wordpiece, SpecialTokens special = SpecialTokens())
@@ -23,7 +23,7 @@ class PublishedTokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
   [[nodiscard]] const WordPiece& wordpiece() const { return wordpiece_; }
 
-  /// [CLS] text [SEP], of at most `longest` tokens: what is more is cut off behind.
+  /// Returns [CLS] text [SEP], cut off at its end to at most `longest` tokens.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, std::size_t longest,
                                                  bool* was_cut = nullptr) const {
     std::vector<std::int32_t> ids{vocabulary().classify()};
@@ -34,7 +34,7 @@ class PublishedTokenizer {
     ids.push_back(vocabulary().separator());
     return ids;
   }
-  /// The tokens of a text alone.
+  /// Appends the tokens of a text without [CLS] and [SEP].
   void append(std::string_view text, std::vector<std::int32_t>& ids) const {
     special_.part(
         text,

@@ -1,6 +1,6 @@
-// Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Documents are files, or parts
-// of them between blank lines; of a .csv, .tsv or .jsonl file the texts in one of its columns. Bytes that are not text
-// are an error with file and byte.
+// Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Documents are files, or their parts
+// between blank lines, or the texts in a column of a .csv, .tsv or .jsonl file. Errors name the file and byte of
+// anything that is not text.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -20,19 +20,19 @@ namespace examples {
 
 struct TextOptions {
   SentenceRule sentences = SentenceRule::automatic;
-  std::string column{};                  ///< of .csv, .tsv and .jsonl files: the text
-  dhp::detail::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
+  std::string column{};                  ///< column with the text, of .csv, .tsv and .jsonl files
+  dhp::detail::Unpack unpack = nullptr;  ///< gunzip of data/gzip.hpp, for .gz files
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
 
-/// A file, or those of a directory in the byte order of their paths.
+/// Returns the file itself, or the files of a directory in the byte order of their paths.
 [[nodiscard]] inline std::vector<std::string> text_files(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return {path};
   return dhp::files_below(path);
 }
 
-/// Throws for files whose names say that they are no text.
+/// Throws for files whose names show that they are no text.
 inline void check_is_prose(const std::string& path, const std::string& model) {
   for (const auto& file : text_files(path)) {
     const auto is = [&](std::initializer_list<const char*> endings) {
@@ -47,8 +47,8 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
   }
 }
 
-/// Appends the documents of a file in memory; a byte order mark at its start is left out. Errors:
-/// zero bytes (a binary file), not UTF-8, no words.
+/// Appends the documents of a file in memory, without a byte order mark. Throws if the file has zero bytes (a binary
+/// file), is not UTF-8, or has no words.
 inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
                      Text& into) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
@@ -59,7 +59,7 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
-/// Appends the texts in a column of a file in memory, each a document, or several between blank lines.
+/// Appends the texts in a column of a file in memory. Each text is a document, or several between blank lines.
 inline void add_column(std::string_view bytes, const std::string& name, const TextOptions& options,
                        Text& into) {
   const auto before = into.sentences();
@@ -95,7 +95,7 @@ inline void add_column(std::string_view bytes, const std::string& name, const Te
 inline constexpr std::array<std::string_view, 4> wordnet_files{"data.noun", "data.verb", "data.adj",
                                                                "data.adv"};
 
-/// Whether the directory is one of WordNet.
+/// Returns whether the directory holds WordNet.
 [[nodiscard]] inline bool is_wordnet(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(path + "/" + std::string(wordnet_files[0]), error);
@@ -112,7 +112,7 @@ inline void add_gloss(std::string_view gloss, Text& into) {
     while (!part.empty() && loose(part.back())) part.remove_suffix(1);
     return part;
   };
-  // An example begins at a quote after a semicolon or colon; other quotes belong to the definition.
+  // An example begins with a quote after a semicolon or colon; other quotes belong to the definition.
   auto start = gloss.find('"');
   while (start != gloss.npos) {
     const auto before = detail::trimmed(gloss.substr(0, start));
@@ -128,15 +128,15 @@ inline void add_gloss(std::string_view gloss, Text& into) {
   into.end_document();
 }
 
-/// Appends the glosses of one data file in memory. Errors name the file and the byte where an entry
-/// without a gloss begins.
+/// Appends the glosses of one data file in memory. An error names the file and the first byte of an entry without a
+/// gloss.
 inline void add_wordnet(std::string_view bytes, const std::string& name, Text& into) {
   check_utf8(bytes, name);
   const auto before = into.size();
   for (std::size_t at = 0; at < bytes.size();) {
     const auto end = std::min(bytes.find('\n', at), bytes.size());
     const auto line = bytes.substr(at, end - at);
-    if (!line.empty() && line.front() != ' ') {  // the licence in front is indented
+    if (!line.empty() && line.front() != ' ') {  // the licence at the top is indented
       const auto bar = line.find(" | ");
       dhp::check(line.front() >= '0' && line.front() <= '9' && bar != line.npos, "", name,
                  ", byte ", at,

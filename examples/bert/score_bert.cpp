@@ -1,4 +1,4 @@
-// Embeddings of sentences, or logits, by a BERT that was published or that train_bert has saved, in any layout of
+// Embeds sentences, or computes logits, with a BERT that was published or that train_bert has saved, in any layout of
 // ranks.
 #include <dhp/default_device.hpp>
 

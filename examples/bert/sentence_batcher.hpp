@@ -1,7 +1,6 @@
-// From sentences to micro-batches of tokens, end to end without padding. The side inputs of masked_lm_batcher.hpp for N
-// sentences, or pairs of them, of R tokens, and
-//
-//   labels i32 [N]       of the classes; where there are some, the next is not
+// Turns sentences into micro-batches of tokens, end to end without padding. The side inputs of masked_lm_batcher.hpp
+// for N sentences, or pairs of them, with R tokens, and
+//   labels i32 [N]       class of each sentence; with labels there is no `pooling`
 //   pooling f64 [N, R]   the weight of a token in its sentence's vector
 #pragma once
 
@@ -17,17 +16,17 @@
 namespace examples {
 
 struct SentenceTokens {
-  std::vector<std::int32_t> ids;  ///< [CLS] is the first
+  std::vector<std::int32_t> ids;  ///< begins with [CLS]
   std::int64_t second_segment =
-      0;                    ///< where the second sentence of a pair begins; 0: there is one only
-  std::int32_t label = -1;  ///< -1: none
+      0;                    ///< start of the second sentence of a pair; 0: only one sentence
+  std::int32_t label = -1;  ///< class; -1: no label
 };
 
 struct SentenceBatcherOptions {
-  std::int64_t longest = 512;  ///< no sentence has more tokens
+  std::int64_t longest = 512;  ///< maximum tokens of a sentence
   bool labelled = false;
-  bool first_token = false;  ///< it is the sentence's vector; else the mean of all is
-  std::int32_t hidden = -1;  ///< the id of [MASK], whose words are predicted
+  bool first_token = false;  ///< the first token is the sentence's vector; else the mean of all
+  std::int32_t hidden = -1;  ///< id of [MASK], whose words are predicted
 };
 
 class SentenceBatcher {
@@ -43,7 +42,7 @@ class SentenceBatcher {
     std::vector<std::int32_t> token_ids, positions, segments, offsets{0}, lengths, masked_rows,
         first_rows, labels;
     std::vector<std::int64_t> row_numbers;
-    std::int64_t token_pairs = 0;  // that attend to each other
+    std::int64_t token_pairs = 0;  // pairs of tokens that attend to each other
     for (std::size_t n = 0; n < indices.size(); ++n) {
       const auto& sentence = sentences_->at(static_cast<std::size_t>(indices[n]));
       const auto length = static_cast<std::int64_t>(sentence.ids.size());

@@ -1,4 +1,4 @@
-// Texts in a file: its lines, or columns of a .csv (RFC 4180), .tsv or .jsonl file. All may be packed by gzip.
+// Reads texts from a file: its lines, or columns of a .csv (RFC 4180), .tsv or .jsonl file. Each file may be gzipped.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -19,31 +19,31 @@
 namespace examples {
 
 struct TableRow {
-  std::size_t line = 0;  ///< where it begins
+  std::size_t line = 0;  ///< the row's first line in the file
   std::vector<std::string> fields;
 };
 
-/// Takes records off a text; counts its lines. Blank lines of a table are no records.
+/// Takes records from a text and counts its lines. Blank lines of a table are no records.
 class SentenceFile {
  public:
-  /// name: of the file, for errors and its kind. Text has to be UTF-8; a byte order mark at its start is left out.
+  /// name: of the file, for its kind and for errors. Text must be UTF-8; a byte order mark is skipped.
   SentenceFile(std::string_view text, std::string name)
       : text_(text), name_(std::move(name)), kind_(kind_of(name_)) {
     check_utf8(text, name_);
     if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
-    const auto end = text_.find_first_of("\r\n");  // old Macs end lines by a carriage return alone
+    const auto end = text_.find_first_of("\r\n");  // old Macs end lines with \r alone
     if (end != text_.npos && text_[end] == '\r' && !text_.substr(end).starts_with("\r\n") &&
         (!kind_.empty() || text_.find('\n') == text_.npos))
       line_end_ = '\r';
   }
 
-  /// Whether a file of this name has columns.
+  /// Returns whether a file with this name has columns.
   [[nodiscard]] static bool has_columns(const std::string& name) { return !kind_of(name).empty(); }
 
-  /// Whether the quotes of a .tsv, which has been read, are letters of its texts.
+  /// Returns whether the quotes of a .tsv that has been read are part of its texts.
   [[nodiscard]] bool quotes_are_letters() const { return !quotes_; }
 
-  /// One for each line, the empty ones too. column: of a .csv, .tsv or .jsonl file; empty for others.
+  /// Returns one sentence per line, also for empty lines. column: for .csv, .tsv and .jsonl files; empty for others.
   [[nodiscard]] std::vector<std::string> sentences(const std::string& column) {
     std::vector<std::string> found;
     if (kind_.empty()) {
@@ -57,8 +57,8 @@ class SentenceFile {
     return found;
   }
 
-  /// The values of these columns in each row. In JSON the last `values` columns may hold numbers. If all names are
-  /// numbers and the first line has none of them, the file has no line of names, and columns count from 1.
+  /// Returns the values of these columns in each row. In JSON the last `values` columns may hold numbers. If all names
+  /// are numbers and the first line has none of them, the file has no header line, and columns count from 1.
   [[nodiscard]] std::vector<TableRow> rows(const std::vector<std::string>& columns,
                                            std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");
@@ -128,12 +128,12 @@ class SentenceFile {
     if (taken.ends_with('\r')) taken.remove_suffix(1);
     return taken;
   }
-  /// A number of a column, from 1.
+  /// Returns whether the name is the number of a column, from 1.
   [[nodiscard]] static bool counts(const std::string& column) {
     return column.size() < 5 && column.find_first_not_of("0123456789") == column.npos &&
            column.find_first_not_of('0') != column.npos;
   }
-  /// Names, as many as fit into a sentence.
+  /// Lists names for an error message, no more than fit into one sentence.
   [[nodiscard]] static std::string listed(const std::vector<std::string>& names) {
     std::string all;
     for (const auto& name : names) {
@@ -194,7 +194,7 @@ class SentenceFile {
           number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
   }
 
-  /// Quotes of a .tsv are those of CSV, as pandas writes them, where all of them fit that; else they are letters.
+  /// Decides whether all quotes of a .tsv enclose fields as in CSV, which pandas writes, or belong to the texts.
   void look_at_quotes() {
     const auto text = text_;
     try {
@@ -209,7 +209,7 @@ class SentenceFile {
     text_ = text;
     line_ = 0;
   }
-  /// The next one that is not blank. A field in quotes may hold commas, line ends and, doubled, quotes.
+  /// Returns the next row that is not blank. A quoted field may hold commas, line ends and doubled quotes.
   std::optional<TableRow> next_row() {
     const char comma = kind_ == "csv" ? ',' : '\t';
     while (!text_.empty()) {
@@ -251,13 +251,13 @@ class SentenceFile {
 
   std::string_view text_;
   std::string name_;
-  std::string kind_;  // "csv", "tsv", "jsonl"; empty: lines
+  std::string kind_;  // "csv", "tsv", "jsonl"; empty for lines
   char line_end_ = '\n';
-  bool quotes_ = true;  // stand around fields
+  bool quotes_ = true;  // quotes enclose fields
   std::size_t line_ = 0;
 };
 
-/// A file in memory, unpacked if that is needed.
+/// Reads a file into memory, unpacked if necessary.
 [[nodiscard]] inline std::string read_text_file(const std::string& path,
                                                 dhp::detail::Unpack unpack = {}) {
   const auto bytes = dhp::detail::read_unpacked(path, unpack, std::size_t{1} << 34);

@@ -16,16 +16,16 @@
 
 namespace examples {
 
-/// Which sentences of a document belong together.
+/// How sentences of a document are paired.
 enum class Pairing {
   next,  ///< each sentence and the one after it
   first  ///< the first sentence and each of the others: a definition and its examples
 };
 
 struct SentencePair {
-  std::int64_t first = 0;   ///< index of the sentence that is first
-  std::int64_t second = 0;  ///< index of the sentence that is second
-  std::int64_t part = 0;    ///< the document, or piece of one, of both
+  std::int64_t first = 0;   ///< index of the pair's first sentence
+  std::int64_t second = 0;  ///< index of the pair's second sentence
+  std::int64_t part = 0;    ///< document, or piece of one, of both sentences
 };
 
 /// Cheap to copy: text and pairs are shared.
@@ -33,8 +33,8 @@ class SentencePairs {
  public:
   using Sample = SentencePair;
 
-  SentencePairs() = default;  ///< none
-  /// The pairs inside each of `parts`, ranges of sentences of the text.
+  SentencePairs() = default;  ///< an empty dataset
+  /// Makes the pairs inside each of `parts`, ranges of sentences of the text.
   SentencePairs(std::shared_ptr<const TokenText> text, const std::vector<dhp::Range>& parts,
                 Pairing pairing)
       : text_(std::move(text)) {
@@ -59,8 +59,7 @@ class SentencePairs {
     return text_->sentence(sentence);
   }
 
-  /// A wrong successor for sample `index`: the second sentence of another pair, if possible from
-  /// another part.
+  /// Returns a wrong successor for sample `index`: the second sentence of another pair, if possible from another part.
   [[nodiscard]] std::int64_t random_second(std::int64_t index, dhp::SampleRandom& random) const {
     constexpr int tries = 16;
     const auto own = get(index);
@@ -69,7 +68,7 @@ class SentencePairs {
       const auto other = get(random.below(bound));
       if (other.part != own.part) return other.second;
     }
-    const auto other = get((index + 1 + random.below(bound - 1)) % size());  // any but its own
+    const auto other = get((index + 1 + random.below(bound - 1)) % size());  // any pair but its own
     return other.second;
   }
 
@@ -79,8 +78,8 @@ class SentencePairs {
       std::make_shared<std::vector<SentencePair>>();
 };
 
-/// The parts of a split: documents, cut into pieces if they have more than 64 sentences. A text of few
-/// documents is cut into about 100 pieces, so that even one document can be split. A cut loses a pair.
+/// Returns the parts for a split: documents, cut into pieces if they have more than 64 sentences. A text of few
+/// documents is cut into about 100 pieces, so that even one document can be split. Each cut loses a pair.
 [[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
   constexpr std::int64_t few = 20;
   constexpr std::int64_t most = 64;
@@ -100,8 +99,8 @@ class SentencePairs {
   return parts;
 }
 
-/// Training and held-out pairs that share no sentence. In the random order of `seed`, the first parts are
-/// held out until they have the fraction of all pairs, and at least 2 (none for 0). Both sides keep that
+/// Splits into training and held-out pairs that share no sentence. In the random order of `seed`, the first parts are
+/// held out until they hold the fraction of all pairs, and at least 2 pairs (none for fraction 0). Both sides keep that
 /// order, so their first samples are representative.
 [[nodiscard]] inline dhp::DatasetSplit<SentencePairs> split_sentence_pairs(
     std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
@@ -109,7 +108,7 @@ class SentencePairs {
   std::vector<dhp::Range> parts;
   std::int64_t pairs = 0;
   for (const dhp::Range part : parts_of(*text)) {
-    if (part.size() < 2) continue;  // a sentence alone: a definition without example
+    if (part.size() < 2) continue;  // a single sentence, such as a definition without example
     parts.push_back(part);
     pairs += part.size() - 1;
   }

@@ -11,11 +11,11 @@
 
 namespace examples {
 
-/// The separator of sentences.
+/// The rule for the end of a sentence.
 enum class SentenceRule {
-  automatic,   ///< lines, or punctuation where the text looks like prose broken into short lines
+  automatic,   ///< lines, or punctuation if the text looks like prose broken into short lines
   lines,       ///< each line is a sentence
-  punctuation  ///< full stop, question or exclamation mark; line breaks are spaces
+  punctuation  ///< a full stop, question or exclamation mark; line breaks are spaces
 };
 
 namespace detail {
@@ -28,7 +28,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// The bytes of the first of `marks` that the text has at `at`; 0: none.
+/// Returns the bytes of the first of `marks` that begins at `at`; 0: none does.
 template <std::size_t N>
 std::size_t mark_at(std::string_view text, std::size_t at,
                     const std::array<std::string_view, N>& marks) {
@@ -36,7 +36,7 @@ std::size_t mark_at(std::string_view text, std::size_t at,
     if (text.substr(at).starts_with(mark)) return mark.size();
   return 0;
 }
-/// Full stops and the like of many scripts; after those of Chinese and Japanese there is no space.
+/// Sentence-end marks of many scripts; no space follows those of Chinese and Japanese, wide_ends.
 inline constexpr std::array<std::string_view, 11> ends{".", "!", "?", "।", "॥", "؟",
                                                        "۔", "։", "።", "။", "…"};
 inline constexpr std::array<std::string_view, 5> wide_ends{"。", "！", "？", "｡", "．"};
@@ -49,7 +49,7 @@ inline std::size_t ends_sentence(std::string_view text, std::size_t at) {
 }
 inline bool is_lower(char letter) { return letter >= 'a' && letter <= 'z'; }
 
-/// Whether a line ends as a sentence does: a mark, perhaps a closing quote or bracket after it.
+/// Returns whether a line ends as a sentence does: with a mark and perhaps a closing quote or bracket.
 inline bool is_finished(std::string_view line) {
   const auto last = [&](const auto& marks) -> std::size_t {
     for (const auto mark : marks)
@@ -60,7 +60,7 @@ inline bool is_finished(std::string_view line) {
   return last(ends) + last(wide_ends) > 0;
 }
 
-/// Whether the full stop at `at` ends a short form ("Mr.") or an initial ("J.").
+/// Returns whether the full stop at `at` ends an abbreviation ("Mr.") or an initial ("J.").
 inline bool is_abbreviation(std::string_view text, std::size_t at) {
   constexpr std::array<std::string_view, 14> known{"mr", "mrs", "ms",  "dr", "prof", "st",  "jr",
                                                    "sr", "vs",  "etc", "cf", "no",   "vol", "fig"};
@@ -73,16 +73,16 @@ inline bool is_abbreviation(std::string_view text, std::size_t at) {
          std::find(known.begin(), known.end(), word) != known.end();
 }
 
-/// Whether a text is the number of an item in a list ("3", "(12").
+/// Returns whether a text is the number of a list item ("3", "(12").
 inline bool is_item_number(std::string_view text) {
   return text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char letter) {
            return (letter >= '0' && letter <= '9') || letter == '(';
          });
 }
 
-/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? or another script's mark (and what closes
-/// quotes or brackets after it) before a space, unless a small letter follows or a short form stands before it; at a
-/// Chinese or Japanese mark it ends without a space, too.
+/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? or another script's mark (and closing
+/// quotes or brackets) before a space, unless a small letter follows or the mark ends an abbreviation. A Chinese or
+/// Japanese mark ends it without a space, too.
 inline void add_by_punctuation(std::string_view text, Text& into) {
   std::size_t first = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -113,10 +113,10 @@ inline void add_by_punctuation(std::string_view text, Text& into) {
   into.add_sentence(trimmed(text.substr(first)));
 }
 
-/// take(line) for each line, blank ones as "".
+/// Calls take(line) for each line; a blank line is "".
 template <class Take>
 void for_lines(std::string_view text, Take&& take) {
-  const char line_end = text.find('\n') == text.npos ? '\r' : '\n';  // old Macs
+  const char line_end = text.find('\n') == text.npos ? '\r' : '\n';  // old Macs end lines with \r
   while (!text.empty()) {
     const auto end = text.find(line_end);
     take(trimmed(text.substr(0, end)));
@@ -124,8 +124,8 @@ void for_lines(std::string_view text, Take&& take) {
   }
 }
 
-/// Prose that was broken into lines of a page: short lines, of which most that have a successor
-/// neither end a sentence nor are followed by a capital.
+/// Returns whether a text looks like prose broken into the lines of a page: its lines are short, and most of them
+/// neither end a sentence nor precede a capital.
 inline bool looks_wrapped(std::string_view text) {
   constexpr std::size_t page_width = 120;
   std::int64_t pairs = 0;
@@ -145,8 +145,8 @@ inline bool looks_wrapped(std::string_view text) {
 
 }  // namespace detail
 
-/// Appends the documents of a text, which blank lines part. With `automatic` a text of unbroken
-/// lines is also cut by punctuation inside its lines.
+/// Appends the documents of a text, which blank lines separate. With `automatic` a text of unbroken lines is also cut
+/// by punctuation inside its lines.
 inline void add_documents(std::string_view text, SentenceRule rule, Text& into) {
   const bool joined = rule == SentenceRule::punctuation ||
                       (rule == SentenceRule::automatic && detail::looks_wrapped(text));

@@ -1,4 +1,4 @@
-// The model that a text is for: that of --load with its words, or one of --preset.
+// The model for a text: that of --load with its words, or one of --preset.
 #pragma once
 
 #include "../options/options.hpp"
@@ -15,7 +15,7 @@
 
 namespace examples {
 
-/// The folder that describes the model of --load; nullopt: --preset describes the model.
+/// Returns the folder that describes the model of --load; nullopt if --preset describes the model.
 [[nodiscard]] inline std::optional<std::string> described_model(const BertOptions& options) {
   if (options.run.load.empty()) return std::nullopt;
   const auto folder = model_folder(options.run.load);
@@ -23,7 +23,7 @@ namespace examples {
   return folder;
 }
 
-/// Its sizes. Throws where --preset asks for others.
+/// Returns the sizes of the model. Throws if --preset contradicts those of --load.
 [[nodiscard]] inline PublishedBert text_model(const BertOptions& options) {
   PublishedBert bert{.head = BertHead::masked_words};
   if (const auto folder = described_model(options)) {
@@ -48,8 +48,8 @@ namespace examples {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-/// The words of the model of --load, with its rules for parting text into them; else those of --vocabulary. None: the
-/// text's own words are to be found.
+/// Returns the words of --load's model with its tokenizer's rules, else those of --vocabulary, else nullopt: the words
+/// are then found in the text.
 [[nodiscard]] inline std::optional<PublishedTokenizer> given_words(const BertOptions& options) {
   const auto folder = options.run.load.empty() ? std::string() : model_folder(options.run.load);
   const bool of_model = !folder.empty() && (std::filesystem::exists(folder + "/tokenizer.json") ||
@@ -65,7 +65,7 @@ namespace examples {
 }
 #endif
 
-/// Files of a model in addition to its weights. The rules of its words come from the model of --load.
+/// Returns the files that a model has beside its weights. The tokenizer's rules come from the model of --load.
 [[nodiscard]] inline std::map<std::string, std::string> model_files(const BertOptions& options,
                                                                     const PublishedBert& bert,
                                                                     const Vocabulary& words) {

@@ -1,4 +1,4 @@
-// Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
+// Pre-trains a BERT on masked tokens and next sentences, with any text, in any layout of ranks.
 #include "../data/data.hpp"
 #include "../run/training.hpp"
 #include "classify.hpp"
@@ -9,7 +9,7 @@
 namespace {
 
 int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
-  // Steps whose shapes stay can be recorded.
+  // On a GPU the shapes stay fixed, so that steps can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
   const auto& config = data.bert.config;
   auto setup = examples::setup_of(

@@ -1,5 +1,5 @@
-// A WordPiece vocabulary: token <-> id, and what is special. The file is vocab.txt as BERT has it:
-// one token a line, its id is the line number; a token that continues a word begins with ##.
+// A WordPiece vocabulary: token <-> id, and the special tokens. The file is BERT's vocab.txt: one token a line, the
+// line number is its id; a token that continues a word begins with ##.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -22,8 +22,8 @@ class Vocabulary {
  public:
   static constexpr std::array<std::string_view, 5> special_tokens{"[PAD]", "[UNK]", "[CLS]",
                                                                   "[SEP]", "[MASK]"};
-  /// Token i gets id i. Errors name `name` and the line (i + 1): no token, an empty or repeated
-  /// one, one of the five special tokens missing.
+  /// Token i gets id i. Throws if there is no token, a token is empty or repeated, or one of the five special tokens is
+  /// missing; the error names `name` and the line (i + 1).
   explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary") {
     auto made = std::make_shared<Tables>();
     made->tokens = std::move(tokens);
@@ -57,7 +57,7 @@ class Vocabulary {
     dhp::check(id >= 0 && id < size(), "no token ", id, " in a vocabulary of ", size());
     return tokens()[static_cast<std::size_t>(id)];
   }
-  /// The id of a token, or -1.
+  /// Returns the id of a token, or -1.
   [[nodiscard]] std::int32_t find(std::string_view token) const {
     const auto found = tables_->ids.find(token);
     return found == tables_->ids.end() ? -1 : found->second;
@@ -72,7 +72,7 @@ class Vocabulary {
     const auto& special = tables_->special;
     return std::find(special.begin(), special.end(), id) != special.end();
   }
-  /// Whether the token continues a word.
+  /// Returns whether the token continues a word.
   [[nodiscard]] bool continues(std::int32_t id) const { return token(id).starts_with("##"); }
   [[nodiscard]] std::size_t longest_bytes() const { return tables_->longest_bytes; }
 
@@ -86,7 +86,7 @@ class Vocabulary {
   std::shared_ptr<const Tables> tables_;
 };
 
-/// Contents of vocab.txt, which load_vocabulary() of wordpiece.hpp reads.
+/// Returns the contents of vocab.txt, which load_vocabulary() of wordpiece.hpp reads.
 [[nodiscard]] inline std::string vocabulary_text(const Vocabulary& vocabulary) {
   std::string lines;
   for (const auto& token : vocabulary.tokens()) lines += token + '\n';

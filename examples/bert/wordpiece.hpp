@@ -1,5 +1,5 @@
-// The second half of BERT's tokenizer: from words to pieces of a vocabulary, the longest first
-// (Wu et al. 2016, arXiv:1609.08144), and from a whole text to flat token ids.
+// The second half of BERT's tokenizer: splits words into pieces of a vocabulary, the longest first (Wu et al. 2016,
+// arXiv:1609.08144), and a whole text into flat token ids.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -27,14 +27,14 @@ class WordPiece {
       : vocabulary_(std::move(vocabulary)), basic_(basic), longest_word_(longest) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// All that decides on tokens besides.
+  /// Returns a text of all rules that determine the tokens, beside the vocabulary.
   [[nodiscard]] std::string rules() const {
     return dhp::concat("lower_case ", basic_.lower_case, ", strip_accents ",
                        basic_.strip_accents.value_or(basic_.lower_case), ", part_ideographs ",
                        basic_.part_ideographs, ", longest_word ", longest_word_);
   }
 
-  /// Appends the pieces of one word, or [UNK] where it has a part that no piece covers.
+  /// Appends the pieces of one word, or [UNK] if no piece covers some part of it.
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const {
     const auto before = out.size();
     if (count_code_points(word) <= longest_word_) {
@@ -50,15 +50,15 @@ class WordPiece {
     out.push_back(vocabulary_.unknown());
   }
 
-  /// The ids of a text, without [CLS] and [SEP].
+  /// Returns the ids of a text, without [CLS] and [SEP].
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> ids;
     basic_.words(text, [&](std::string_view word) { encode_word(word, ids); });
     return ids;
   }
 
-  /// The whole text; the pieces of each different word are looked up once. Sentences without a word
-  /// are left out.
+  /// Encodes the whole text; the pieces of each distinct word are looked up once. Sentences without a word are left
+  /// out.
   [[nodiscard]] TokenText encode(const Text& text) const {
     std::unordered_map<std::string, std::pair<std::size_t, std::size_t>> known;
     std::vector<std::int32_t> pieces;
@@ -88,7 +88,7 @@ class WordPiece {
   }
 
  private:
-  // Appends the longest piece that `word` begins with; its bytes in the word, or 0.
+  // Appends the longest piece that `word` begins with; returns its bytes in the word, or 0.
   std::size_t longest_piece(std::string_view word, bool continued, std::string& piece,
                             std::vector<std::int32_t>& out) const {
     const std::size_t prefix = continued ? 2 : 0;
@@ -96,7 +96,7 @@ class WordPiece {
     piece = continued ? "##" : "";
     piece += word.substr(0, longest > prefix ? longest - prefix : 0);
     for (; piece.size() > prefix; piece.pop_back()) {
-      // In the middle of a code point there is nothing to find: tokens are whole code points.
+      // A piece that ends inside a code point is never found: tokens are whole code points.
       const auto id = vocabulary_.find(piece);
       if (id < 0) continue;
       out.push_back(id);
@@ -110,7 +110,7 @@ class WordPiece {
   std::size_t longest_word_;
 };
 
-/// vocab.txt in memory; `name` for errors. Lines may end with CR LF.
+/// Parses the contents of vocab.txt; `name` is for errors. Lines may end with CR LF.
 [[nodiscard]] inline Vocabulary parse_vocabulary(std::string_view bytes, const std::string& name) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
   check_utf8(bytes, name);

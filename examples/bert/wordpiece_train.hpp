@@ -1,7 +1,7 @@
-// Makes a WordPiece vocabulary from a text: starts with its characters and joins, again and again,
-// the pair of neighbours that is most frequent inside words (byte-pair encoding, Sennrich et al.
-// 2016, arXiv:1508.07909, with ## on what continues a word). Works on word counts; ties go to the
-// pair of lower ids, so the same text gives the same vocabulary everywhere.
+// Makes a WordPiece vocabulary from a text: starts with the characters and repeatedly joins the most frequent pair of
+// neighbours inside words (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, with ## before pieces that
+// continue a word). It works on word counts. Ties go to the pair of lower ids, so the same text gives the same
+// vocabulary everywhere.
 #pragma once
 
 #include "../data/documents.hpp"
@@ -21,13 +21,13 @@
 namespace examples {
 
 struct WordPieceTraining {
-  std::int64_t size = 8192;      ///< tokens at most, special ones included
-  std::int64_t least_count = 2;  ///< a pair that is rarer is not joined
-  std::int64_t alphabet = 1000;  ///< characters at most, the most frequent; others become [UNK]
+  std::int64_t size = 8192;      ///< maximum tokens, with special ones
+  std::int64_t least_count = 2;  ///< minimum count of a pair to join
+  std::int64_t alphabet = 1000;  ///< maximum number of characters; rarer ones become [UNK]
   BasicTokenizer basic{};
 };
 
-/// The words of a text and how often each occurs, in byte order.
+/// Returns the words of a text and their counts, in byte order.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> count_words(
     const Text& text, const BasicTokenizer& basic = {}) {
   std::unordered_map<std::string, std::int64_t> counts;
@@ -42,7 +42,7 @@ struct WordPieceTraining {
   return sorted;
 }
 
-/// The characters of words, and the pairs that are joined from them; use train_wordpiece().
+/// Holds the characters of words and joins pairs of them; use train_wordpiece().
 class WordPieceTrainer {
  public:
   WordPieceTrainer(const std::vector<std::pair<std::string, std::int64_t>>& words,
@@ -62,7 +62,7 @@ class WordPieceTrainer {
   [[nodiscard]] std::int64_t size() const {
     return static_cast<std::int64_t>(joiner_.tokens().size());
   }
-  // take(token) for each character of a word, with ## from the second on.
+  // Calls take(token) for each character of a word, with ## from the second on.
   template <class Take>
   static void characters(std::string_view word, Take&& take) {
     for (std::size_t at = 0; at < word.size();) {
@@ -78,7 +78,7 @@ class WordPieceTrainer {
       characters(word.first, [&](const std::string& token) { counts[token] += word.second; });
     std::vector<std::pair<std::int64_t, std::string>> ranked;
     for (const auto& [token, count] : counts) ranked.emplace_back(-count, token);
-    std::sort(ranked.begin(), ranked.end());  // frequent first, then in byte order
+    std::sort(ranked.begin(), ranked.end());  // most frequent first, then in byte order
     const auto room = options_.size - size();
     const auto kept = std::min({static_cast<std::int64_t>(ranked.size()), options_.alphabet, room});
     ranked.resize(static_cast<std::size_t>(std::max<std::int64_t>(kept, 0)));
@@ -87,7 +87,7 @@ class WordPieceTrainer {
     for (const auto& [count, token] : ranked) joiner_.id_of(token);
   }
 
-  // A word with a character outside the alphabet teaches nothing: it will be [UNK].
+  // Skips a word with a character outside the alphabet, since it will be [UNK].
   void add_word(const std::string& text, std::int64_t count) {
     if (count_code_points(text) > WordPiece::longest_word) return;
     std::vector<PairJoiner::Id> pieces;
@@ -104,8 +104,8 @@ class WordPieceTrainer {
   PairJoiner joiner_{[](const auto& left, const auto& right) { return left + right.substr(2); }};
 };
 
-/// A vocabulary of at most options.size tokens: the special ones, characters in byte order, then
-/// joined pieces, frequent first. Smaller where the text has no pair left that is frequent enough.
+/// Makes a vocabulary of at most options.size tokens: the special ones, characters in byte order, then joined pieces,
+/// most frequent first. It is smaller if no pair is left that is frequent enough.
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
   const auto words = count_words(text, options.basic);

@@ -1,4 +1,4 @@
-// Two checkpoints, or all steps of two runs, saved in any layouts: the first tensor that differs, and by how much.
+// Compares two checkpoints, or all steps of two runs, in any layouts: the first tensor that differs, and by how much.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -19,10 +19,10 @@
 
 namespace examples {
 
-/// Numbers in names count as numbers: layer.2 comes before layer.10.
+/// Orders names with numbers as numbers: layer.2 comes before layer.10.
 struct InNaturalOrder {
   bool operator()(const std::string& a, const std::string& b) const { return key(a) < key(b); }
-  /// Weights before the optimizer's state; each number after its number of digits.
+  /// Returns a key that sorts weights before optimizer state, and puts each number's count of digits before it.
   [[nodiscard]] static std::string key(const std::string& name) {
     std::string made(1, name.starts_with("optimizer/") ? '1' : '0');
     for (std::size_t at = 0; at < name.size();) {
@@ -36,15 +36,15 @@ struct InNaturalOrder {
   }
 };
 
-/// One tensor of both.
+/// The difference of one tensor between both checkpoints.
 struct TensorDifference {
   std::int64_t elements = 0, different = 0;
-  double largest = 0;  ///< difference, of A's largest value
+  double largest = 0;  ///< largest difference, relative to A's largest value
 };
 
 class CheckpointComparison {
  public:
-  /// Folders of checkpoints.
+  /// a and b are folders of checkpoints.
   CheckpointComparison(const std::string& a, const std::string& b) : a_(a), b_(b) {
     for (const auto* side : {&a_, &b_})
       for (const auto& [name, pieces] : side->index().tensors) names_.insert(name);
@@ -62,7 +62,7 @@ class CheckpointComparison {
   [[nodiscard]] bool same() const { return unlike_.empty() && different_.empty(); }
   [[nodiscard]] std::size_t tensors() const { return names_.size(); }
 
-  /// The most rows of tensors that differ.
+  /// Prints at most `rows` rows of tensors that differ.
   void print_differences(std::size_t rows) const {
     print_about();
     const auto shape = [](const dhp::SavedPieces& side, const std::string& name) {
@@ -82,7 +82,7 @@ class CheckpointComparison {
     if (different_.size() > rows)
       print(dhp::concat("  and ", different_.size() - rows, " more; --last shows more"));
   }
-  /// Says what differs first, in one sentence.
+  /// Returns one sentence about the first difference.
   [[nodiscard]] std::string sentence() const {
     if (same()) return dhp::concat("all ", tensors(), " tensors are the same, to the last bit");
     if (different_.empty())
@@ -102,7 +102,7 @@ class CheckpointComparison {
       if (value.is_object() && name != "measures") add_fields(value, path + name + "/", to);
       else if (!value.is_object()) to[path + name] = value.dump();
   }
-  /// Prints what runs say of themselves, but for measures.
+  /// Prints differences in the runs' descriptions of themselves, without measures.
   void print_about() const {
     std::map<std::string, std::string> a, b;
     add_fields(a_.index().about, "", a);
@@ -118,8 +118,8 @@ class CheckpointComparison {
         print(dhp::concat("  ", name, ": A has ", value(a, name), ", B has ", value(b, name)));
   }
 
-  /// By the tensor in the middle: Adam makes large differences of gradients that are rounding alone, as those of
-  /// keys' biases in attention.
+  /// Judges the cause by the median of tensors' differences, since Adam makes large differences from gradients that are
+  /// only rounding, such as those of key biases in attention.
   [[nodiscard]] std::string cause() const {
     std::vector<double> largest;
     for (const auto& [name, found] : different_) largest.push_back(found.largest);
@@ -131,7 +131,7 @@ class CheckpointComparison {
   }
 
   [[nodiscard]] TensorDifference compare(const dhp::Piece& one, const dhp::Piece& other) {
-    constexpr std::int64_t most = 1 << 20;  // elements in memory
+    constexpr std::int64_t most = 1 << 20;  // elements in memory at once
     TensorDifference found{.elements = one.shape.count()};
     double largest_value = 0, largest = 0;
     for (std::int64_t at = 0; at < found.elements; at += most) {
@@ -166,11 +166,11 @@ class CheckpointComparison {
 
   dhp::SavedPieces a_, b_;
   std::set<std::string, InNaturalOrder> names_;
-  std::vector<std::string> unlike_;  // tensors of one side alone, or of two shapes
+  std::vector<std::string> unlike_;  // tensors of one side only, or of different shapes
   std::vector<std::pair<std::string, TensorDifference>> different_;
 };
 
-/// Folders of checkpoints by name; of a checkpoint, itself under the name of its step.
+/// Returns folders of checkpoints by name; for a single checkpoint, itself under the name of its step.
 [[nodiscard]] inline std::map<std::string, std::string> checkpoints_in(const std::string& path) {
   if (std::filesystem::exists(path + "/index.json")) {
     const auto steps = dhp::SavedPieces(path).index().about.value("steps", std::int64_t{0});
@@ -183,8 +183,8 @@ class CheckpointComparison {
   return found;
 }
 
-/// Prints how they compare, up to the first step that differs; whether all are the same. Two checkpoints are
-/// compared whatever their steps.
+/// Prints the comparison up to the first step that differs; returns whether all are the same. Two single checkpoints
+/// are compared whatever their steps.
 [[nodiscard]] inline bool compare_checkpoints(const std::string& path_a, const std::string& path_b,
                                               std::size_t rows) {
   const auto a = checkpoints_in(path_a), b = checkpoints_in(path_b);

@@ -1,7 +1,7 @@
-// dhp_compare: two runs, by their metrics files, checkpoints or traced values: where they differ first. Or the flight
-// records of a job's ranks (--flight-record of the trainers): what they were doing, and which ranks are waited for.
-// Exit status: 0 no difference, or nothing is under way; 1 a difference, or some rank waits; 2 the command line or a
-// file is wrong.
+// dhp_compare finds the first difference between two runs, by their metrics files, checkpoints or traced values. Or it
+// reads the flight records of a job's ranks (--flight-record of the trainers) and reports what they were doing and
+// which ranks are waited for. Exit status: 0 no difference, or nothing under way; 1 a difference, or a waiting rank; 2
+// an error in the command line or a file.
 #include "../options/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
@@ -50,7 +50,7 @@ void print_differences(const FlightComparison& comparison) {
   };
   row("group", "in group", "what", "in it", "ended", "not come", "no file");
   for (const auto& call : comparison.calls()) {
-    std::map<std::string, Ranks> by_what;  // ranks that do not agree have a row each
+    std::map<std::string, Ranks> by_what;  // ranks that disagree have a row each
     for (const auto& [rank, entry] : call.entries)
       by_what[call.disagree() ? shown(*entry) : shown(call.first())].insert(rank);
     for (const auto& [what, inside] : by_what)
@@ -74,7 +74,7 @@ Files read(const std::vector<std::string>& paths) {
   return files;
 }
 
-/// Whether no rank waits for another.
+/// Returns whether no rank waits for another.
 bool compare_flight_records(const std::vector<std::string>& paths, std::size_t last) {
   const auto files = read(paths);
   for (const auto& [rank, file] : files) print_rank(file, last);
@@ -84,7 +84,7 @@ bool compare_flight_records(const std::vector<std::string>& paths, std::size_t l
   return comparison.calls().empty();
 }
 
-/// Whether there is no difference, or no rank waits.
+/// Returns whether there is no difference, or no rank waits.
 bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);

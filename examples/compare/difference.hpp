@@ -1,4 +1,4 @@
-// How far apart two numbers are, and what that usually comes from.
+// The difference of two numbers, and its usual cause.
 #pragma once
 
 #include <algorithm>
@@ -9,24 +9,24 @@
 
 namespace examples {
 
-/// Two that are no numbers are equal.
+/// Returns whether both are equal; two NaNs are equal.
 [[nodiscard]] inline bool same(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b));
 }
-/// The difference as a share of the larger number; infinite if one is NaN.
+/// Returns the difference relative to the larger number; infinite if one is NaN.
 [[nodiscard]] inline double relative_difference(double a, double b) {
   if (same(a, b)) return 0;
   const double apart = std::abs(a - b) / std::max(std::abs(a), std::abs(b));
   return std::isfinite(apart) ? apart : std::numeric_limits<double>::infinity();
 }
-/// "1.2e-07"
+/// Formats a difference, such as "1.2e-07".
 [[nodiscard]] inline std::string short_difference(double relative) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1e", relative);
   return text;
 }
 
-/// More than rounding explains, in any precision, after a few steps.
+/// The largest difference that rounding explains, in any precision, after a few steps.
 inline constexpr double most_of_rounding = 1e-3;
 
 inline constexpr const char* rounding_cause =

@@ -1,5 +1,5 @@
-// Compares the flight records of several ranks: for each call that some rank waits in, which ranks are in it,
-// which have ended it, and which have not come; and of all waits the one that explains the others.
+// Compares the flight records of several ranks. For each call that some rank waits in it tells which ranks are in it,
+// have left it, or have not come. Of all waits it finds the one that explains the others.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -20,9 +20,9 @@ namespace examples {
 
 using dhp::concat;
 using Ranks = std::set<int>;
-using Files = std::map<int, FlightRecordFile>;  // by rank
+using Files = std::map<int, FlightRecordFile>;  // records by rank
 
-/// "4.2 s", "180 ms"
+/// Formats a duration, such as "4.2 s" or "180 ms".
 [[nodiscard]] inline std::string duration(double s) {
   char text[32];
   if (s < 1) std::snprintf(text, sizeof text, s < 0.01 ? "%.2f ms" : "%.0f ms", s * 1e3);
@@ -30,7 +30,7 @@ using Files = std::map<int, FlightRecordFile>;  // by rank
   return text;
 }
 
-/// "recv of a message of 5 f32"
+/// Describes a call, such as "recv of a message of 5 f32".
 [[nodiscard]] inline std::string shown(const FlightRecordFile::Call& call) {
   const bool message = call.operation == "send" || call.operation == "recv";
   return message ? concat(call.operation, " of a ", call.what) : call.what;
@@ -42,7 +42,7 @@ using Files = std::map<int, FlightRecordFile>;  // by rank
   return ranks.size() == 1 ? " has" : " have";
 }
 
-/// The time that utc_text() has written, in seconds since 1970; 0 for any other text.
+/// Parses a time that utc_text() has written, in seconds since 1970; 0 for any other text.
 [[nodiscard]] inline double utc_s(const std::string& text) {
   std::tm utc{};
   double seconds = 0;
@@ -54,9 +54,9 @@ using Files = std::map<int, FlightRecordFile>;  // by rank
   return static_cast<double>(::timegm(&utc)) + seconds;
 }
 
-/// An entry's key: calls of one series come one after the other on each of its ranks.
+/// The key of an entry. Each rank makes the calls of one series in the order of their numbers.
 struct CallKey {
-  std::string series;        // "world", "world:2>1"
+  std::string series;        // such as "world", "world:2>1"
   std::uint64_t number = 0;  // position in the series
   int from = -1, to = -1;    // sender and receiver of a message
 
@@ -68,26 +68,26 @@ struct CallKey {
       std::sscanf(series.c_str() + colon, ":%d>%d", &from, &to);
   }
   [[nodiscard]] bool is_message() const { return from >= 0 && to >= 0; }
-  /// "12", "2>1 #7"
+  /// Formats the key's number, such as "12" or "2>1 #7".
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(from, ">", to, " #", number) : concat(number);
   }
 };
 
-/// A call that some rank waits in, over all its ranks.
+/// A call that some rank waits in, with the state of all its ranks.
 struct SharedCall {
   CallKey key;
   std::string group;
-  Ranks ended{}, inside{}, absent{}, unknown{};            // unknown: there is no file of theirs
-  std::map<int, const FlightRecordFile::Call*> entries{};  // of those inside
-  double longest_s = 0;                                    // that one of them has waited
+  Ranks ended{}, inside{}, absent{}, unknown{};            // unknown: ranks without a file
+  std::map<int, const FlightRecordFile::Call*> entries{};  // entries of the ranks inside
+  double longest_s = 0;                                    // longest wait of a rank inside
 
   [[nodiscard]] const FlightRecordFile::Call& first() const { return *entries.begin()->second; }
   [[nodiscard]] bool disagree() const {
     return std::any_of(entries.begin(), entries.end(),
                        [&](const auto& each) { return each.second->what != first().what; });
   }
-  /// "all_reduce of 5 f32 (sum) at a.cpp:7 of group world (call 12)"
+  /// Describes the call, such as "all_reduce of 5 f32 (sum) at a.cpp:7 of group world (call 12)".
   [[nodiscard]] std::string shown() const {
     const auto which = key.is_message() ? concat("message ", key.number, " from rank ", key.from,
                                                  " to rank ", key.to)
@@ -96,7 +96,7 @@ struct SharedCall {
   }
 };
 
-/// How long a rank has been in a call, or was.
+/// Returns the seconds that a rank has been in a call, or was in it.
 [[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call,
                                    const FlightRecordFile& file) {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
@@ -113,7 +113,7 @@ class FlightComparison {
         if (entry.unfinished()) add(key, rank, entry);
       }
     for (auto& call : calls_) place_ranks(call);
-    // Those that are waited in longest come first.
+    // The longest waits come first.
     std::stable_sort(calls_.begin(), calls_.end(), [](const auto& left, const auto& right) {
       return left.longest_s > right.longest_s;
     });
@@ -221,7 +221,7 @@ class FlightComparison {
     return concat(text, "; rank ", last->first, " came last, ",
                   duration(stay_s(*last->second, files_.at(last->first))), " ago");
   }
-  // Every rank waits for another that waits, or for the store.
+  // Describes the case in which every rank waits for another waiting rank, or for the store.
   [[nodiscard]] std::string circle() const {
     const auto& call = calls_.front();
     if (call.group.empty())
@@ -236,7 +236,7 @@ class FlightComparison {
 
   const Files& files_;
   std::vector<SharedCall> calls_{};
-  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // number of a series, by rank
+  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // last number by series, rank
 };
 
 }  // namespace examples

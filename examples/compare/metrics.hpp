@@ -1,4 +1,4 @@
-// Two metrics files, of runs in any layouts: where they differ first, by how much, and what that usually comes from.
+// Compares two metrics files of runs in any layouts: finds the first difference, its size, and its usual cause.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -18,7 +18,7 @@
 
 namespace examples {
 
-/// Whether the first line of a file is an object with this key.
+/// Returns whether the first line of a file is an object with this key.
 [[nodiscard]] inline bool first_line_has(const std::string& path, const char* key) {
   std::ifstream file(path);
   std::string line;
@@ -49,10 +49,10 @@ class MetricsFile {
     }
     dhp::check(!entries_.empty(), path, " has no steps");
   }
-  /// Whether a file begins like one.
+  /// Returns whether a file begins like a metrics file.
   [[nodiscard]] static bool is_one(const std::string& path) { return first_line_has(path, "step"); }
 
-  /// Entries in the order in which they came.
+  /// Returns the entries in the order of the file.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] const double* find(std::int64_t step, const std::string& measure) const {
     const auto found = values_.find({step, measure});
@@ -63,7 +63,7 @@ class MetricsFile {
   }
 
  private:
-  /// Speed and memory, and what rank 0 alone has seen: they depend on machine and layout.
+  /// Returns whether a measure depends on machine and layout: speed, memory, and what only rank 0 measures.
   [[nodiscard]] static bool is_of_machine(const std::string& measure) {
     return measure.ends_with("_per_s") || measure.ends_with("_bytes") || measure == "token_rows" ||
            measure == "exposed_communication" || measure == "summary";
@@ -77,7 +77,7 @@ class MetricsFile {
   std::map<std::pair<std::int64_t, std::string>, double> values_;
 };
 
-/// Prints how two files compare; whether what both have is the same.
+/// Prints a comparison of two files; returns whether their common entries are the same.
 [[nodiscard]] inline bool compare_metrics(const std::string& path_a, const std::string& path_b) {
   const MetricsFile a(path_a), b(path_b);
   print(dhp::concat("A: ", path_a, ", ", a.steps()));
@@ -90,7 +90,7 @@ class MetricsFile {
   std::vector<std::string> names;
   std::map<std::string, Row> rows;
   const MetricsFile::Entry* first = nullptr;
-  std::int64_t begin = -1;  // the first step that both have
+  std::int64_t begin = -1;  // first step in both files
   for (const auto& entry : a.entries()) {
     const auto* other = b.find(entry.step, entry.measure);
     if (other == nullptr) continue;

@@ -1,4 +1,4 @@
-// Lines of tables as dhp_compare prints them.
+// Prints lines of tables for dhp_compare.
 #pragma once
 
 #include <algorithm>
@@ -10,26 +10,26 @@
 
 namespace examples {
 
-/// A text that is wider than its column is cut: it ends in "..", then in `end`.
+/// Cuts a text that is wider than its column, so that it ends in ".." and then in `end`.
 [[nodiscard]] inline std::string cut(const std::string& text, std::size_t width,
                                      const std::string& end = "") {
   if (text.size() + end.size() <= width) return text + end;
   return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
 }
-/// Negative width: aligned right.
+/// Pads or cuts a text to the width; a negative width aligns right.
 [[nodiscard]] inline std::string cell(std::string text, int width) {
   const auto columns = static_cast<std::size_t>(std::abs(width));
   text = cut(text, columns);
   const std::string space(columns - text.size(), ' ');
   return width < 0 ? space + text : text + space;
 }
-/// Without spaces at the end.
+/// Prints a line without trailing spaces.
 inline void print(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   std::cout << line << "\n";
 }
 
-/// Prints a row with cells of these widths; what is at the left has space before it.
+/// Prints a row with cells of these widths; a left-aligned cell has a space before it.
 inline void print_row(std::span<const int> widths, const std::vector<std::string>& texts) {
   std::string line = "  ";
   for (std::size_t at = 0; at < widths.size(); ++at)

@@ -1,4 +1,4 @@
-// Two files of --trace-values: the first layer, micro-batch and tensor that differ.
+// Compares two files of --trace-values: finds the first layer, micro-batch and tensor that differ.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -28,14 +28,14 @@ class ValuesFile {
         dhp::fail(path, ", line ", number, ", is no line of a file as --trace-values writes it");
       }
   }
-  /// Whether a file begins like one.
+  /// Returns whether a file begins like one of --trace-values.
   [[nodiscard]] static bool is_one(const std::string& path) {
     return first_line_has(path, "fingerprint");
   }
 
   using Values = std::map<TracedValue::Order, TracedValue>;
   [[nodiscard]] const Values& values() const { return values_; }
-  /// The same value here. Where the tensor axis is shorter, its first rank has what all would have.
+  /// Finds the same value here; on a shorter tensor axis, the first rank has the value that all would have.
   [[nodiscard]] const TracedValue* find(TracedValue like) const {
     for (const int rank : {like.tensor_rank, 0}) {
       like.tensor_rank = rank;
@@ -54,7 +54,7 @@ class ValuesFile {
   Values values_;
 };
 
-/// Prints how two files compare; whether what both have is the same.
+/// Prints a comparison of two files; returns whether their common values are the same.
 [[nodiscard]] inline bool compare_values(const std::string& path_a, const std::string& path_b,
                                          std::size_t last) {
   const ValuesFile a(path_a), b(path_b);
@@ -62,7 +62,7 @@ class ValuesFile {
   print(dhp::concat("B: ", path_b, ", ", b.steps()));
   std::size_t compared = 0, parts = 0;
   std::vector<std::pair<const TracedValue*, const TracedValue*>> differing;
-  const TracedValue* before = nullptr;  // the last one that is the same
+  const TracedValue* before = nullptr;  // the last equal value
   for (const auto& [key, value] : a.values()) {
     const auto* const other = b.find(value);
     if (other == nullptr) continue;

@@ -1,5 +1,5 @@
-// A trainer's input: batchers of any dataset, so that the training run is compiled once; and how the
-// trainers find their data. Compiled in images.cpp, text.cpp and others, once for both devices.
+// A trainer's input: AnyBatcher, a batcher over any dataset, so that the training run is compiled once; and functions
+// that load the trainers' data. images.cpp, text.cpp and others compile them once, for both devices.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -34,19 +34,19 @@ class AnyBatcher {
                                        std::int64_t epoch) const {
     return collate_(indices, epoch);
   }
-  /// For ranks that need no images, which are then not read.
+  /// Returns a batcher for ranks that need no images; it does not read them.
   [[nodiscard]] AnyBatcher labels_only() const {
     AnyBatcher made = *this;
     if (collate_labels_) made.collate_ = collate_labels_;
     return made;
   }
-  /// The first `count` samples only; 0: all.
+  /// Returns a batcher over the first `count` samples; 0: all.
   [[nodiscard]] AnyBatcher first(std::int64_t count) const {
     AnyBatcher fewer = *this;
     if (count > 0 && count < size_) fewer.size_ = count;
     return fewer;
   }
-  /// `count` samples: all of them, again and again.
+  /// Returns a batcher of `count` samples that repeats all samples.
   [[nodiscard]] AnyBatcher repeated(std::int64_t count) const {
     AnyBatcher made;
     made.size_ = count;
@@ -69,15 +69,15 @@ class AnyBatcher {
 
   std::int64_t size_ = 0;
   Collate collate_;
-  Collate collate_labels_;  // none: as collate_
+  Collate collate_labels_;  // unset: collate_ serves labels too
 };
 
-/// What the data of every trainer are.
+/// The data of every trainer.
 struct TrainerData {
   AnyBatcher train{};
   AnyBatcher held_out{};
   std::map<std::string, std::string> files{};  ///< the model's small files, by name
-  std::string description{};                   ///< a line for people
+  std::string description{};                   ///< one line for the user
   std::vector<std::string> warnings{};
 };
 
@@ -85,41 +85,41 @@ struct ImageData : TrainerData {
   std::int64_t channels = 3;
   std::int64_t image_size = 224;
   std::int64_t classes = 1000;
-  std::vector<std::string> labels;  ///< of the classes: folders, else numbers
-  std::vector<double> mean;         ///< of the training images, per channel, in units of [0, 1]
-  std::vector<double> deviation;    ///< the same
-  std::function<std::string()> summary{};  ///< a line at the end of the run, if there is one
+  std::vector<std::string> labels;  ///< class names: those of folders, else numbers
+  std::vector<double> mean;         ///< mean of training images per channel, in units of [0, 1]
+  std::vector<double> deviation;    ///< their standard deviation
+  std::function<std::string()> summary{};  ///< returns a line for the end of the run; may be unset
 };
 
-/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with
-/// TFRecord or tar shards or a pattern of these, or one with a folder of PNG and JPEG files for each class. image_size
-/// and classes of 0: those of the data.
+/// Loads "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with
+/// TFRecord or tar shards or a pattern of shards, or one with a folder of PNG and JPEG files for each class. If
+/// image_size or classes is 0, the data determine it.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
 struct TextData : TrainerData {
-  PublishedBert bert{};  ///< of --load or --preset, with the size of the text's vocabulary
-  double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
-  bool same_shapes = false;          ///< of all micro-batches of as many samples
+  PublishedBert bert{};  ///< model of --load or --preset, with the text's vocabulary size
+  double unigram_cross_entropy = 0;  ///< loss on the held-out tokens to predict, in nats
+  bool same_shapes = false;          ///< micro-batches of equally many samples have the same shapes
 };
 
-/// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses). same_shapes: padded
-/// micro-batches of as many samples have the same shapes, unless whole words are masked.
+/// Loads "synthetic", a text file, a directory of text files, or WordNet's directory (its glosses). same_shapes: padded
+/// micro-batches of equally many samples have the same shapes, unless whole words are masked.
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
 
 struct GptData : TrainerData {
-  GptConfig config{};  ///< as TextData's
+  GptConfig config{};  ///< model of --load or --preset, with the text's vocabulary size
 };
 
-/// "synthetic", a text file, or a directory of them: each is a document, or several between <|endoftext|>; rows of
-/// .csv, .tsv and .jsonl files are documents, too.
+/// Loads "synthetic", a text file, or a directory of text files. Each file is a document, or several between
+/// <|endoftext|>; rows of .csv, .tsv and .jsonl files are documents, too.
 [[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
 struct LabelledText : TrainerData {
-  std::vector<std::int32_t> labels;  ///< of the held-out samples
-  PublishedBert bert{};              ///< as TextData's, with the classes of the text
+  std::vector<std::int32_t> labels;  ///< labels of the held-out samples
+  PublishedBert bert{};              ///< the model's config, with the text's classes
 };
 
-/// Sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.
+/// Loads sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.
 [[nodiscard]] LabelledText load_labelled_text(const BertOptions& options);
 
 }  // namespace examples

@@ -1,6 +1,6 @@
-// A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or
-// token ids (the same text, tokenised once). No string and no allocation for each sentence. The arrays are its own, or
-// lie in a mapped file.
+// A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or token ids (the same
+// text, tokenised once). No sentence needs a string or an allocation. The corpus owns its arrays, or they lie in a
+// mapped file.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -21,35 +21,35 @@ class Documents {
  public:
   struct Arrays {
     std::span<const Item> items;
-    std::span<const std::int64_t> sentences;  ///< indices in items: begins of sentences, the end
-    std::span<const std::int64_t> documents;  ///< which sentence each begins with, and the end
+    std::span<const std::int64_t> sentences;  ///< starts of sentences in items, and the end
+    std::span<const std::int64_t> documents;  ///< first sentence of each document, and the end
   };
 
   Documents() = default;
-  /// Arrays that lie elsewhere, for as long as `keeper` lives. Nothing can be appended to them.
+  /// Refers to arrays that `keeper` keeps alive. Nothing can be appended to them.
   Documents(const Arrays& arrays, std::shared_ptr<const std::byte> keeper)
       : elsewhere_(arrays), keeper_(std::move(keeper)) {}
 
-  /// Appends a sentence to the open document; one without items is left out.
+  /// Appends a sentence to the open document; ignores a sentence without items.
   void add_sentence(std::span<const Item> sentence) {
     if (sentence.empty()) return;
     dhp::check(keeper_ == nullptr, "a sentence is appended to a text that lies in a file");
     items_.insert(items_.end(), sentence.begin(), sentence.end());
     sentences_.push_back(static_cast<std::int64_t>(items_.size()));
   }
-  /// Closes the open document; one without sentences is left out.
+  /// Closes the open document; drops a document without sentences.
   void end_document() {
     if (documents_.back() != sentences()) documents_.push_back(sentences());
   }
 
-  /// Closed documents.
+  /// Returns the number of closed documents.
   [[nodiscard]] std::int64_t size() const {
     return static_cast<std::int64_t>(arrays().documents.size()) - 1;
   }
   [[nodiscard]] std::int64_t sentences() const {
     return static_cast<std::int64_t>(arrays().sentences.size()) - 1;
   }
-  /// The sentences of a document; sentences count through all documents.
+  /// Returns the sentences of a document, numbered through all documents.
   [[nodiscard]] dhp::Range sentences_of(std::int64_t document) const {
     dhp::check(document >= 0 && document < size(), "no document ", document, " among ", size());
     const auto documents = arrays().documents.subspan(static_cast<std::size_t>(document));
@@ -62,7 +62,7 @@ class Documents {
     const auto first = static_cast<std::size_t>(ends[0]);
     return all.items.subspan(first, static_cast<std::size_t>(ends[1]) - first);
   }
-  /// All items, one sentence after another.
+  /// Returns all items, one sentence after another.
   [[nodiscard]] std::span<const Item> items() const { return arrays().items; }
   [[nodiscard]] Arrays arrays() const {
     return keeper_ ? elsewhere_ : Arrays{items_, sentences_, documents_};
@@ -79,7 +79,7 @@ class Documents {
   std::vector<std::int64_t> sentences_{0};
   std::vector<std::int64_t> documents_{0};
   Arrays elsewhere_{};
-  std::shared_ptr<const std::byte> keeper_;  // of those
+  std::shared_ptr<const std::byte> keeper_;  // keeps the arrays of elsewhere_
 };
 
 using Text = Documents<char>;

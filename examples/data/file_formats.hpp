@@ -1,4 +1,4 @@
-// The formats of images, and of packed files, that this program was built with.
+// The image formats and packed-file formats that this program was built with.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -38,7 +38,7 @@ inline constexpr auto without_utf8proc =
   return list;
 }
 
-/// Image files are resized to this size after decoding: a part of the size of very large ones is enough.
+/// Returns decoding for images that are resized to `size` afterwards: very large images are decoded at a smaller scale.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
   return {.least_side = size * 3 / 2};
 }

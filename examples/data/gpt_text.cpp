@@ -1,4 +1,4 @@
-// The text of a causal decoder as tokens: to train on, to score, and to go on with.
+// Loads the text of a causal decoder as tokens: to train on, to score, and prompts to continue.
 #include "../bert/synthetic_text.hpp"
 #include "../gpt/document_samples.hpp"
 #include "../gpt/published.hpp"
@@ -26,7 +26,7 @@ namespace {
 /// The model of --load, or a new one.
 struct DescribedGpt {
   GptConfig config{};
-  std::string folder{};  ///< of --load's small files; empty: none
+  std::string folder{};  ///< folder of --load's small files; empty without one
 };
 [[nodiscard]] DescribedGpt described_gpt(const TextModelOptions& options) {
   DescribedGpt made;
@@ -61,10 +61,10 @@ struct DescribedGpt {
              " does not fit --data synthetic, which has a vocabulary of its own");
   SyntheticTextOptions made{.documents = 2048};
   made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
-  if (options.run.resident()) {  // for measuring: each document is a sample
+  if (options.run.resident()) {  // for timing: each document is a sample
     made.documents = 1024;
     made.sentences = 1;
-    made.shortest = made.longest = options.sequence_length - 1;  // and the token before it
+    made.shortest = made.longest = options.sequence_length - 1;  // a begin token adds one
     made.vocabulary_size = options.vocabulary_size;
   }
   config.vocabulary = std::max(config.vocabulary, made.vocabulary_size);
@@ -85,7 +85,7 @@ struct DescribedGpt {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-/// column: of .csv, .tsv and .jsonl files.
+/// Reads documents. column: that of .csv, .tsv and .jsonl files.
 [[nodiscard]] std::vector<std::string> read_documents(const std::string& path,
                                                       const std::string& column) {
   dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
@@ -123,7 +123,7 @@ struct DescribedGpt {
   return options.text_columns.empty() ? std::string() : options.text_columns[0];
 }
 
-/// Each document begins with the token before a text.
+/// Encodes documents, each with the begin token before its text.
 [[nodiscard]] std::shared_ptr<TokenText> encoded(const std::vector<std::string>& documents,
                                                  const BytePairs& pairs, std::int32_t begin) {
   auto made = std::make_shared<TokenText>();
@@ -137,7 +137,7 @@ struct DescribedGpt {
   return made;
 }
 
-/// tokenizer.json of --load's model, or that of --vocabulary; none: the text's own is to be found.
+/// Returns tokenizer.json of --load's model, or that of --vocabulary; else none, and the text determines the tokens.
 [[nodiscard]] std::optional<std::string> given_tokenizer(const TextModelOptions& options,
                                                          const DescribedGpt& model) {
   const auto& folder = model.folder;
@@ -155,7 +155,7 @@ struct DescribedGpt {
   return text;
 }
 
-/// Ids that part documents, where config.json has not said them.
+/// Finds the ids that separate documents if config.json does not give them.
 void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& config) {
   if (!config.end.empty()) return;
   const auto& first = pairs.rules().first;
@@ -193,12 +193,11 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     const auto [pairs, wanted] = begin_of(words);
     return TokenisedText{std::move(words), encoded(documents, pairs, wanted.begin)};
   };
-  nlohmann::json rules{
-      {"data", std::filesystem::absolute(path).string()},
-      {"column", column},
-      {"tokenizer", "byte pairs 1"},  // to be counted up when other tokens are made
-      {"begin", config.begin},
-      {"unicode", utf8proc_unicode_version()}};
+  nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
+                       {"column", column},
+                       {"tokenizer", "byte pairs 1"},  // version of the tokens
+                       {"begin", config.begin},
+                       {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::detail::fnv1a(*given);
   else rules["vocabulary_size"] = options.vocabulary_size;
   auto [words, tokens] =
@@ -220,7 +219,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
         "\n";
   return tokens;
 }
-/// The text of --test-data, all of it.
+/// Loads the whole text of --test-data.
 [[nodiscard]] DocumentSamples test_text(const TextModelOptions& options, const GptConfig& config,
                                         const std::map<std::string, std::string>& files) {
   const auto pairs = load_byte_pairs(PublishedJson("tokenizer.json", files.at("tokenizer.json")));

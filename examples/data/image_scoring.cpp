@@ -14,7 +14,7 @@
 namespace examples {
 namespace {
 
-/// Image files without labels.
+/// A dataset of image files without labels.
 class ImageFiles {
  public:
   using Sample = dhp::LabelledImage;

@@ -21,7 +21,7 @@
 namespace examples {
 namespace {
 
-/// The file of this name in a directory, in capitals or not.
+/// Finds the file of this name in a directory, ignoring case.
 std::optional<std::string> file_named(const std::string& directory, const std::string& name) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
@@ -29,20 +29,20 @@ std::optional<std::string> file_named(const std::string& directory, const std::s
     if (dhp::detail::lower_case(at->path().filename().string()) == name) return at->path().string();
   return std::nullopt;
 }
-/// `name` or `name`.gz in a directory.
+/// Finds `name` or `name`.gz in a directory.
 std::optional<std::string> packed_or_plain(const std::string& directory, const std::string& name) {
   const auto plain = file_named(directory, name);
   return plain ? plain : file_named(directory, name + ".gz");
 }
 
-/// Statistics that normalize images.
+/// Returns the statistics that normalize images.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train) {
   constexpr std::int64_t enough = 5000;
   if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   return dhp::channel_statistics(train, enough);
 }
 
-/// Batchers over a training and a held-out dataset.
+/// Makes batchers over a training and a held-out dataset.
 ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& statistics,
                    auto train, auto held_out, int size, int channels,
                    std::vector<std::string> labels, const std::string& description) {
@@ -71,7 +71,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
   return data;
 }
 
-/// One dataset: its last part, in a random order, is held out.
+/// Makes batchers over one dataset, whose last part, in a random order, is held out.
 ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, const std::string& description) {
   auto [train, held_out] = dhp::split_fraction(
@@ -81,7 +81,7 @@ ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, i
                   std::move(labels), description);
 }
 
-/// For classes that have numbers only.
+/// Names classes that only have numbers.
 std::vector<std::string> numbers_as_labels(std::int64_t classes) {
   std::vector<std::string> labels;
   for (std::int64_t at = 0; at < classes; ++at) labels.push_back(dhp::concat(at));
@@ -107,7 +107,7 @@ int size_or(const ResNetOptions& options, int of_data) {
   return options.image_size > 0 ? static_cast<int>(options.image_size) : of_data;
 }
 
-/// How many images have an EXIF orientation that was not applied.
+/// Counts images with an EXIF orientation that was not applied.
 using Turned = std::shared_ptr<std::atomic<std::int64_t>>;
 
 dhp::DecodeOptions decoding(const ResNetOptions& options, const Turned& turned) {
@@ -117,7 +117,7 @@ dhp::DecodeOptions decoding(const ResNetOptions& options, const Turned& turned) 
   return made;
 }
 void count_anew(const ResNetOptions& options, const Turned& turned) {
-  if (options.normalize == "data") *turned = 0;  // which is going to read them again
+  if (options.normalize == "data") *turned = 0;  // training will read these images again
 }
 
 dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
@@ -138,7 +138,7 @@ std::string folder_text(const dhp::ImageFolder& folder, const std::string& path)
   return text + ")";
 }
 
-// Labels are the places of folder names in their order, so that one more or fewer would shift them.
+// Labels are positions in the sorted list of folder names, so a folder more or fewer would shift them.
 void check_same_classes(const std::vector<std::string>& train, const std::vector<std::string>& test,
                         const std::string& path) {
   const auto [ours, theirs] = std::mismatch(train.begin(), train.end(), test.begin(), test.end());
@@ -165,7 +165,7 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   return text + images.left_out_text() + ")";
 }
 
-/// The shards of a directory or a pattern, or those in its train/ and val/ or test/.
+/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/.
 dhp::FoundShards shards_at(const std::string& path) {
   auto found = dhp::find_shards(path);
   if (!found.empty()) return found;
@@ -219,7 +219,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   auto text = shard_text(train, path);
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
-  // In a random order, as shards may be sorted.
+  // The statistics use a random order, since shards may be sorted.
   const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1));
   ImageData made;
   if (all.size() == 1) {
@@ -249,7 +249,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   if (options.run.synthetic()) {
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
-    // So many that --samples are left to train on when some are held out.
+    // Makes enough images that --samples are left for training when some are held out.
     const auto wanted = options.run.samples > 0 ? options.run.samples : 2048;
     const double all = std::ceil(static_cast<double>(wanted) / (1 - options.run.held_out));
     const SyntheticImages images({.samples = static_cast<std::int64_t>(all),

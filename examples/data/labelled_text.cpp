@@ -25,10 +25,10 @@ namespace {
 
 struct Labelled {
   std::string path;
-  std::vector<TableRow> rows;  // one text or two, and the label
+  std::vector<TableRow> rows;  // one or two texts, then the label
 };
 
-/// Describes the first line of a kind, and says how many more there are.
+/// Keeps the first line of each kind of remark, and counts the others.
 struct Remarks {
   std::map<std::string, std::pair<std::string, int>> by_kind;
   void add(const std::string& kind, const std::string& where) {
@@ -55,7 +55,7 @@ struct Remarks {
   return std::string(label);
 }
 
-/// Takes spaces off the labels.
+/// Strips spaces from the labels and warns of suspicious ones.
 void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   Remarks remarks;
   for (auto& [line, fields] : data.rows) {
@@ -91,7 +91,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   return made;
 }
 
-/// The tokens of one text or two, cut at the end so that they fit; of two texts, the longer one is cut first.
+/// Returns the tokens of one or two texts, cut at their ends to fit; the longer of two texts is cut first.
 [[nodiscard]] SentenceTokens tokens_of(const std::vector<std::string>& row,
                                        const PublishedTokenizer& words, std::int64_t longest,
                                        std::int64_t& were_cut) {
@@ -116,10 +116,10 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   return made;
 }
 
-/// Those of the model if it has all of them; else numbers by size, other names by their letters.
+/// Returns the model's classes if they cover all labels; else the labels, numbers by size, other names alphabetically.
 [[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert,
                                                   std::vector<std::string>& warnings) {
-  std::map<std::string, std::size_t> found;  // and the line of the first
+  std::map<std::string, std::size_t> found;  // first line of each label
   for (const auto& row : data.rows) found.try_emplace(row.fields.back(), row.line);
   const auto& known = bert.labels;
   if (bert.head == BertHead::classes &&
@@ -226,7 +226,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   if (!options.test_data.empty()) {
     train = std::move(all);
     held_out = encode(read(options, options.test_data, made.warnings));
-  } else {  // in a random order: files are often sorted
+  } else {  // in a random order, since files are often sorted
     const dhp::Permutation order(count, run.seed, 0);
     const auto kept = count - static_cast<std::int64_t>(run.held_out * static_cast<double>(count));
     for (std::int64_t at = 0; at < count; ++at)

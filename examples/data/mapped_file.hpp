@@ -1,4 +1,4 @@
-// MappedFile: a file's bytes in memory. They are read when they are touched, and the processes of a host share them.
+// MappedFile: a file's bytes in memory. A page is read when it is first touched, and the processes of a host share it.
 #pragma once
 
 #include <dhp/core/system_error.hpp>
@@ -16,8 +16,8 @@ namespace examples {
 
 class MappedFile : dhp::detail::NonCopyable {
  public:
-  /// Throws where there is no such file, or it is empty. Who replaces the file by another under its name does no harm;
-  /// who cuts it off ends the process.
+  /// Throws if the file is missing or empty. Replacing the file under its name does no harm, but truncating it ends
+  /// this process.
   explicit MappedFile(const std::string& path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     dhp::detail::check_system(file >= 0, "cannot open ", path);

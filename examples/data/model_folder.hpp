@@ -1,4 +1,4 @@
-// Finds the small files of a saved model: config.json, and a BERT's words.
+// Finds the small files of a saved model: config.json, and a BERT's vocabulary.
 #pragma once
 
 #include <dhp/train/checkpoint_index.hpp>
@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// The newest checkpoint of a run, the folder itself, or that of a file. Throws where it is a damaged checkpoint.
+/// Returns the newest checkpoint of a run, the folder itself, or the folder of a file. Throws for a damaged checkpoint.
 [[nodiscard]] inline std::string model_folder(const std::string& model) {
   if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
   const auto index = model + "/index.json";

@@ -1,6 +1,6 @@
-// PairJoiner finds a vocabulary of pieces by joining, again and again, the pair of neighbours that is most frequent in
-// the words of a text (Sennrich et al. 2016). Of equally frequent pairs the one whose pieces were found first is
-// joined, so the same words give the same vocabulary everywhere.
+// PairJoiner finds a vocabulary of pieces: it repeatedly joins the most frequent pair of neighbours in the words of a
+// text (Sennrich et al. 2016). Of equally frequent pairs it joins the one whose pieces were found first, so the same
+// words give the same vocabulary everywhere.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@ namespace examples {
 class PairJoiner {
  public:
   using Id = std::uint32_t;
-  /// The token of a left and a right one.
+  /// Makes the token that joins a left and a right token.
   using Join = std::function<std::string(const std::string&, const std::string&)>;
 
   explicit PairJoiner(Join join) : join_(std::move(join)) {}
 
-  /// The id of a token, a new one if need be.
+  /// Returns the id of a token, which it adds if it is new.
   Id id_of(const std::string& token) {
     const auto [place, fresh] = ids_.try_emplace(token, static_cast<Id>(tokens_.size()));
     if (fresh) tokens_.push_back(token);
     return place->second;
   }
-  /// Null: there is no such token.
+  /// Returns the id of a token, or null if there is none.
   [[nodiscard]] const Id* find(const std::string& token) const {
     const auto found = ids_.find(token);
     return found == ids_.end() ? nullptr : &found->second;
@@ -40,7 +40,7 @@ class PairJoiner {
     words_.push_back({std::move(pieces), count});
   }
 
-  /// Joins until there are `size` tokens, or no pair is left that occurs least_count times.
+  /// Joins until there are `size` tokens, or no pair occurs least_count times.
   void run(std::int64_t size, std::int64_t least_count) {
     for (const auto& [pair, place] : pairs_) queue_.push({place.count, pair});
     while (static_cast<std::int64_t>(tokens_.size()) < size && !queue_.empty()) {
@@ -48,7 +48,7 @@ class PairJoiner {
       queue_.pop();
       const auto found = pairs_.find(best.pair);
       if (found == pairs_.end()) continue;
-      if (found->second.count != best.count) {  // it became rarer since it was queued
+      if (found->second.count != best.count) {  // the pair became rarer after it was queued
         if (found->second.count > 0) queue_.push({found->second.count, best.pair});
         continue;
       }
@@ -58,20 +58,20 @@ class PairJoiner {
   }
 
   [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
-  /// The pairs that were joined, in order.
+  /// Returns the joined pairs, in order.
   [[nodiscard]] const std::vector<std::pair<Id, Id>>& joined() const { return joined_; }
 
  private:
   using Pair = std::uint64_t;  // left id, right id
   struct Place {
     std::int64_t count = 0;
-    std::vector<std::size_t> words;  // that have or had the pair; may repeat
+    std::vector<std::size_t> words;  // words with the pair, now or before; may repeat
   };
   struct Candidate {
     std::int64_t count;
     Pair pair;
     friend bool operator<(const Candidate& a,
-                          const Candidate& b) {  // the top of the queue is largest
+                          const Candidate& b) {  // the largest is the top of the queue
       return a.count != b.count ? a.count < b.count : a.pair > b.pair;
     }
   };

@@ -1,4 +1,4 @@
-// A JSON file of a published model, and errors that name it.
+// A JSON file of a published model. Its errors name the file.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -15,13 +15,12 @@ namespace examples {
 class PublishedJson {
  public:
   explicit PublishedJson(const std::string& path) : PublishedJson(path, dhp::text_of(path)) {}
-  /// path: for errors.
+  /// path: appears in errors.
   PublishedJson(std::string path, const std::string& text)
       : path_(std::move(path)), json_(nlohmann::json::parse(text, nullptr, false)) {
     dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
   }
-  /// config.json of a model's folder. otherwise: the end of the sentence that
-  /// refuses a folder without one.
+  /// Reads config.json of a model's folder. otherwise: end of the error message if the file is missing.
   [[nodiscard]] static PublishedJson config_of(
       const std::string& folder, const std::string& otherwise = "which says what model it is") {
     const auto path = folder + "/config.json";
@@ -30,7 +29,7 @@ class PublishedJson {
   }
   [[nodiscard]] const nlohmann::json& json() const { return json_; }
 
-  /// The value at a key of an object in it, or `usual` where that is absent or null.
+  /// Returns the value at a key of an object in the file, or `usual` if it is absent or null.
   template <class T>
   [[nodiscard]] T get(const nlohmann::json& object, const char* key, T usual) const {
     if (!object.is_object() || !object.contains(key) || object[key].is_null()) return usual;
@@ -44,7 +43,7 @@ class PublishedJson {
   [[nodiscard]] T get(const char* key, T usual) const {
     return get(json_, key, std::move(usual));
   }
-  /// The number at a key, if it may be a size of a model.
+  /// Returns the number at a key; throws if it cannot be a size of a model.
   [[nodiscard]] std::int64_t size(const char* key, std::int64_t usual = 0,
                                   std::int64_t most = 1 << 28) const {
     const auto found = get(key, usual);
@@ -52,7 +51,7 @@ class PublishedJson {
                ", which is no size of a model");
     return found;
   }
-  /// Refuses another value than `wanted`.
+  /// Throws if the value is not `wanted`.
   void need(const nlohmann::json& object, const char* key, const std::string& wanted,
             const std::string& what) const {
     const auto found = get(object, key, wanted);

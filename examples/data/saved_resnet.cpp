@@ -21,7 +21,7 @@ std::string config_of(const SavedResNet& saved) {
   auto& labels = json["id2label"] = nlohmann::ordered_json::object();
   for (std::size_t at = 0; at < saved.labels.size(); ++at)
     labels[dhp::concat(at)] = saved.labels[at];
-  // The name of a folder may be no UTF-8.
+  // A folder's name may be invalid UTF-8.
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// The config.json next to a saved ResNet's weights, which describes it.
+// The config.json that describes a saved ResNet, next to its weights.
 #pragma once
 
 #include "../resnet50/model.hpp"
@@ -10,16 +10,16 @@ namespace examples {
 
 struct SavedResNet {
   ResNetConfig config{};
-  std::vector<double> mean{};         ///< of the training images, per channel, in units of [0, 1]
-  std::vector<double> deviation{};    ///< the same
-  std::vector<std::string> labels{};  ///< of the classes
-  bool exif = false;                  ///< images are turned as their EXIF orientation says
+  std::vector<double> mean{};         ///< mean of training images per channel, in units of [0, 1]
+  std::vector<double> deviation{};    ///< their standard deviation
+  std::vector<std::string> labels{};  ///< names of the classes
+  bool exif = false;                  ///< images are turned by their EXIF orientation
 };
 
-/// config.json, with the names that Hugging Face's files have where these have them.
+/// Returns config.json, with Hugging Face's names where its files have them.
 [[nodiscard]] std::string config_of(const SavedResNet& saved);
 
-/// Reads it from a folder. Throws where the model is no ResNet, or the file is damaged.
+/// Reads config.json from a folder. Throws if the model is no ResNet, or the file is damaged.
 [[nodiscard]] SavedResNet load_saved_resnet(const std::string& folder);
 
 }  // namespace examples

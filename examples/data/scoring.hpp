@@ -1,5 +1,5 @@
-// Input that score_bert, score_gpt and score_resnet50 read before any rank starts: the model's description, and what is
-// scored. Compiled once (sentence_scoring.cpp, gpt_text.cpp, image_scoring.cpp), by no device's compiler.
+// Loads the input of score_bert, score_gpt and score_resnet50 before any rank starts: the model's description and the
+// samples. The C++ compiler compiles it once (sentence_scoring.cpp, gpt_text.cpp, image_scoring.cpp), for all devices.
 #pragma once
 
 #include "../bert/config.hpp"
@@ -15,13 +15,13 @@
 
 namespace examples {
 
-struct SavedResNet;  // saved_resnet.hpp
+struct SavedResNet;  // in saved_resnet.hpp
 
 struct Scoring {
-  dhp::LowRankOptions adapters{};  ///< if it names no layers, the model has no adapters
+  dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   AnyBatcher samples;
-  std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sample has
-  std::string what = "sentences";     ///< samples are
+  std::vector<std::int64_t> rows_of;  ///< number of output rows of each sample
+  std::string what = "sentences";     ///< what samples are called
   bool normalise = false;
   RowFileOptions output{};
   std::string description;
@@ -29,14 +29,14 @@ struct Scoring {
 
 struct BertScoring {
   Scoring scoring;
-  std::shared_ptr<const PublishedBert> bert;  ///< its sequence length as asked for
-  BertHead head{};                            ///< what is asked for
+  std::shared_ptr<const PublishedBert> bert;  ///< model, with the requested sequence length
+  BertHead head{};                            ///< requested head
 };
 struct GptScoring {
-  dhp::LowRankOptions adapters{};  ///< if it names no layers, the model has no adapters
+  dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   GptConfig config{};
-  AnyBatcher samples;      ///< the text of --input; of prompts the first, to know the shapes
-  std::int64_t bytes = 0;  ///< of that text
+  AnyBatcher samples;      ///< text of --input, or the first prompt, which gives the shapes
+  std::int64_t bytes = 0;  ///< size of the text
   std::vector<std::vector<std::int32_t>> prompts{};
   std::function<std::string(const std::vector<std::int32_t>&)> decode{};
   std::string description;
@@ -46,11 +46,11 @@ struct ImageScoring {
   std::shared_ptr<const SavedResNet> resnet;
 };
 
-/// Throws where the model, the sentences and the options do not fit.
+/// Throws if the model, the sentences and the options do not fit together.
 [[nodiscard]] BertScoring prepare_sentences(const ScoreOptions& options);
-/// Throws where the model, the text or the prompts, and the options do not fit.
+/// Throws if the model, the text or prompts, and the options do not fit together.
 [[nodiscard]] GptScoring prepare_gpt(const ScoreOptions& options);
-/// Throws where the model and the images do not fit.
+/// Throws if the model and the images do not fit together.
 [[nodiscard]] ImageScoring prepare_images(const ScoreOptions& options);
 
 }  // namespace examples

@@ -1,5 +1,5 @@
-// A vocabulary in tokenizer.json, whatever its kind: tokens by their ids, and special tokens, which are
-// looked for in a text before it is parted into words.
+// The vocabulary in a tokenizer.json of any kind: tokens by their ids, and special tokens, which are found in a text
+// before it is split into words.
 #pragma once
 
 #include "published_json.hpp"
@@ -17,11 +17,11 @@ class SpecialTokens {
  public:
   explicit SpecialTokens(std::vector<std::string> tokens = {}) : tokens_(std::move(tokens)) {}
 
-  /// Calls text(part) and special(token) for the parts of a text in their order; of two tokens at one place the longer
-  /// one is taken.
+  /// Calls text(part) and special(token) for the parts of a text in order. Of two special tokens at one place the
+  /// longer one counts.
   template <class TakeText, class TakeSpecial>
   void part(std::string_view whole, TakeText&& text, TakeSpecial&& special) const {
-    std::vector<std::size_t> places;  // where each token comes next
+    std::vector<std::size_t> places;  // next place of each token
     for (const auto& token : tokens_) places.push_back(whole.find(token));
     for (std::size_t begin = 0; begin < whole.size();) {
       std::pair<std::size_t, std::string_view> next{whole.size(), {}};
@@ -46,7 +46,7 @@ class SpecialTokens {
 
 namespace published {
 
-/// Token i at place i, of {"token": i} and the added tokens.
+/// Returns the tokens by id, from {"token": id} and the added tokens.
 [[nodiscard]] inline std::vector<std::string> tokens_by_id(const PublishedJson& file,
                                                            const nlohmann::json& model) {
   std::vector<std::pair<std::int64_t, std::string>> by_id;
@@ -71,7 +71,7 @@ namespace published {
   return tokens;
 }
 
-/// normalizes: there is a normalizer, which "normalized" tokens would pass.
+/// Returns the added tokens. normalizes: the file has a normalizer, which "normalized" tokens would pass through.
 [[nodiscard]] inline SpecialTokens added_tokens(const PublishedJson& file, bool normalizes) {
   std::vector<std::string> special;
   for (const auto& added : file.part("added_tokens")) {

@@ -1,5 +1,5 @@
-// Dataset of generated images with learnable labels: a coarse pattern per class plus noise. For
-// tests, first trials and benchmarks.
+// A dataset of generated images with learnable labels, a coarse pattern per class plus noise, for tests, first trials
+// and benchmarks.
 #pragma once
 
 #include <dhp/data/image.hpp>

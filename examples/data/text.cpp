@@ -31,7 +31,7 @@ Tokenised synthetic(const BertOptions& options) {
              " does not fit --data synthetic, which has a vocabulary of its own");
   SyntheticTextOptions made{.documents = 2048};
   made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
-  if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
+  if (options.run.resident()) {  // for timing: full samples over the whole vocabulary
     made.documents = 256;
     made.shortest = made.longest = options.sequence_length;
     made.vocabulary_size = options.vocabulary_size;
@@ -51,7 +51,7 @@ TextOptions text_options(const BertOptions& bert) {
   return options;
 }
 
-/// A vocabulary of another language or another case turns words into [UNK].
+/// Rejects a vocabulary of another language or case, which turns words into [UNK].
 void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std::string& path) {
   const auto& items = tokens.items();
   const auto unknown = std::count(items.begin(), items.end(), vocabulary.unknown());
@@ -78,7 +78,7 @@ TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiec
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
                        {"columns", options.text_columns},
-                       {"tokenizer", 2},  // to be counted up when other tokens are made
+                       {"tokenizer", 2},  // version of the tokens
                        {"unicode", utf8proc_unicode_version()}};
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
@@ -115,7 +115,7 @@ Tokenised tokenise(const BertOptions& options) {
 
 TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
   if (options.layout == "packed") return TokenLayout::packed;
-  // The bound for whole words would be several times as many rows as are masked.
+  // Whole words need a bound several times the number of masked rows.
   const bool fixed = same_shapes && !options.whole_word_masking;
   return fixed ? TokenLayout::fixed : TokenLayout::padded;
 }

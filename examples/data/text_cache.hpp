@@ -1,5 +1,5 @@
-// TextCache: a corpus as tokens in a file, made by the first process that needs it; the others, and later runs, map
-// it. The file says what it was made of, and has checksums: one that is damaged, or made of other files, is rebuilt.
+// TextCache: a corpus as tokens in a file. The first process that needs it makes the file; other processes and later
+// runs map it. The file names its sources and has checksums, so a damaged file, or one of other sources, is rebuilt.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -33,13 +33,13 @@ struct TokenisedText {
 
 struct TextCacheOptions {
   std::string folder;
-  std::string name;  ///< the same for the same corpus and rules: what is stale is replaced
+  std::string name;  ///< equal for the same corpus and rules, so that stale files are replaced
   nlohmann::json made_of{};
   std::function<void(const std::string&)> say = [](const std::string&) {};
-  double wait_s = 3600;  ///< for another process that is making the file
+  double wait_s = 3600;  ///< limit for waiting on another process that makes the file
 };
 
-/// Fingerprint of files: names, sizes, times of the last change.
+/// Returns a fingerprint of files: names, sizes and modification times.
 [[nodiscard]] inline nlohmann::json state_of_files(const std::vector<std::string>& paths) {
   auto state = nlohmann::json::array();
   for (const auto& path : paths) {
@@ -59,12 +59,12 @@ class TextCache {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// Reads the tokens from the file. Where there is none, calls make() and writes it; failing to write is a warning.
+  /// Reads the tokens from the file. If it is missing, calls make() and writes it; a failed write is only a warning.
   [[nodiscard]] TokenisedText get(const std::function<TokenisedText()>& make) const {
     if (auto found = read(false)) return *std::move(found);
     bool waited = false;
     auto lock = locked(waited);
-    if (lock && waited) {  // another process has made it, and all read it side by side
+    if (lock && waited) {  // another process made it; all read it in parallel
       lock.reset();
       if (auto found = read(false)) return *std::move(found);
       lock = locked(waited);
@@ -75,15 +75,15 @@ class TextCache {
     const bool stored = lock && store(made);
     lock.reset();
     if (stored)
-      if (auto found = read(false)) return *std::move(found);  // the processes of a host share it
+      if (auto found = read(false)) return *std::move(found);  // all processes share its pages
     return made;
   }
 
  private:
   static constexpr std::string_view magic = "dhptext1";
-  static constexpr std::size_t before_header = 24;  // the magic, the header's length and checksum
+  static constexpr std::size_t before_header = 24;  // magic, header length and checksum
 
-  /// None where there is no file, or one that was made of something else or is damaged.
+  /// Returns nullopt if the file is missing, damaged, or made of other sources.
   [[nodiscard]] std::optional<TokenisedText> read(bool speaks) const {
     std::error_code unknown;
     if (!std::filesystem::exists(path_, unknown)) return std::nullopt;
@@ -133,7 +133,7 @@ class TextCache {
         std::make_shared<TokenText>(TokenText::Arrays{items, sentences, documents}, keeper)};
   }
 
-  /// Whether it is there now.
+  /// Writes the file; returns whether it exists now.
   [[nodiscard]] bool store(const TokenisedText& made) const {
     const auto arrays = made.tokens->arrays();
     const std::span<const std::byte> parts[] = {
@@ -148,7 +148,7 @@ class TextCache {
         {"tokens", arrays.items.size()},
         {"crc32c",
          sum}}.dump();
-    header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');  // aligned
+    header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');
     const std::uint64_t head[] = {header.size(),
                                   dhp::detail::crc32c(std::as_bytes(std::span(header)))};
     try {
@@ -165,7 +165,7 @@ class TextCache {
     }
   }
 
-  /// Null if the file cannot be locked; a warning has told why.
+  /// Returns null, after a warning, if the file cannot be locked.
   [[nodiscard]] std::unique_ptr<dhp::detail::FileLock> locked(bool& waited) const {
     try {
       std::error_code error;
@@ -200,8 +200,8 @@ class TextCache {
   std::string path_;
 };
 
-/// make(), the text of these files as rules make it tokens, kept in a folder; if that is empty, it is not kept. speaks:
-/// warnings go to standard error.
+/// Returns make(), the tokens of these files by these rules, cached in a folder; with an empty folder it is not cached.
+/// speaks: prints warnings to standard error.
 [[nodiscard]] inline TokenisedText cached_text(const std::string& folder,
                                                const std::vector<std::string>& files,
                                                const nlohmann::json& rules, bool speaks,

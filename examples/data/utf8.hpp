@@ -18,8 +18,8 @@ struct CodePoint {
   bool valid = true;
 };
 
-/// The code point that begins at byte `at` < text.size(). What is not UTF-8 counts as one byte that
-/// is U+FFFD, the replacement character, with valid == false.
+/// Decodes the code point that begins at byte `at` < text.size(). Invalid UTF-8 counts as one byte with U+FFFD, the
+/// replacement character, and valid == false.
 [[nodiscard]] inline CodePoint decode_utf8(std::string_view text, std::size_t at) {
   CodePoint made;
   const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
@@ -29,15 +29,14 @@ struct CodePoint {
   return made;
 }
 
-/// How many code points; each invalid byte counts as one.
+/// Counts code points; each invalid byte counts as one.
 [[nodiscard]] inline std::size_t count_code_points(std::string_view text) {
   std::size_t count = 0;
   for (std::size_t at = 0; at < text.size(); at += decode_utf8(text, at).size_bytes) ++count;
   return count;
 }
 
-/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the
-/// byte.
+/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the byte's position.
 inline void check_utf8(std::string_view bytes, const std::string& name) {
   const auto known = dhp::detail::known_file(bytes);
   const bool sent = known.starts_with("a Git LFS") || known.starts_with("an HTML");

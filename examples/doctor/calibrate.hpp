@@ -1,5 +1,5 @@
-// --calibrate: what dhp_plan computes with, measured on these ranks: products, other operations, short operations, and
-// the links of each axis. First one rank works, then all do, which shows how many of them the cores carry.
+// --calibrate measures dhp_plan's input on these ranks: products, other operations, short operations, and the links of
+// each axis. First one rank works, then all; the ratio shows how many ranks the cores carry.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -19,12 +19,12 @@
 
 namespace examples::doctor {
 
-/// One rank's rates, by the work's own clock.
+/// One rank's measured rates.
 struct DeviceRates {
   double flop_32 = 0, flop_16 = 0, flop_dropout = 0, bytes_per_s = 0, launch_s = 0;
 };
 
-/// Of attention with dropout, forward and backward, as Meta counts: of a sample with many heads.
+/// Returns the FLOP per second, as Meta counts them, of attention with dropout, forward and backward, in many heads.
 template <class Dev>
 [[nodiscard]] double attention_flop_per_s(Dev& dev, int runs) {
   using dhp::DType, dhp::Tensor;
@@ -58,7 +58,7 @@ template <class Dev>
     return dhp::Tensor<Dev>::zeros(dev, type, shape);
   };
   DeviceRates rates;
-  const std::int64_t n = gpu ? 4096 : 256;  // as layers have them
+  const std::int64_t n = gpu ? 4096 : 256;  // a typical layer size
   const auto product = [&](dhp::DType type) {
     const auto a = zeros(type, {4 * n, n}), b = zeros(type, {n, n});
     auto c = zeros(type, {4 * n, n});
@@ -84,7 +84,7 @@ template <class Dev>
   return rates;
 }
 
-/// The same on all ranks. Collective.
+/// Measures the cluster, with the same result on all ranks. Collective.
 template <class Dev>
 [[nodiscard]] Cluster calibrated(Examination<Dev>& exam) {
   constexpr bool gpu = !Dev::host_accessible;

@@ -1,5 +1,5 @@
-// The collectives check: every collective in every element type, on patterns with known results. In a sum each
-// element comes from one rank alone (the others add 0), so a wrong element shows whose it was.
+// The collectives check: every collective in every element type, on patterns with known results. Each element of a sum
+// comes from one rank (the others add 0), so a wrong element shows its source.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -13,19 +13,19 @@
 namespace examples::doctor {
 
 struct WrongElement {
-  std::string text{};  ///< "4 instead of 3 as element 2 of all_reduce (sum) of 1037 f32"
-  int source = -1;     ///< the rank that the element comes from; -1: several
+  std::string text{};  ///< such as "4 instead of 3 as element 2 of all_reduce (sum) of 1037 f32"
+  int source = -1;     ///< rank that the element comes from; -1: several
 };
 
-/// Runs the collectives of one rank and keeps the first wrong element. Comm: dhp::Comm<Dev>, or a test's.
+/// Runs the collectives of one rank and keeps the first wrong element. Comm: dhp::Comm<Dev>, or a test's fake.
 template <class Dev, class Comm = dhp::Comm<Dev>>
 class CollectivePatterns {
  public:
-  /// bad: this rank gives a wrong element to a sum, on purpose.
+  /// bad: this rank deliberately adds a wrong element to a sum.
   CollectivePatterns(Dev& dev, Comm comm, bool bad)
       : dev_(dev), comm_(std::move(comm)), n_(comm_.size()), rank_(comm_.rank()), bad_(bad) {}
 
-  /// Its text is empty if all is right.
+  /// Returns the first wrong element; its text is empty if all are right.
   [[nodiscard]] const WrongElement& wrong() const { return wrong_; }
 
   template <class T>
@@ -70,7 +70,7 @@ class CollectivePatterns {
     compare<T>(
         x, "send and recv", [&](auto) { return before; }, [&](auto i) { return own(before, i); });
   }
-  /// The ranks of even and of odd numbers, each as a group.
+  /// Checks two groups: the even ranks and the odd ranks.
   void groups() {
     auto group = comm_.split(rank_ % 2, rank_);
     auto one = tensor<float>(1, [&](auto) { return rank_ + 1; });
@@ -110,8 +110,8 @@ class CollectivePatterns {
   WrongElement wrong_{};
 };
 
-/// found: the first wrong element of each rank, empty texts if there is none. If several ranks got the same one, its
-/// source is the suspect, otherwise the rank that got it. who(rank): its name.
+/// found: each rank's first wrong element, with an empty text if all are right. If several ranks got the same wrong
+/// element, its source is the suspect, else the rank that got it. who(rank): the rank's name.
 [[nodiscard]] std::vector<Problem> judge_collectives(const std::vector<WrongElement>& found,
                                                      auto who) {
   std::map<std::pair<std::string, int>, std::set<int>> receivers;
@@ -154,7 +154,7 @@ template <class Dev>
   std::vector<WrongElement> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
     found.push_back({texts[rank], static_cast<int>(sources[rank])});
-  // The gather may be broken, too: then at least the rank that saw the error says so.
+  // If the gather is broken too, at least the rank that saw the error reports it.
   if (!own.text.empty()) found[static_cast<std::size_t>(exam.rank())] = own;
   finding.problems = judge_collectives(found, [&](int rank) { return exam.who(rank); });
   finding.notes = {

@@ -1,4 +1,4 @@
-// The compute check: how fast each rank copies memory and multiplies matrices, while all ranks do so as in training,
+// The compute check: how fast each rank copies memory and multiplies matrices while all ranks compute, as in training,
 // and whether its products are right. The factors are small whole numbers, so each element is known exactly.
 #pragma once
 
@@ -20,11 +20,11 @@ namespace examples::doctor {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The median seconds of work(), waited for on the device. A run repeats short work until it can be measured.
-/// delayed: this rank is slow on purpose, by far more than the work takes.
+/// Returns the median seconds of work(), synchronised with the device. Short work is repeated until it can be measured.
+/// delayed: this rank is deliberately slow, by far more than the work's time.
 [[nodiscard]] double median_seconds(auto& dev, int runs, bool delayed, auto work) {
   constexpr double least_run_s = 0.02;
-  constexpr int trials = 4;  // the first one warms up
+  constexpr int trials = 4;  // trial 0 warms up
   const auto run = [&](int times) {
     const double start_s = now_s();
     for (int time = 0; time < times; ++time) work();
@@ -43,12 +43,12 @@ namespace examples::doctor {
   return median(std::move(taken));
 }
 
-/// -1, 0 or 1, in an irregular pattern, so that a wrong address shows.
+/// Returns -1, 0 or 1 in an irregular pattern, so that a wrong address shows.
 [[nodiscard]] inline int factor(std::int64_t row, std::int64_t column) {
   return static_cast<int>((row * 7 + column * 13 + row * column) % 3) - 1;
 }
 
-/// The first wrong one of some thousand elements of the square of the n x n matrix of factors; "" if all are right.
+/// Checks some thousand elements of the square of the n x n matrix of factors; returns the first wrong one or "".
 [[nodiscard]] inline std::string wrong_element(const std::vector<float>& product, std::int64_t n) {
   const auto step = std::max<std::int64_t>(1, n * n / 4096) | 1;
   for (std::int64_t i = 0; i < n * n; i += step) {
@@ -61,7 +61,7 @@ namespace examples::doctor {
   return "";
 }
 
-/// The cores that this process may use.
+/// Returns the number of cores that this process may use.
 [[nodiscard]] inline int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -84,7 +84,7 @@ template <class Dev>
     judge_rates(exam, finding.figures.back(), limit, way_out, finding);
   };
 
-  using Element = std::conditional_t<gpu, dhp::bf16, float>;  // bf16 for the tensor cores
+  using Element = std::conditional_t<gpu, dhp::bf16, float>;  // bf16 uses tensor cores
   const std::int64_t n = gpu ? (quick ? 4096 : 8192) : (quick ? 256 : 768);
   std::vector<Element> factors;
   factors.reserve(static_cast<std::size_t>(n * n));
@@ -107,7 +107,7 @@ template <class Dev>
                                   dhp::concat(exam.who(number), " multiplies wrongly: ",
                                               wrong[rank], "; take it out of the cluster")});
 
-  // Larger than the caches. A copied byte counts once. All of it is written first, so that its pages exist.
+  // The buffers exceed the caches. A copied byte counts once. All pages are written first, so that they exist.
   const std::size_t bytes = (quick ? std::size_t{8} : std::size_t{128}) << (gpu ? 22 : 20);
   const double gigabytes = static_cast<double>(bytes) / 1e9;
   std::vector<std::byte> here(bytes, std::byte{1}), there(bytes, std::byte{2});
@@ -119,7 +119,7 @@ template <class Dev>
   };
   copies("host memory", [&] {
     std::memcpy(there.data(), here.data(), bytes);
-    here.swap(there);  // else a compiler may drop a repeated copy
+    here.swap(there);  // so that a compiler cannot drop a repeated copy
   });
   if constexpr (gpu) {
     const auto from = dev.allocate(bytes);

@@ -19,7 +19,7 @@ namespace {
 
 using Dev = dhp::DefaultDevice;
 
-/// Hosts and kinds of all ranks, before anything is measured.
+/// Gathers the hosts and kinds of all ranks before any measurement.
 [[nodiscard]] Examination<Dev> introduced(Dev& dev, dhp::Comm<Dev> world,
                                           const DoctorOptions& options) {
   Examination<Dev> exam{dev, std::move(world), options};
@@ -52,7 +52,7 @@ void show(const Report& report, const DoctorOptions& options) {
   dhp::check(file.good(), "cannot write --json ", options.json, "; does its directory exist?");
 }
 
-/// The exit status, the same on all ranks.
+/// Returns the exit status, the same on all ranks.
 [[nodiscard]] int examine(Dev& dev, dhp::Comm<Dev> world, const DoctorOptions& options) {
   const double start_s = now_s();
   auto exam = introduced(dev, std::move(world), options);

@@ -1,5 +1,5 @@
-// Facts: texts that should be the same on all ranks. The most common value counts as intended; the ranks with another
-// one are named.
+// Compares facts: texts that should be the same on all ranks. The most common value counts as intended; problems name
+// the ranks with other values.
 #pragma once
 
 #include "finding.hpp"
@@ -14,7 +14,7 @@ struct Fact {
   Verdict if_different = Verdict::warning;
 };
 
-/// facts: of each rank, in the same order.
+/// facts: those of each rank, in the same order.
 [[nodiscard]] inline std::vector<Problem> differences(const std::vector<std::vector<Fact>>& facts,
                                                       const std::vector<std::string>& hosts) {
   std::vector<Problem> problems;

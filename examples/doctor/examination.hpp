@@ -1,5 +1,5 @@
-// Examination: the input of every check. The ranks gather their numbers and texts, all judge the same ones, and so all
-// come to the same findings.
+// Examination: the input of every check. The ranks gather their numbers and texts and judge the same data, so all come
+// to the same findings.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -17,12 +17,12 @@ struct Examination {
   Dev& dev;
   dhp::Comm<Dev> world;
   const DoctorOptions& options;
-  std::vector<std::string> hosts{};  ///< by rank
-  std::vector<std::string> kinds{};  ///< by rank; ranks of one kind should be equally fast
+  std::vector<std::string> hosts{};  ///< host names by rank
+  std::vector<std::string> kinds{};  ///< kinds by rank; ranks of one kind should be equally fast
 
   [[nodiscard]] int rank() const { return world.rank(); }
   [[nodiscard]] int size() const { return world.size(); }
-  /// Whether this rank has this fault on purpose.
+  /// Returns whether this rank has this fault deliberately (--fault).
   [[nodiscard]] bool fault(std::string_view name) const {
     return options.fault == name && options.faulty_rank == rank();
   }
@@ -34,7 +34,7 @@ struct Examination {
   }
 };
 
-/// Adds a problem for each rank that is much slower than the others of its kind.
+/// Adds a problem for each rank that is much slower than other ranks of its kind.
 template <class Dev>
 void judge_rates(const Examination<Dev>& exam, const Figure& figure, const Limit& limit,
                  const std::string& way_out, Finding& to) {

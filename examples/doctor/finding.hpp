@@ -1,4 +1,4 @@
-// Finding: the result of one check. Report: all of them; the page, the JSON file and the exit status are made of it.
+// Finding: the result of one check. Report: all findings, as a page, a JSON file and an exit status.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -13,12 +13,12 @@
 
 namespace examples::doctor {
 
-/// Ordered from good to bad.
+/// Results ordered from good to bad.
 enum class Verdict { ok, skipped, warning, failed };
 
 inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
-/// A measured number: one value per rank (not_known where a rank has none), or one value for all.
+/// A measured number: one value per rank (not_known for ranks without one), or one value for all.
 struct Figure {
   std::string name{};
   std::string unit{};
@@ -34,12 +34,12 @@ struct Link {
 struct Problem {
   Verdict verdict = Verdict::warning;
   std::set<int> ranks{};   ///< the suspects; empty if unknown
-  std::string sentence{};  ///< what, where, and the way out
+  std::string sentence{};  ///< names the problem, its place and a remedy
 };
 
 struct Finding {
   std::string check{};
-  std::vector<std::string> notes{};  ///< a line each
+  std::vector<std::string> notes{};  ///< one line each
   bool skipped = false;
   std::vector<Figure> figures{};
   std::vector<Link> links{};
@@ -57,12 +57,12 @@ struct Finding {
 }
 
 struct Report {
-  std::vector<std::string> hosts{};  ///< by rank
+  std::vector<std::string> hosts{};  ///< host names by rank
   std::string device{};
   double seconds = 0;
   std::vector<Finding> findings{};
 
-  /// 0 all is well, 1 a failure, 2 warnings only.
+  /// Returns 0 if all is well, 1 after a failure, 2 for warnings only.
   [[nodiscard]] int exit_status() const {
     auto worst = Verdict::ok;
     for (const auto& finding : findings) worst = std::max(worst, finding.verdict());
@@ -70,14 +70,14 @@ struct Report {
   }
 };
 
-/// A table of all figures, then the problems, the worst ones last.
+/// Returns a table of all figures, then the problems, worst last.
 [[nodiscard]] std::string page_of(const Report& report);
 [[nodiscard]] std::string json_of(const Report& report);
-/// dhp's version.
+/// Returns dhp's version.
 [[nodiscard]] inline std::string version() {
   return dhp::concat(dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
 }
-/// Three significant digits, without an exponent where that is readable.
+/// Formats three significant digits, without an exponent if that is readable.
 [[nodiscard]] std::string three_digits(double value);
 
 }  // namespace examples::doctor

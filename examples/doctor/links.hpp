@@ -1,5 +1,5 @@
-// The links check: every two ranks send messages back and forth, many pairs at a time, and each rank in one pair. A
-// link is compared with the other links of its kind: within a host, or across hosts.
+// The links check: every two ranks exchange messages. Many pairs do so at a time, and each rank is in one pair. A link
+// is compared with the other links of its kind: within a host, or across hosts.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -12,14 +12,14 @@
 
 namespace examples::doctor {
 
-/// Rounds of a round-robin tournament; with an odd number of ranks one of them pauses in each round.
+/// Returns the rounds of a round-robin tournament; with an odd number of ranks one rank pauses in each round.
 [[nodiscard]] constexpr int rounds_of(int ranks) { return ranks < 2 ? 0 : ranks - 1 + ranks % 2; }
 
-/// The partner of a rank in a round (circle method); -1: it pauses.
+/// Returns the partner of a rank in a round (circle method); -1: the rank pauses.
 [[nodiscard]] constexpr int partner_of(int rank, int round, int ranks) {
-  const int rounds = rounds_of(ranks);  // odd; the seats on the circle
+  const int rounds = rounds_of(ranks);  // odd; the number of seats on the circle
   int partner = 0;
-  if (rank == rounds) {  // sits in the middle
+  if (rank == rounds) {  // this rank sits in the middle
     while (2 * partner % rounds != round % rounds) ++partner;
     return partner;
   }
@@ -28,7 +28,7 @@ namespace examples::doctor {
   return partner < ranks ? partner : -1;
 }
 
-/// Judges the links of each kind. A rank with slow links only is one problem, and explains those links.
+/// Judges the links of each kind. A rank with only slow links is one problem, which explains those links.
 template <class Dev>
 void judge_links(const Examination<Dev>& exam, Finding& finding) {
   constexpr Limit limit{2, 5};
@@ -55,13 +55,13 @@ void judge_links(const Examination<Dev>& exam, Finding& finding) {
       return verdict != Verdict::ok;
     };
     Figure slowest{"slowest link " + kind, "GB/s", {}};
-    std::map<int, double> fastest;  // of the ranks with slow links only
+    std::map<int, double> fastest;  // fastest link of each rank with slow links only
     for (int rank = 0; rank < static_cast<int>(exam.hosts.size()); ++rank) {
       double least = not_known, most = not_known;
       std::vector<double> others;
       for (const auto& [first, second, gb_s] : links) {
         if (rank != first && rank != second) others.push_back(gb_s);
-        else least = std::fmin(least, gb_s), most = std::fmax(most, gb_s);  // of NaN and x: x
+        else least = std::fmin(least, gb_s), most = std::fmax(most, gb_s);  // skips NaN
       }
       slowest.values.push_back(least);
       if (add(most, median(others), {rank}, "the fastest link of " + exam.who(rank),
@@ -83,21 +83,21 @@ void judge_links(const Examination<Dev>& exam, Finding& finding) {
   }
 }
 
-/// The least seconds one way of several messages: other work delays some of them, a slow link all. Of both ranks; the
-/// lower one measures, the other one's answer is not_known. delayed: the link is slow on purpose.
+/// Returns the shortest one-way seconds of several messages: other work delays some messages, a slow link delays all.
+/// Both ranks call it; the lower one measures, the other one returns not_known. delayed: the link is deliberately slow.
 template <class Dev>
 [[nodiscard]] double message_s(Examination<Dev>& exam, dhp::Tensor<Dev>& message,
                                dhp::Tensor<Dev>& answer, int partner, bool delayed) {
-  const int messages = exam.options.quick ? 48 : 16;  // quick ones are 16 times smaller
+  const int messages = exam.options.quick ? 48 : 16;  // quick ones are short
   auto& dev = exam.dev;
   double least = not_known;
-  for (int turn = -1; turn < messages; ++turn) {  // the first one warms up
+  for (int turn = -1; turn < messages; ++turn) {  // turn -1 warms up
     const double start_s = now_s();
     if (exam.rank() < partner) {
       exam.world.send(dev, message.share(), partner);
       exam.world.recv(dev, answer.mut(), partner);
       dev.synchronize();
-      if (turn >= 0) least = std::fmin(least, (now_s() - start_s) / 2);  // of NaN and x: x
+      if (turn >= 0) least = std::fmin(least, (now_s() - start_s) / 2);  // skips NaN
     } else {
       exam.world.recv(dev, answer.mut(), partner);
       dev.synchronize();
@@ -117,10 +117,10 @@ template <class Dev>
   const int size = exam.size(), rounds = std::min(rounds_of(size), most_rounds);
   const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
   const int faulty = exam.options.faulty_rank;
-  const bool slow_link = exam.options.fault == "slow-link";  // from the faulty rank to the next
+  const bool slow_link = exam.options.fault == "slow-link";  // to the next rank
   auto message = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
   auto answer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
-  std::vector<double> own;  // seconds in each round
+  std::vector<double> own;  // seconds of this rank's rounds
   for (int round = 0; round < rounds; ++round) {
     const int partner = partner_of(exam.rank(), round, size);
     const std::set<int> ends{faulty, (faulty + 1) % size};

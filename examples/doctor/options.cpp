@@ -6,7 +6,7 @@
 namespace examples::doctor {
 namespace {
 
-constexpr int usage_status = 64;  // the checks have others
+constexpr int usage_status = 64;  // differs from the statuses of the checks
 
 void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu) {
   auto& run = options.run;
@@ -38,7 +38,7 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
                  not_negative_number());
 }
 
-/// Completes the layout; a launcher's ranks replace --ranks.
+/// Completes the layout; a launcher's number of ranks replaces --ranks.
 void complete(RunOptions& run, int ranks) {
   auto& mesh = run.mesh;
   if (const auto me = dhp::ProcessRank::from_environment(run.rank_flags); me && me->size > 1)

@@ -11,14 +11,14 @@ namespace examples::doctor {
 struct DoctorOptions {
   RunOptions run{};
   bool quick = false;
-  double tolerance = 1;  ///< a factor on all limits of slowness
+  double tolerance = 1;  ///< factor on all limits of slowness
   std::string json;
-  std::string calibrate;  ///< a file for dhp_plan, instead of checks; empty: none
-  std::string fault{};    ///< made on purpose
+  std::string calibrate;  ///< writes a file for dhp_plan instead of running checks; empty: off
+  std::string fault{};    ///< a fault to inject
   int faulty_rank = 0;
 };
 
-/// Fills the options; returns the exit status of a run that ends here (--help, a wrong value).
+/// Fills the options; returns the exit status of a run that ends here (--help, or an error in the options).
 [[nodiscard]] std::optional<int> parse_doctor(int argc, char** argv, bool gpu,
                                               DoctorOptions& options);
 

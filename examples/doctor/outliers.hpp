@@ -1,5 +1,5 @@
-// Outliers: each rate is compared with the median of the other rates of its kind. One slow rank does not shift that
-// median, and neither does a cluster with two kinds of hosts.
+// Compares each rate with the median of the other rates of its kind. Neither one slow rank nor a cluster with two kinds
+// of hosts shifts that median.
 #pragma once
 
 #include "finding.hpp"
@@ -8,7 +8,7 @@
 
 namespace examples::doctor {
 
-/// How many times slower than the median a rate may be.
+/// A rate this many times slower than the median is a warning, or a failure.
 struct Limit {
   double warning = 0;
   double failed = 0;
@@ -19,7 +19,7 @@ struct Limit {
   }
 };
 
-/// The median of the known values; not_known if there are none.
+/// Returns the median of the known values; not_known if there are none.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return not_known;
@@ -30,14 +30,14 @@ struct Limit {
 
 struct Slowdown {
   std::size_t index = 0;
-  double others = 0;  ///< their median
-  double ratio = 1;   ///< others / own; infinite for a rate of 0
+  double others = 0;  ///< median of the other rates of its kind
+  double ratio = 1;   ///< others / own rate; infinite for a rate of 0
 };
 
-/// One for each rate that has others of its kind. Unknown rates are left out.
+/// Returns one entry for each known rate that has others of its kind.
 [[nodiscard]] inline std::vector<Slowdown> slowdowns(const std::vector<double>& rates,
                                                      const std::vector<std::string>& kinds) {
-  std::map<std::string, std::vector<double>> sorted;  // by kind
+  std::map<std::string, std::vector<double>> sorted;  // rates by kind
   for (std::size_t one = 0; one < rates.size(); ++one)
     if (!std::isnan(rates[one])) sorted[kinds[one]].push_back(rates[one]);
   for (auto& [kind, values] : sorted) std::sort(values.begin(), values.end());

@@ -24,7 +24,7 @@ std::string right(const std::string& text, std::size_t width) {
   return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
 }
 
-/// Least and most with their ranks, and the median; one value for all stands alone.
+/// Formats minimum and maximum with their ranks, and the median; a single value for all ranks stands alone.
 std::string row_of(const Figure& figure) {
   std::vector<std::pair<double, std::size_t>> known;
   for (std::size_t rank = 0; rank < figure.values.size(); ++rank)
@@ -82,7 +82,7 @@ std::string page_of(const Report& report) {
   }
   for (const auto verdict : {Verdict::warning, Verdict::failed})
     for (const auto& finding : report.findings) {
-      constexpr int most = 10;  // the JSON file has all
+      constexpr int most = 10;  // the JSON file has all problems
       int number = 0;
       for (const auto& problem : finding.problems)
         if (problem.verdict == verdict && ++number <= most)
@@ -104,7 +104,7 @@ std::string json_of(const Report& report) {
   const Json json{{"dhp", version()},          {"verdict", name_of(verdicts.at(status))},
                   {"hosts", report.hosts},     {"device", report.device},
                   {"seconds", report.seconds}, {"findings", findings}};
-  // Names of hosts and messages of systems may have any encoding.
+  // Host names and system messages may have any encoding.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

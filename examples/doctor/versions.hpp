@@ -23,7 +23,7 @@
 
 namespace examples::doctor {
 
-/// The value of the first line "KEY: value" or "KEY=value" of a file; empty if there is none.
+/// Returns the value of the first line "KEY: value" or "KEY=value" of a file; empty if there is none.
 [[nodiscard]] inline std::string value_in(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -39,7 +39,7 @@ namespace examples::doctor {
   return dhp::concat(static_cast<std::int64_t>(bytes / 0x1p30 + 0.5), " GiB");
 }
 
-/// A hash of this very program file.
+/// Returns a hash of this program's own file.
 [[nodiscard]] inline std::string program_hash() {
   return dhp::concat(dhp::detail::fnv1a(dhp::text_of("/proc/self/exe")));
 }
@@ -64,10 +64,10 @@ namespace examples::doctor {
 #ifdef __CUDACC__
 
 [[nodiscard]] inline std::vector<Fact> device_facts(dhp::Cuda& dev) {
-  const auto cuda = [](int version) {  // 13010: 13.1
+  const auto cuda = [](int version) {  // 13010 is 13.1
     return dhp::concat(version / 1000, ".", version % 1000 / 10);
   };
-  const auto library = [](std::size_t version) {  // 92100: 9.21.0
+  const auto library = [](std::size_t version) {  // 92100 is 9.21.0
     return dhp::concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   };
   int driver = 0, runtime = 0, nccl = 0;
@@ -105,7 +105,7 @@ template <class Dev>
   for (auto& fact : device_facts(exam.dev)) facts.push_back(std::move(fact));
   if (exam.fault("other-version")) facts.front().value = "0.0.0";
 
-  std::string text;  // two lines a fact
+  std::string text;  // two lines per fact
   for (const auto& fact : facts) text += fact.name + "\n" + fact.value + "\n";
   std::vector<std::vector<Fact>> of_rank;
   for (const auto& other : gather_texts(exam.dev, exam.world, text)) {

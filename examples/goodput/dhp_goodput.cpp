@@ -1,5 +1,5 @@
-// dhp_goodput: what share of its time a large job works, from the time of a step and how often ranks fail: for several
-// intervals between checkpoints, started again or elastic.
+// dhp_goodput prints the share of its time that a large job spends on useful work, from the time of a step and the
+// failure rate of ranks, for several intervals between checkpoints, with restarts or elastic.
 #include "../options/checked_options.hpp"
 #include "../report/progress.hpp"
 #include "goodput.hpp"

@@ -1,5 +1,5 @@
-// The share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an
-// event simulation, and the closed form of a job that restarts from checkpoints.
+// Goodput: the share of its time that a job of many ranks spends on steps that count, if ranks fail, slow down and come
+// back. It is found by an event simulation, and by the closed form for a job that restarts from checkpoints.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,46 +15,46 @@
 
 namespace examples {
 
-/// Times in seconds.
+/// All times are in seconds.
 struct GoodputOptions {
   int ranks = 16384;
-  int ranks_per_replica = 8;  ///< that cannot go on without one of them
-  double step = 10;           ///< with all ranks, none of them slow
+  int ranks_per_replica = 8;  ///< a replica stops if it loses one of its ranks
+  double step = 10;           ///< time of a step with all ranks at full speed
   double duration = 30 * 86400.;
-  double rank_failure = 50000 * 3600.;  ///< mean time between two of one rank
-  double repair = 6 * 3600.;            ///< until a broken rank can be used again
+  double rank_failure = 50000 * 3600.;  ///< mean time between failures of one rank
+  double repair = 6 * 3600.;            ///< time until a broken rank can be used again
   int spares = 64;
-  double interval = 0;   ///< of work between two checkpoints; 0: the best, by Daly
-  double save = 30;      ///< how long a checkpoint stops the steps
-  bool elastic = false;  ///< the others go on, without the step in progress; else all start again
-  double restart = 600, resize = 20;  ///< how long that takes
-  double slow_every = 0;              ///< mean time until a rank is slow; 0: none is
+  double interval = 0;   ///< work between two checkpoints; 0: the best, by Daly
+  double save = 30;      ///< time that a checkpoint stops the steps
+  bool elastic = false;  ///< other replicas continue without the step in progress; else all restart
+  double restart = 600, resize = 20;  ///< times of a restart and of a resize
+  double slow_every = 0;              ///< mean time until a rank becomes slow; 0: never
   double slow_for = 1800,
-         slow_factor = 1.3;  ///< its mean length, and how much longer its steps take
+         slow_factor = 1.3;  ///< mean length of a slowdown, and factor on a step's time
   std::uint64_t seed = 1;
 
-  /// Mean time between two failures of any rank.
+  /// Returns the mean time between two failures of any rank.
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
 };
 
-/// Shares of the whole time; they add up to 1.
+/// Shares of the whole time, which add up to 1.
 struct Goodput {
   double useful = 0;  ///< steps that count, at full speed
-  double slow = 0;    ///< what these took longer, with slow or fewer ranks
-  double lost = 0;    ///< steps that were done again, or not to the end
+  double slow = 0;    ///< extra time of those steps with slow or fewer ranks
+  double lost = 0;    ///< steps that were repeated or not finished
   double saving = 0, stopped = 0;
   int failures = 0;
   double interval = 0;
 };
 
-/// The interval with which work is done soonest (Daly 2006, "A higher order estimate of the optimum checkpoint
-/// interval"); its first term is Young's of 1974.
+/// Returns the interval that minimises the time to finish (Daly 2006, "A higher order estimate of the optimum
+/// checkpoint interval"); its first term is Young's of 1974.
 [[nodiscard]] inline double daly_interval(double save, double failure) {
   if (save >= 2 * failure) return failure;
   const double x = save / (2 * failure);
   return std::sqrt(2 * save * failure) * (1 + std::sqrt(x) / 3 + x / 9) - save;
 }
-/// The useful share of a job that restarts, with failures while it saves and starts, too (Daly 2006).
+/// Returns the useful share of a job that restarts, with failures also during saves and restarts (Daly 2006).
 [[nodiscard]] inline double daly_goodput(double interval, double save, double restart,
                                          double failure) {
   return interval /
@@ -79,7 +79,7 @@ class GoodputSimulation {
     const auto steps_until_save = std::max<std::int64_t>(1, std::llround(of_.interval / of_.step));
     while (now_ < of_.duration) {
       const double begin = now_;
-      if (missing() >= replicas() || (missing() > 0 && !of_.elastic)) {  // until there are enough
+      if (missing() >= replicas() || (missing() > 0 && !of_.elastic)) {  // waits for enough ranks
         (void)wait(events_.top().at - now_);
         found_.stopped += now_ - begin;
       } else if (stop_ > 0) {
@@ -113,14 +113,14 @@ class GoodputSimulation {
     events_.push({now_ + std::exponential_distribution<double>(1 / mean)(random_), what, rank});
   }
   [[nodiscard]] int replicas() const { return of_.ranks / of_.ranks_per_replica; }
-  /// Replicas that cannot work: broken ranks are of different ones, almost always.
+  /// Returns the number of stopped replicas: almost always, broken ranks belong to different replicas.
   [[nodiscard]] int missing() const { return std::max(0, -spares_); }
   [[nodiscard]] double step_now() const {
     const double fewer = static_cast<double>(replicas()) / (replicas() - missing());
     return of_.step * fewer * (slow_ > 0 ? of_.slow_factor : 1);
   }
 
-  /// Whether that time passes before a rank fails.
+  /// Returns whether this time passes before a rank fails.
   [[nodiscard]] bool wait(double length) {
     const double end = now_ + length;
     const int failures = found_.failures;
@@ -128,7 +128,7 @@ class GoodputSimulation {
     if (found_.failures == failures) now_ = end;
     return found_.failures == failures;
   }
-  /// As many steps as end before the next event, and the one that does not.
+  /// Does all steps that end before the next event, and begins the one that does not.
   void work(std::int64_t most) {
     const double length = step_now(), until_event = events_.top().at - now_;
     const auto steps = std::min(most, static_cast<std::int64_t>(until_event / length));
@@ -171,7 +171,7 @@ class GoodputSimulation {
         }
         break;
       case What::repaired:
-        if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // it comes back
+        if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // it rejoins
         break;
       case What::slow:
         ++slow_;
@@ -190,7 +190,7 @@ class GoodputSimulation {
   double now_ = 0, stop_ = 0;
   int spares_ = 0;  // below 0: the number of missing ranks
   int slow_ = 0;
-  std::int64_t unsaved_ = 0;  // steps
+  std::int64_t unsaved_ = 0;  // steps since the last checkpoint
   double unsaved_time_ = 0;
   Goodput found_;
 };

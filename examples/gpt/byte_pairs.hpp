@@ -1,6 +1,6 @@
-// Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): a text is bytes, each a token,
-// and pairs of neighbours are merged in the order in which training has found them. Any bytes can be encoded; what is
-// not UTF-8 counts as punctuation.
+// Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): each byte of a text is a token,
+// and pairs of neighbours are merged in the order in which training found them. Any bytes can be encoded; invalid UTF-8
+// counts as punctuation.
 #pragma once
 
 #include "../data/pair_joiner.hpp"
@@ -19,23 +19,23 @@
 
 namespace examples {
 
-/// Content of a tokenizer; strings are bytes, not their letters.
+/// Content of a tokenizer; its strings hold bytes, not tokenizer.json's letters for bytes.
 struct BytePairRules {
-  std::vector<std::string> tokens;  ///< by id
+  std::vector<std::string> tokens;  ///< tokens by id
   std::vector<std::pair<std::string, std::string>> merges;
   SpecialTokens special{};
   SplitRule split = SplitRule::gpt2;
-  bool whole_words = false;  ///< a piece that is a token is not merged
-  std::string first{};       ///< a special token before each text; empty: none
+  bool whole_words = false;  ///< does not split a piece that is a token
+  std::string first{};       ///< special token before each text; empty: none
 };
 
 /// Cheap to copy.
 class BytePairs {
  public:
-  /// The tokens of pieces that were seen before.
+  /// The tokens of pieces that occurred before.
   using Known = std::unordered_map<std::string, std::vector<std::int32_t>>;
 
-  /// name: for errors.
+  /// name: appears in errors.
   explicit BytePairs(BytePairRules rules, const std::string& name = "tokenizer") {
     auto made = std::make_shared<Tables>();
     made->rules = std::move(rules);
@@ -62,13 +62,13 @@ class BytePairs {
   [[nodiscard]] std::int64_t size() const {
     return static_cast<std::int64_t>(rules().tokens.size());
   }
-  /// The id of a token, or -1.
+  /// Returns the id of a token, or -1.
   [[nodiscard]] std::int32_t find(const std::string& token) const {
     const auto found = tables_->ids.find(token);
     return found == tables_->ids.end() ? -1 : found->second;
   }
 
-  /// The tokens of a text, special tokens in it included.
+  /// Appends the tokens of a text; recognises special tokens in the text.
   void append(std::string_view text, std::vector<std::int32_t>& ids, Known& known) const {
     rules().special.part(
         text,
@@ -87,8 +87,8 @@ class BytePairs {
     append(text, ids, known);
     return ids;
   }
-  /// The bytes of the tokens, which may end within a letter. A model may have more ids than there are tokens: these
-  /// have none.
+  /// Returns the bytes of the tokens, which may end within a letter. Ids beyond the tokens, which a model may have,
+  /// give no bytes.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
     std::string text;
     for (const auto id : ids)
@@ -117,8 +117,7 @@ class BytePairs {
     std::vector<std::int32_t> ids;
     if (rules().whole_words)
       if (const auto id = find(std::string(piece)); id >= 0) return {id};
-    for (const char byte :
-         piece)  // a byte that is no token is left out, as by Hugging Face's library
+    for (const char byte : piece)  // drops a byte that is no token, as Hugging Face's library does
       if (const auto id = find(std::string(1, byte)); id >= 0) ids.push_back(id);
     for (;;) {
       const Merge none(std::numeric_limits<std::int32_t>::max(), 0);
@@ -144,11 +143,11 @@ class BytePairs {
   std::shared_ptr<const Tables> tables_;
 };
 
-/// The token that begins and ends documents, in vocabularies that are trained here.
+/// The token before and after documents, in vocabularies that are trained here.
 inline constexpr const char* end_of_text = "<|endoftext|>";
 
-/// A vocabulary of at most `size` tokens from the pieces of texts: the special one, all bytes, then what is merged,
-/// frequent pairs first.
+/// Trains a vocabulary of at most `size` tokens on the pieces of texts: the special token, all bytes, then merged
+/// pieces, the most frequent first.
 template <class Texts>
 [[nodiscard]] BytePairs train_byte_pairs(const Texts& texts, std::int64_t size) {
   dhp::check(size > 257, "a vocabulary of ", size,

@@ -14,22 +14,22 @@ struct GptConfig {
   int layers = 2;
   std::int64_t hidden = 128;
   int heads = 2;
-  bool llama = false;  ///< RMSNorm, rotary positions and SwiGLU, without biases; else GPT-2's parts
-  int key_heads = 0;   ///< 0: as many as heads
-  std::int64_t inner = 0;   ///< of the feed-forward parts; 0: 4 * hidden
+  bool llama = false;       ///< RMSNorm, rotary positions and SwiGLU, no biases; else GPT-2's parts
+  int key_heads = 0;        ///< 0: as many as heads
+  std::int64_t inner = 0;   ///< width of the feed-forward parts; 0: 4 * hidden
   bool tied = true;         ///< the head's weight is the embedding's
-  bool exact_gelu = false;  ///< else in the tanh form, as GPT-2 has it
-  double epsilon = 1e-5;    ///< of the norms
+  bool exact_gelu = false;  ///< else GPT-2's tanh form
+  double epsilon = 1e-5;    ///< epsilon of the norms
   double rotary_base = 10000;
   std::int64_t vocabulary = 50257;
   std::int64_t positions = 1024;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
-  bool exchange_heads = false;      ///< on a context axis
+  bool exchange_heads = false;      ///< attention exchanges heads on a context axis
   bool recompute = false;           ///< keep only the inputs of half blocks
-  bool share_rows = false;          ///< between the layers that the tensor axis splits
-  std::int32_t begin = 0;           ///< the token before a document
-  std::vector<std::int32_t> end{};  ///< tokens after a document; the first is trained with
+  bool share_rows = false;          ///< shard rows on the tensor axis between split layers
+  std::int32_t begin = 0;           ///< token before a document
+  std::vector<std::int32_t> end{};  ///< tokens that end a document; training uses the first
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
   [[nodiscard]] int heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
@@ -57,7 +57,7 @@ struct GptConfig {
             "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
 }
 
-/// Multiplications and additions in matrix products of a forward pass; pairs: of tokens that attend to each other.
+/// Returns multiplications and additions in a forward pass's matrix products. pairs: of tokens, in attention.
 [[nodiscard]] inline double gpt_forward_flop(const GptConfig& config, double tokens, double pairs) {
   const auto hidden = static_cast<double>(config.hidden);
   const double keys = hidden * config.heads_of_keys() / config.heads;

@@ -1,6 +1,6 @@
 // Sequences of tokens for a causal decoder: documents end to end, cut into samples of one length. A token attends to
-// those before it in its document and sample, and predicts the next one; a document's last token predicts its end. Side
-// inputs of a micro-batch, over all its rows:
+// earlier tokens of its document and sample, and predicts the next token; a document's last token predicts its end.
+// Side inputs of a micro-batch, over all its rows:
 //
 //   token_ids, labels i32 [rows]      label -1: nothing to predict
 //   positions i32, row_numbers i64    positions restart with each document and sample
@@ -25,19 +25,19 @@ namespace examples {
 /// The arrays of a micro-batch while it grows.
 class SequenceRows {
  public:
-  /// before: how many rows of this part earlier passes had.
+  /// before: number of this part's rows in earlier passes.
   void begin_part(std::size_t before = 0) {
     if (offsets_.back() != rows()) offsets_.push_back(rows());
     first_position_ = static_cast<std::int32_t>(before);
   }
-  /// number: of the row in all of the micro-batch, as if its samples had equally many.
+  /// number: the row's number in the whole micro-batch, as if all its samples had the same length.
   void add(std::int32_t token, std::int32_t label, std::int64_t number) {
     positions_.push_back(first_position_ + rows() - offsets_.back());
     tokens_.push_back(token);
     labels_.push_back(label);
     numbers_.push_back(number);
   }
-  /// The rows of the last tokens of all parts.
+  /// Finishes the batch; its predicted rows are the last tokens of all parts.
   [[nodiscard]] dhp::HostBatch finish(std::int64_t rows_per_sample) {
     begin_part();
     std::vector<std::int32_t> lengths, last;
@@ -70,11 +70,11 @@ class SequenceRows {
   std::int32_t first_position_ = 0;
 };
 
-/// Cheap to copy: the text is shared. Its documents have one sentence each, which begins with the token before a text.
+/// Cheap to copy: copies share the text. Each document of the text is one sentence and begins with the begin token.
 class DocumentSamples {
  public:
-  DocumentSamples() = default;  ///< none
-  /// end: what a document's last token predicts.
+  DocumentSamples() = default;  ///< an empty dataset
+  /// end: the token that a document's last token predicts.
   DocumentSamples(std::shared_ptr<const TokenText> text, std::int32_t end, std::int64_t length)
       : text_(std::move(text)), end_(end), length_(length) {
     const auto rows = static_cast<std::int64_t>(text_->items().size());
@@ -85,7 +85,7 @@ class DocumentSamples {
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(samples_->size()); }
 
-  /// In the random order of `seed` the first are held out: the fraction, and at least one (none for 0).
+  /// Holds out the first samples in the random order of `seed`: the fraction, and at least one (none for fraction 0).
   [[nodiscard]] std::pair<DocumentSamples, DocumentSamples> split(double held_out,
                                                                   std::uint64_t seed) const {
     auto kept = static_cast<std::int64_t>(held_out * static_cast<double>(size()));
@@ -109,7 +109,7 @@ class DocumentSamples {
                  size());
       const auto first = (*samples_)[static_cast<std::size_t>(indices[n])] * length_;
       const auto last = std::min(first + length_, static_cast<std::int64_t>(items.size()));
-      auto next = std::upper_bound(starts.begin(), starts.end(), first);  // document's start
+      auto next = std::upper_bound(starts.begin(), starts.end(), first);  // next document
       rows.begin_part();
       for (auto row = first; row < last; ++row) {
         const bool ends = row + 1 == *next;

@@ -1,6 +1,6 @@
-// A causal decoder assembled from dhp's layers: GPT-2 (Radford et al. 2019) or Llama (Touvron et al. 2023): embeddings,
-// pre-norm blocks, a last norm and the head. Names are Hugging Face's; of GPT-2's c_attn there are three parts, as
-// train/conv1d.hpp has them.
+// A causal decoder assembled from dhp's layers, GPT-2 (Radford et al. 2019) or Llama (Touvron et al. 2023): embeddings,
+// pre-norm blocks, a final norm and the head. Parameter names are Hugging Face's; GPT-2's c_attn is split into three
+// parts, as in train/conv1d.hpp.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
@@ -25,7 +25,7 @@
 
 namespace examples {
 
-/// How a decoder lies on the tensor axis.
+/// Returns a decoder's placement on the tensor axis.
 [[nodiscard]] inline dhp::Placements gpt_placements(const GptConfig& config) {
   using P = dhp::Placement;
   dhp::Placements table{
@@ -40,12 +40,12 @@ namespace examples {
                                {"*.mlp.c_fc.*", P::columns},
                                {"*.c_proj.weight", P::rows}});
   if (config.share_rows) table.push_back({config.llama ? "*norm.weight" : "*.ln_*", P::shares});
-  // A Llama has nothing else then; adapters lie as their layers do.
+  // With row shares every other parameter of a Llama is placed already; adapters follow their layers.
   if (!config.llama || !config.share_rows) table.push_back({"*", P::replicated});
   return table;
 }
 
-/// Sum of the embeddings of token and, in GPT-2's shape, position; y [rows, hidden].
+/// Sums the embeddings of token and, for GPT-2, position; y [rows, hidden].
 template <class Dev>
 class GptEmbeddings {
  public:
@@ -127,13 +127,13 @@ template <class Dev>
                             {.in = config.hidden,
                              .out = config.hidden,
                              .bias = !config.llama,
-                             // Half blocks add up: their sum stays as large (Radford et al. 2019).
+                             // Keeps the size of the half blocks' sum (Radford et al. 2019).
                              .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   return dhp::Residual<Dev>(std::move(body));
 }
 
-/// The second half: x + feed_forward(norm(x)).
+/// The second half of a block: x + feed_forward(norm(x)).
 template <class Dev>
 [[nodiscard]] dhp::Residual<Dev> gpt_feed_forward(dhp::ModelBuilder<Dev>& build,
                                                   const std::string& block,
@@ -160,7 +160,7 @@ template <class Dev>
   return dhp::Residual<Dev>(std::move(body));
 }
 
-/// The last norm, the head, and the cross-entropy of the next token: the side input "labels" i32 [rows], -1 for none.
+/// The final norm, the head and the cross-entropy of the next token; side input "labels" i32 [rows], -1 for none.
 template <class Dev>
 class GptLoss {
  public:
@@ -187,7 +187,7 @@ class GptLoss {
     entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
                      totals.as({dhp::loss_fields}));
   }
-  /// Scores of all words of the vocabulary [chosen rows, vocabulary], at the side input "predicted_rows".
+  /// Returns the vocabulary's scores [chosen rows, vocabulary] at the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     const auto& rows = tape.batch().at("predicted_rows");
     x = shares_.gather(dev, norm_.forward(dev, std::move(x), tape), tape);
@@ -210,11 +210,11 @@ class GptLoss {
 
  private:
   dhp::Sequential<Dev> norm_, decoder_, decoder_of_chosen_;
-  dhp::RowShares<Dev> shares_;  // of the norm's rows
+  dhp::RowShares<Dev> shares_;  // gathers the norm's rows
   dhp::CrossEntropy<Dev> entropy_;
 };
 
-/// The whole model; half blocks are the places where a pipeline can cut it.
+/// Builds the whole model. A pipeline can cut it between half blocks.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> gpt(dhp::ModelBuilder<Dev>& build, const GptConfig& config) {
   dhp::check(config.sequence_length <= config.positions, "gpt: --sequence-length ",

@@ -1,4 +1,4 @@
-// config.json of a causal decoder, as Hugging Face has it: model_type gpt2 or llama.
+// Reads and writes config.json of a causal decoder in Hugging Face's format: model_type gpt2 or llama.
 #pragma once
 
 #include "../data/published_json.hpp"
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// config.json, with which GPT2LMHeadModel or LlamaForCausalLM loads exported weights.
+/// Returns a config.json with which GPT2LMHeadModel or LlamaForCausalLM loads exported weights.
 [[nodiscard]] inline std::string published_config(const GptConfig& config) {
   nlohmann::ordered_json json{
       {"architectures", {config.llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"}},
@@ -46,7 +46,7 @@ namespace examples {
   return json.dump(2) + "\n";
 }
 
-/// Throws if it is not such a model, or has parts that dhp does not support.
+/// Throws if the model is neither GPT-2 nor Llama, or has parts that dhp does not support.
 [[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder) {
   const auto file = PublishedJson::config_of(folder);
   const auto& path = file.path();
@@ -77,7 +77,7 @@ namespace examples {
                  ", and the model has the tokens 0 to ", made.vocabulary - 1);
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
-  // If they are missing, Hugging Face's classes have these.
+  // If the tokens are missing, Hugging Face's classes use these defaults.
   made.end = tokens("eos_token_id", made.llama ? 2 : 50256);
   dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token; which one ends a text?");
   const auto begin = tokens("bos_token_id", made.llama ? 1 : 50256);

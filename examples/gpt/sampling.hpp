@@ -1,4 +1,4 @@
-// How a token is chosen by a decoder's scores: the likeliest, or one that is drawn (Holtzman et al. 2020, "top-p").
+// Chooses a token from a decoder's scores: the likeliest, or a random one (Holtzman et al. 2020, "top-p").
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -13,12 +13,12 @@
 namespace examples {
 
 struct Sampling {
-  double temperature = 0;  ///< scores are divided by it; 0: the likeliest token is taken
-  std::int64_t top_k = 0;  ///< the number of likeliest tokens that are chosen from; 0: all
-  double top_p = 1;        ///< only the likeliest tokens that together have this share
+  double temperature = 0;  ///< divides the scores; 0: the likeliest token is taken
+  std::int64_t top_k = 0;  ///< number of likeliest tokens to choose from; 0: all
+  double top_p = 1;        ///< chooses from the likeliest tokens with this total share
 };
 
-/// drawn: uniform in [0, 1). Of equal scores the token of the lower id comes first.
+/// Returns a token. drawn: uniform in [0, 1). Of equal scores the token of the lower id comes first.
 [[nodiscard]] inline std::int32_t chosen_token(std::span<const double> scores,
                                                const Sampling& sampling, double drawn) {
   std::vector<std::int32_t> order(scores.size());
@@ -28,14 +28,14 @@ struct Sampling {
     return score(a) != score(b) ? score(a) > score(b) : a < b;
   };
   dhp::check(std::none_of(scores.begin(), scores.end(), [](double x) { return std::isnan(x); }),
-             "a score of the model is not a number");  // which has no place in an order
+             "a score of the model is not a number");  // since it cannot be sorted
   const auto best = *std::min_element(order.begin(), order.end(), before);
   dhp::check(std::isfinite(score(best)), "the model's scores are not finite");
   if (sampling.temperature == 0) return best;
   std::sort(order.begin(), order.end(), before);
   if (sampling.top_k > 0)
     order.resize(std::min(order.size(), static_cast<std::size_t>(sampling.top_k)));
-  std::vector<double> upto;  // shares, added up
+  std::vector<double> upto;  // cumulative shares
   double sum = 0;
   for (const auto token : order)
     upto.push_back(sum += std::exp((score(token) - score(best)) / sampling.temperature));

@@ -1,5 +1,5 @@
-// How well a causal decoder predicts a text, or what it goes on with after a prompt, in any layout of ranks. The model
-// is a published one, or one of train_gpt.
+// Scores how well a causal decoder predicts a text, or continues prompts, in any layout of ranks. The model is a
+// published one, or one of train_gpt.
 #include <dhp/comm/gather.hpp>
 #include <dhp/data/sample_random.hpp>
 #include <dhp/default_device.hpp>
@@ -26,7 +26,7 @@ void print(const std::string& text) {
   dhp::check(static_cast<bool>(std::cout << text << std::flush), "cannot write to standard output");
 }
 
-/// One line of JSON.
+/// Prints the loss of the text as one line of JSON.
 void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   const auto term = scored.run.evaluate(scored.loader).terms[0];
   if (scored.run.mesh().world().rank() != 0) return;
@@ -46,14 +46,14 @@ void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
                                            : copy(scores.values<float>());
 }
 
-/// Prompts that are a micro-batch together; their replica keeps the cache.
+/// Prompts that form one micro-batch; their replica keeps the cache.
 struct PromptGroup {
   std::size_t first, last;
   std::shared_ptr<dhp::MicroBatch<Dev>::Cache> cache;
 };
 
-/// With a cache a step computes only the last token of each text, and at first, or when a text is longer than what is
-/// seen together, all that is seen.
+/// Returns the rows of the next step. With a cache these are the last token of each text. At first, or when a text
+/// exceeds the context of `seen` tokens, they are the whole context.
 [[nodiscard]] dhp::HostBatch next_rows(PromptGroup& group, const std::vector<Tokens>& texts,
                                        const examples::ScoreOptions& options, std::size_t seen) {
   std::size_t longest = 0;
@@ -147,7 +147,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     }
     if (file && step == 0) file->finish();
     tokens.resize(asked.size());
-    tokens = dhp::gather(dev, mesh.world(), tokens);  // those of rank 0 come first
+    tokens = dhp::gather(dev, mesh.world(), tokens);  // rank 0's tokens come first
     for (std::size_t at = 0; at < asked.size(); ++at) {
       const auto token = static_cast<std::int32_t>(tokens[at]);
       if (ended[asked[at]] || of.config.ends(token)) {

@@ -1,5 +1,5 @@
-// The pieces that byte-level BPE works in: what the regular expressions of GPT-2 and of its successors match, by
-// Unicode's categories. Byte-pair merges never cross a piece.
+// Splits a text into the pieces that byte-level BPE works in: the matches of the regular expressions of GPT-2 and of
+// its successors, by Unicode's categories. Byte-pair merges never cross a piece.
 #pragma once
 
 #include "../data/utf8.hpp"
@@ -11,12 +11,12 @@
 
 namespace examples {
 
-/// The expressions, as tokenizer.json has them.
+/// The regular expressions in tokenizer.json that are supported.
 enum class SplitRule { gpt2, llama3, qwen2 };
 inline constexpr std::string_view llama3_pattern =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-inline constexpr std::string_view qwen2_pattern =  // a digit is a piece
+inline constexpr std::string_view qwen2_pattern =  // each digit is a piece
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 inline constexpr std::string_view gpt2_pattern =
@@ -26,7 +26,7 @@ class Splitter {
  public:
   Splitter(std::string_view text, SplitRule rule) : text_(text), rule_(rule) {}
 
-  /// take(piece) for each piece, in order; together they are the text.
+  /// Calls take(piece) for each piece, in order; joined, the pieces are the text.
   template <class Take>
   void pieces(Take&& take) const {
     for (std::size_t at = 0; at < text_.size();) {
@@ -61,19 +61,19 @@ class Splitter {
   [[nodiscard]] bool is_line_end(std::size_t at) const {
     return at < text_.size() && (text_[at] == '\r' || text_[at] == '\n');
   }
-  /// End of the run of one kind that begins at `at`; `most` points at most.
+  /// Returns the end of the run of one kind that begins at `at`, of at most `most` code points.
   [[nodiscard]] std::size_t run(Kind kind, std::size_t at, std::size_t most = SIZE_MAX) const {
     for (Point now = point(at); now.kind == kind && most > 0; now = point(at), --most)
       at = now.next;
     return at;
   }
-  /// The end of 's, 't, 're, 've, 'm, 'll or 'd, or `at`.
+  /// Returns the end of 's, 't, 're, 've, 'm, 'll or 'd, or `at` if there is none.
   [[nodiscard]] std::size_t contraction(std::size_t at) const {
     if (text_[at] != '\'') return at;
     constexpr std::array<std::string_view, 7> known{"s", "t", "re", "ve", "m", "ll", "d"};
     const bool folds = rule_ != SplitRule::gpt2;
     const auto rest = text_.substr(at + 1);
-    if (folds && rest.starts_with("\u017F")) return at + 3;  // a long s is an s without its case
+    if (folds && rest.starts_with("\u017F")) return at + 3;  // without case a long s is an s
     for (const auto each : known)
       if (rest.size() >= each.size() &&
           std::equal(each.begin(), each.end(), rest.begin(), [&](char a, char b) {
@@ -86,7 +86,7 @@ class Splitter {
   [[nodiscard]] std::size_t end_of_piece(std::size_t at) const {
     if (const auto end = contraction(at); end > at) return end;
     const auto first = point(at);
-    const auto after = text_[at] == ' ' ? first.next : at;  // " ?"
+    const auto after = text_[at] == ' ' ? first.next : at;  // optional space of a pattern
     if (rule_ == SplitRule::gpt2) {
       const auto kind = point(after).kind;
       if (kind != Kind::space && kind != Kind::end) return run(kind, after);
@@ -106,7 +106,7 @@ class Splitter {
       if (is_line_end(end - 1)) return end;
     return end_of_spaces(at);
   }
-  /// All of them at the end of the text; else all but the last, which belongs to what follows, if there are two.
+  /// Returns the end of a run of spaces. If text follows, the last of several spaces belongs to the next piece.
   [[nodiscard]] std::size_t end_of_spaces(std::size_t at) const {
     std::size_t before = at, end = at;
     for (Point now = point(at); now.kind == Kind::space; now = point(end)) {

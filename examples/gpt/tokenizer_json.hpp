@@ -1,4 +1,4 @@
-// tokenizer.json of a byte-level BPE, as Hugging Face's libraries read and write it.
+// tokenizer.json of a byte-level BPE, read and written as Hugging Face's libraries do.
 #pragma once
 
 #include "byte_pairs.hpp"
@@ -14,7 +14,7 @@ namespace examples {
 
 namespace published {
 
-/// In files a byte has a letter: itself where it can be seen, else one from U+0100 on.
+/// tokenizer.json writes each byte as a letter: the byte's own if it is visible, else one from U+0100 on.
 class ByteLetters {
  public:
   ByteLetters() {
@@ -33,7 +33,7 @@ class ByteLetters {
     for (const char byte : bytes) made += letters_[static_cast<unsigned char>(byte)];
     return made;
   }
-  /// Returns text with other letters as it is.
+  /// Converts letters to bytes; returns text with other letters unchanged.
   [[nodiscard]] std::string bytes(const std::string& letters) const {
     std::string made;
     for (std::size_t at = 0; at < letters.size();) {
@@ -79,7 +79,7 @@ class ByteLetters {
             "; dhp has the patterns of GPT-2, Llama 3 and Qwen 2");
 }
 
-/// The token that a template puts before each text; empty: none.
+/// Returns the token that a template puts before each text; empty: none.
 [[nodiscard]] inline std::string first_of(const PublishedJson& file) {
   const auto process = file.part("post_processor");
   auto parts = nlohmann::json::array();
@@ -89,7 +89,7 @@ class ByteLetters {
   std::string first;
   for (const auto& part : parts) {
     const auto type = part.at("type").get<std::string>();
-    if (type == "ByteLevel") continue;  // which changes no token
+    if (type == "ByteLevel") continue;  // ByteLevel changes no token
     dhp::check(type == "TemplateProcessing", file.path(), ": its post-processor is ", type,
                "; dhp has TemplateProcessing and ByteLevel");
     const auto& single = part.at("single");
@@ -149,12 +149,12 @@ class ByteLetters {
   try {
     return published::byte_pairs_of(file);
   } catch (const nlohmann::json::exception& error) {
-    const std::string_view what = error.what();  // behind "[json.exception.type_error.302] "
+    const std::string_view what = error.what();  // follows "[json.exception.type_error.302] "
     dhp::fail("", file.path(), " is damaged: ", what.substr(what.find("] ") + 2));
   }
 }
 
-/// Contents of tokenizer.json for a tokenizer that was trained here.
+/// Returns tokenizer.json for a tokenizer that was trained here.
 [[nodiscard]] inline std::string tokenizer_json(const BytePairs& pairs) {
   using Json = nlohmann::ordered_json;
   const auto& rules = pairs.rules();

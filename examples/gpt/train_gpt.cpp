@@ -1,4 +1,4 @@
-// Trains a causal decoder: the next token, on any text, in any layout of ranks.
+// Trains a causal decoder to predict the next token, on any text, in any layout of ranks.
 #include "../data/data.hpp"
 #include "../run/training.hpp"
 #include "model.hpp"

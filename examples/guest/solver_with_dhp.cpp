@@ -1,7 +1,7 @@
-// A solver with MPI of its own, and dhp as its session. The solver moves heat along a ring of cells, of which each rank
-// has a part. Meanwhile a small network learns to do ten of its steps at once, data-parallel over the same ranks: each
-// trains on its own cells, and no sample leaves the rank that computed it. dhp initialises nothing, and nothing
-// of it is left when the session's scope ends. Started by: mpirun -n 4 solver_with_dhp
+// An MPI solver that uses dhp in a session. The solver moves heat along a ring of cells, of which each rank has a part.
+// Meanwhile a small network learns ten of its steps at once, data-parallel over the same ranks. Each rank trains on its
+// own cells, and no sample leaves its rank. dhp initialises nothing, and its session ends with its scope and leaves
+// nothing behind. Start it with: mpirun -n 4 solver_with_dhp
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 
@@ -11,11 +11,11 @@
 
 namespace {
 
-constexpr int blocks = 8;  // of cells; each rank has some
+constexpr int blocks = 8;  // blocks of cells; each rank has some
 constexpr int cells_of_a_block = 32;
 constexpr int steps_at_once = 10;
 
-/// The host's part: nothing of dhp is in it.
+/// The solver, without any use of dhp.
 class Ring {
  public:
   explicit Ring(MPI_Comm comm) : comm_(comm) {
@@ -23,10 +23,10 @@ class Ring {
     MPI_Comm_size(comm, &size_);
     first_block_ = blocks * rank_ / size_;
     last_block_ = blocks * (rank_ + 1) / size_;
-    heat_.resize(static_cast<std::size_t>(cells() + 2));  // and a neighbour's cell at either end
+    heat_.resize(static_cast<std::size_t>(cells() + 2));  // plus a neighbour's cell at each end
     for (int i = 0; i < cells(); ++i) at(i) = std::sin(angle(i)) + 0.5 * std::cos(5 * angle(i));
   }
-  /// Brings the neighbours' cells, -1 and cells().
+  /// Receives the neighbours' cells as cells -1 and cells().
   void exchange() {
     const int left = (rank_ + size_ - 1) % size_, right = (rank_ + 1) % size_;
     MPI_Sendrecv(&at(0), 1, MPI_DOUBLE, left, 0, &at(cells()), 1, MPI_DOUBLE, right, 0, comm_,
@@ -58,11 +58,11 @@ class Ring {
   std::vector<double> heat_{};
 };
 
-/// A micro-batch is a block of cells: the heat of each and of its two neighbours, and how much it changes.
+/// Makes a micro-batch of a block of cells: the heat of each cell and of its neighbours, and how much it changes.
 dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<float>& before,
                                   const std::vector<float>& change) {
   dhp::MicroBatch<dhp::Cpu> made;
-  made.index = block;  // counted over all ranks: who computes a block changes no sum
+  made.index = block;  // counted over all ranks, so that sums do not depend on who computes a block
   made.first_sample = block * cells_of_a_block;
   made.samples = cells_of_a_block;
   made.input = dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 3}, before);
@@ -72,7 +72,7 @@ dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<fl
   return made;
 }
 
-/// Ten steps of the solver, and what there is to learn from them.
+/// Does ten steps of the solver; returns the samples to learn from them.
 dhp::StepBatches<dhp::Cpu> ten_steps(dhp::Cpu& dev, Ring& ring) {
   ring.exchange();
   std::vector<std::vector<float>> before, change;
@@ -82,7 +82,7 @@ dhp::StepBatches<dhp::Cpu> ten_steps(dhp::Cpu& dev, Ring& ring) {
       for (const int j : {i - 1, i, i + 1}) before.back().push_back(static_cast<float>(ring.at(j)));
   }
   for (int step = 0; step < steps_at_once; ++step) ring.step();
-  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // of all ranks
+  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // all ranks' blocks
   for (std::size_t k = 0; k < before.size(); ++k) {
     change.emplace_back();
     for (int i = 0; i < cells_of_a_block; ++i)
@@ -106,11 +106,11 @@ dhp::Model<dhp::Cpu> network(dhp::ModelBuilder<dhp::Cpu>& build) {
   return model;
 }
 
-/// Runs on every rank, with the communicator of all.
+/// Trains on every rank, with the communicator of all ranks.
 void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
   dhp::Cpu dev;
   auto mine = ten_steps(dev, ring);
-  // With exact sums the losses have the same bits on any number of ranks.
+  // Exact sums give losses with the same bits on any number of ranks.
   const dhp::TrainingOptions options{.layout = {.data = world.size()},
                                      .store = {.deterministic = true},
                                      .optimizer = dhp::AdamWOptions{.weight_decay = 0},
@@ -119,7 +119,7 @@ void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
   for (int step = 0; step < 60; ++step) {
     const double loss = run.step(mine).loss;
     if (world.rank() == 0) std::printf("step %2d  loss %.17g\n", step + 1, loss);
-    mine = ten_steps(dev, ring);  // the solver goes on between two steps of training
+    mine = ten_steps(dev, ring);  // the solver continues between training steps
   }
 }
 
@@ -127,7 +127,7 @@ void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
 
 int main(int count, char** arguments) {
   int level = 0, status = 0;
-  // dhp needs no more; use MPI_THREAD_MULTIPLE if the solver communicates in other threads at the same time.
+  // dhp needs no more threads than this; use MPI_THREAD_MULTIPLE if the solver communicates in other threads meanwhile.
   MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
   try {
     Ring ring(MPI_COMM_WORLD);
@@ -135,8 +135,8 @@ int main(int count, char** arguments) {
     session.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n",
-                 error.sentence().c_str());  // each rank has the same sentence
-    status = 1;  // the solver could go on without the network; this one ends
+                 error.sentence().c_str());  // the same sentence on each rank
+    status = 1;  // this solver stops; another could continue without the network
   }
   if (status != 0) MPI_Abort(MPI_COMM_WORLD, status);
   MPI_Finalize();

@@ -1,6 +1,6 @@
-// Lesson 10: D, H and P together, through the front door. A training run gives each rank its place on three axes: the
-// layers take the tensor axis, the pipeline its own, and data parallelism wraps the stage. Eight ranks, and the serial
-// curve. What each axis moves is lessons 4, 7 and 9 at once, with the sizes of a rank's own part.
+// Lesson 10: D, H and P together. A training run gives each rank its place on three axes: layers use the tensor axis,
+// the pipeline its own axis, and data parallelism wraps the stage. Eight ranks follow the serial curve. The bytes of
+// each axis are those of lessons 4, 7 and 9, with the sizes of a rank's part.
 #include "toy.hpp"
 
 using toy::Dev;
@@ -8,7 +8,7 @@ using toy::Dev;
 struct Seen {
   std::vector<double> losses{};
   dhp::CallCount tensor{}, data{}, pipeline{}, messages{};  // all-reduces of a step; messages sent
-  std::int64_t parameters = 0;                              // of this rank, with padding
+  std::int64_t parameters = 0;                              // parameters of this rank, with padding
 };
 
 int main() {
@@ -27,9 +27,9 @@ int main() {
     for (int step = 0; step < 40; ++step) {
       counts->reset();
       const double loss = run.step(batches).loss;
-      seen.losses.push_back(loss);  // every rank has the same number
+      seen.losses.push_back(loss);  // every rank has the same loss
     }
-    // How far apart the two ranks of an axis are: the tensor axis runs fastest, then data, then pipeline.
+    // Two ranks of an axis are `apart` ranks apart: the tensor axis runs fastest, then data, then pipeline.
     const auto pair = [&](int apart) {
       const int first = world.rank() - world.rank() / apart % 2 * apart;
       return dhp::CallCounts::Group{first, first + apart};
@@ -45,25 +45,25 @@ int main() {
   for (std::size_t step : {0, 9, 19, 29, 39})
     std::printf("%4zu   %.8f  %.8f\n", step + 1, serial[step], eight[0].losses[step]);
 
-  // A micro-batch has 16 samples; each of the two replicas gets 4 of the 8. Rank 0 is in the first stage: layers [2,
-  // 32] and [32, 16], whose 16 columns go to the second stage, rank 4: layers [16, 32] and [32, 1].
+  // Each of the two replicas gets 4 of the 8 micro-batches, with 16 samples each. Rank 0 has the first stage: layers
+  // [2, 32] and [32, 16], whose 16 output columns go to rank 4, the second stage: layers [16, 32] and [32, 1].
   constexpr std::int64_t mine = 4;
   constexpr std::int64_t samples = toy::samples_of_a_micro_batch;
-  constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // four fp64 numbers each, and one row more
-  constexpr std::int64_t norms = 8 * 8;             // the squared norm of each of 8 parameters
+  constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // 4 fp64 numbers a row
+  constexpr std::int64_t norms = 8 * 8;             // squared norms of 8 parameters
   toy::Ledger ledger("bytes of one rank, per step");
   for (const std::size_t rank : {0, 4}) {
     const auto& seen = eight[rank];
     std::printf("stage %d\n", rank == 0 ? 0 : 1);
-    // Lesson 4: gradients, fp32, with their padding; the count of targets; losses.
+    // Lesson 4: fp32 gradients with padding, the count of targets, and losses.
     ledger.line("  data axis: all-reduced", seen.data.bytes, 4 * seen.parameters + 8 + losses);
-    // Lesson 7: a pair's output forward, its input's gradient backward. And once a step the squared norms, and the row
-    // by which a rank can ask all others to stop.
+    // Lesson 7: a pair's output in forward, and its input's gradient in backward. Once a step also the squared norms,
+    // and the row by which a rank can ask all others to stop.
     const std::int64_t columns = rank == 0 ? 16 + 2 : 1 + 16;
     ledger.line("  tensor axis: all-reduced", seen.tensor.bytes,
                 mine * 4 * samples * columns + norms + 32);
     ledger.line("  tensor axis: all-reduces (calls)", seen.tensor.calls, 2 * mine + 2);
-    // Lesson 9: activations to the next stage, or gradients to the one before.
+    // Lesson 9: activations to the next stage, or gradients to the previous one.
     ledger.line("  pipeline axis: sent in messages", seen.messages.bytes, mine * 4 * samples * 16);
     ledger.line("  pipeline axis: all-reduced", seen.pipeline.bytes, losses + norms);
   }

@@ -1,6 +1,6 @@
-// Lesson 11: save, kill, go on elsewhere. Four ranks save after every tenth step; one dies in step 26. One rank goes
-// on from what was saved: its model, its optimizer, its place in the data. The losses are those of a run that nobody
-// has killed.
+// Lesson 11: save, kill and continue elsewhere. Four ranks save after every tenth step; one dies in step 26. One rank
+// continues from the checkpoint: its model, its optimizer state, its place in the data. The losses equal those of a run
+// without a loss of ranks.
 #include <dhp/checkpoint.hpp>
 
 #include "toy.hpp"
@@ -10,7 +10,7 @@
 using toy::Dev;
 constexpr int steps = 40, every = 10, dies = 26;
 
-/// y = sin(3 x0) * x1, at random places.
+/// Returns a sample of y = sin(3 x0) * x1 at a random place.
 dhp::Sample sample(std::int64_t index) {
   const dhp::RandomStream random{.seed = 1};
   const auto at = static_cast<std::uint64_t>(2 * index);
@@ -19,13 +19,13 @@ dhp::Sample sample(std::int64_t index) {
   return {.input = {x0, x1}, .target = {std::sin(3 * x0) * x1}};
 }
 
-/// The losses of the steps that this start of the run does; 0 for those before it.
+/// Returns the losses of the steps of this start of the run; 0 for earlier steps.
 std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const std::string& folder,
                           bool is_killed) {
   Dev dev;
   dhp::Loader loader(dev, dhp::FunctionSamples(1000, sample), {.global_batch = 64});
   auto options = toy::options(layout);
-  options.store.deterministic = true;  // sums that have the same bits on any D and P
+  options.store.deterministic = true;  // sums have the same bits on any D and P
   dhp::TrainingRun run(dev, world, options, toy::network, loader);
   run.resume(folder);
   std::vector<double> losses(steps);
@@ -38,7 +38,7 @@ std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const std
   return losses;
 }
 
-/// Bytes of tensors in the shards of a checkpoint.
+/// Returns the bytes of tensors in the shards of a checkpoint.
 std::size_t stored_bytes(const std::string& checkpoint) {
   std::size_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
@@ -68,7 +68,7 @@ int main() {
   std::printf("step   never killed  gone on with on one rank\n");
   for (std::size_t step : {0, 19, 20, 29, 39})
     std::printf("%4zu   %.8f    %.8f\n", step + 1, straight[step], on_one[step]);
-  // Layers [2, 32], [32, 16], [16, 32], [32, 1] with their biases; of each number the weight and AdamW's two moments.
+  // Layers [2, 32], [32, 16], [16, 32], [32, 1] have biases. Each number is saved as a weight and AdamW's two moments.
   constexpr std::int64_t parameters = 3 * 32 + 33 * 16 + 17 * 32 + 33;
   toy::Ledger ledger("bytes of a checkpoint's tensors");
   ledger.line("  of 4 ranks, 2 of which hold each element", stored_bytes(saved),

@@ -1,5 +1,5 @@
-// Lesson 12: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
-// copied. A layer's forward and backward are Eigen expressions. Under D, H and P it is a layer like others.
+// Lesson 12: Eigen. The samples stay in the program's own matrix, one observation per column, and are never copied. A
+// layer's forward and backward are Eigen expressions. The layer works under D, H and P like any other.
 #include <dhp/eigen.hpp>
 #include <dhp/nn/check_gradients.hpp>
 
@@ -7,7 +7,7 @@
 #include "sine_layer.hpp"
 
 using dhp::eigen::borrow;
-using toy::Dev;  // the Cpu: Eigen computes on the host
+using toy::Dev;  // the Cpu, since Eigen computes on the host
 
 struct Samples {
   Eigen::MatrixXd inputs, targets;  // one observation per column
@@ -48,7 +48,7 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 struct Seen {
   std::vector<double> losses{};
   std::size_t weight_bytes = 0, gradient_bytes = 0, state_bytes = 0;
-  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // of one step
+  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // calls of a step
 };
 
 /// Runs on every rank.
@@ -73,7 +73,7 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, const Samples& sam
   return seen;
 }
 
-/// Whether the layer's backward is the derivative of its forward.
+/// Returns whether the layer's backward is the derivative of its forward.
 bool gradients_are_right(const Samples& samples) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
@@ -89,13 +89,13 @@ int main() {
     samples.inputs(at) = 2 * random.uniform(static_cast<std::uint64_t>(at)) - 1;
   samples.targets = (3 * samples.inputs.row(0).array()).sin() * samples.inputs.row(1).array();
 
-  // No copy: micro-batch 1 lies where column 16 of the matrix does.
+  // Nothing is copied: micro-batch 1 begins at the matrix's column 16.
   const void* const in_eigen = &samples.inputs(0, batch_size);
   bool right = in_eigen == batch(samples, 1).input.view().bytes();
   std::printf("column 16 of the matrix and row 0 of micro-batch 1: %s\n",
               right ? "the same memory" : "a copy");
 
-  // A part of each column is no tensor.
+  // A part of each column cannot be a tensor.
   try {
     (void)borrow(samples.inputs.topRows(1));
     right = false;
@@ -115,7 +115,7 @@ int main() {
       for (const int p : {1, 2}) {
         const dhp::MeshShape layout{.data = d, .tensor = h, .pipeline = p};
         ranks = toy::on_each_rank(d * h * p, train, layout, samples);
-        const auto& losses = ranks[0].losses;  // every rank has the same numbers
+        const auto& losses = ranks[0].losses;  // every rank has the same losses
         std::printf("%d %d %d   %.10f     %.10f  %.10f  %.10f\n", d, h, p, losses[0], losses[9],
                     losses[19], losses[39]);
         if (first.empty()) first = losses;
@@ -123,8 +123,8 @@ int main() {
           right = right && std::abs(losses[step] - first[step]) < 1e-9;
       }
 
-  // The last layout is 2 2 2. Its rank 0 holds half of W [32, 2], and of the matrix [16, 32] behind it with all of its
-  // bias [16]; in the store, each begins at a multiple of 32 numbers. Everything is fp64, 8 bytes.
+  // The last layout is 2 2 2. Its rank 0 holds half of W [32, 2], and half of the next matrix [16, 32] with all of its
+  // bias [16]. In the store, each parameter begins at a multiple of 32 numbers. All numbers are fp64, 8 bytes.
   constexpr std::int64_t numbers = 32 + 256 + 32;
   constexpr std::int64_t mine = micro_batches / 2, losses = 32 * (micro_batches + 1), norms = 8 * 6;
   const auto all_reduced = [&](int other) {

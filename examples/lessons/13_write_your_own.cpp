@@ -1,5 +1,5 @@
-// Lesson 13: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
-// member. The page docs/write_your_own.md explains them.
+// Lesson 13: your own parts (own_parts.hpp) in one program. Each part fulfils a concept, and the compiler names a
+// missing member. The page docs/write_your_own.md explains them.
 #include <dhp/nn/check_gradients.hpp>
 
 #include "lesson.hpp"
@@ -11,7 +11,7 @@ using own::Gain, own::LogCosh, own::Waves, own::SignDescent, own::OneByOne;
 struct Seen {
   std::vector<double> losses{};
   std::size_t weight_bytes = 0, gradient_bytes = 0;
-  std::shared_ptr<CallCounts> counts = std::make_shared<CallCounts>();  // of one step
+  std::shared_ptr<CallCounts> counts = std::make_shared<CallCounts>();  // calls of one step
 };
 
 Model<Cpu> describe(ModelBuilder<Cpu>& build) {
@@ -24,7 +24,7 @@ Model<Cpu> describe(ModelBuilder<Cpu>& build) {
   return model;
 }
 
-/// All of it, on every rank.
+/// Trains with all own parts, on every rank.
 Seen train(Comm<Cpu> world, MeshShape layout) {
   Cpu dev;
   Seen seen;
@@ -52,7 +52,7 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   return seen;
 }
 
-/// The losses of eight steps of a TrainingRun with an optimizer of one's own, which goes on after its own state before
+/// Returns the losses of eight steps of a TrainingRun with its own optimizer, which resumes from its own state before
 /// step `at`.
 std::vector<double> resume(std::int64_t at) {
   Cpu dev;
@@ -70,7 +70,7 @@ std::vector<double> resume(std::int64_t at) {
   return losses;
 }
 
-/// Whether backward is the derivative of forward.
+/// Returns whether backward is the derivative of forward.
 bool gradients_are_right() {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -95,9 +95,9 @@ int main() {
   std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",
               one.losses.front(), one.losses.back(), same ? "yes" : "no");
 
-  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights
-  // and a bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; exact sums have 16 more.
-  constexpr std::int64_t losses = 32 * (4 + 1), norms = 8 * 5;  // of 4 micro-batches, 5 parameters
+  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights and
+  // a bias. In the store, each begins at a multiple of 32 numbers. All are fp64, 8 bytes; exact sums have 16 more.
+  constexpr std::int64_t losses = 32 * (4 + 1), norms = 8 * 5;  // 4 micro-batches, 5 parameters
   toy::Ledger ledger("2 x 1 x 2 ranks: bytes of one rank");
   for (const int rank : {0, 2}) {
     const auto& seen = four[static_cast<std::size_t>(rank)];

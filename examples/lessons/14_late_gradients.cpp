@@ -1,7 +1,7 @@
-// Lesson 14: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait
-// less: a sum is used a step later (delayed gradients), or each replica steps alone for some steps, and then the
-// replicas take the mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another
-// path of training.
+// Lesson 14: late gradients. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait less.
+// With delayed gradients a sum is used a step later. With local SGD each replica steps alone for some steps, then the
+// replicas average their weights. With DiLoCo they step towards the average with momentum. The price is a different
+// training path.
 #include <dhp/comm/observe/count.hpp>
 #include <dhp/extra/reducer_choice.hpp>
 
@@ -13,13 +13,13 @@
 
 using toy::Dev;
 constexpr int replicas = 4;
-constexpr int micro_batches = 12;  // of all replicas
+constexpr int micro_batches = 12;  // micro-batches of all replicas
 constexpr int steps = 48;
-constexpr int every = 8;  // steps from one mean of weights to the next
+constexpr int every = 8;  // steps between two averages of weights
 constexpr auto longer_step = std::chrono::microseconds(2000);
 constexpr auto longer_all_reduce = std::chrono::microseconds(1500);
 
-/// A slow network: an all-reduce of gradients or weights takes longer, and who waits for it waits longer.
+/// Simulates a slow network: all-reduces of gradients or weights take longer.
 class SlowNetwork final : public dhp::CommObserver<Dev> {
  public:
   std::unique_ptr<Watch> before(Dev*, const dhp::Call& call) override {
@@ -32,10 +32,10 @@ class SlowNetwork final : public dhp::CommObserver<Dev> {
 };
 
 struct Outcome {
-  double bytes = 0;  // that a rank brings to all-reduces, per step
+  double bytes = 0;  // bytes that a rank brings to all-reduces, per step
   double formula = 0;
   double step_ms = 0;
-  double loss = 0;  // after all steps, over all samples
+  double loss = 0;  // loss after all steps, over all samples
 };
 
 Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
@@ -45,7 +45,7 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
   dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
   const auto data = toy::batches(dev, micro_batches);
-  // A step sums each micro-batch's loss, with one more row. An evaluation does, without that.
+  // A step sums each micro-batch's loss and one more row; an evaluation sums the losses only.
   const double row = 8.0 * dhp::loss_fields;
   Outcome found;
   {
@@ -63,11 +63,11 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
     const auto elements = static_cast<double>(run.store().size());
     const auto parameters = static_cast<double>(run.store().parameters().size());
     found.formula = (micro_batches + 1) * row;
-    // Replicas that step alone sum weights now and then, and in each step the norm of each parameter. The others sum
-    // the gradients, and before them the number of samples.
+    // Replicas that step alone sum weights every `every` steps, and each parameter's norm in each step. The others sum
+    // the number of samples, then the gradients, in each step.
     const bool alone = std::holds_alternative<dhp::LocalSgd>(reducer);
     found.formula += alone ? 4 * elements / every + 8 * parameters : 4 * elements + 8;
-  }  // here the sums that are still under way end
+  }  // waits for sums under way
   const auto bytes = counts->of(toy::everybody(replicas), dhp::CallKind::all_reduce).bytes;
   found.bytes = (static_cast<double>(bytes) - micro_batches * row) / steps;
   return found;

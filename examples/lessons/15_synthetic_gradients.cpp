@@ -1,7 +1,7 @@
-// Lesson 15: a stage that does not wait. In lesson 8 the first stage waits for the gradient of what it has sent
-// forward. Here it goes on with a prediction: a linear map of its own activation, which is corrected when the gradient
-// has come (synthetic gradients, Jaderberg et al. 2017). The pipeline has nothing to fill and to drain on its way
-// back. The price is that all stages but the last one learn by guesses.
+// Lesson 15: a stage that does not wait. In lesson 8 the first stage waits for the gradient of its output. Here it
+// continues with a predicted gradient, a linear map of its own activation; the map is corrected when the true gradient
+// arrives (synthetic gradients, Jaderberg et al. 2017). The pipeline has no bubble on its way back. The price is that
+// all stages but the last one learn from guesses.
 #include <dhp/extra/synthetic_gradients.hpp>
 
 #include "lesson.hpp"
@@ -15,7 +15,7 @@ using toy::Dev;
 constexpr int stages = 4, micro_batches = 4, steps = 40;
 constexpr std::int64_t width = 16;
 
-/// Computes nothing, and takes its time for that, in the backward pass twice as long.
+/// A layer that computes nothing but takes time, twice as long in the backward pass.
 struct Slow : dhp::ElementwiseLayer<Dev> {
   static constexpr auto time = std::chrono::microseconds(250);
   dhp::Tensor<Dev> forward(Dev&, dhp::Tensor<Dev> x, dhp::Tape<Dev>&) {
@@ -28,7 +28,7 @@ struct Slow : dhp::ElementwiseLayer<Dev> {
   }
 };
 
-/// Four blocks of a slow layer, a linear one and its activation.
+/// Four blocks: a slow layer, a linear layer and its activation.
 dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   dhp::Model<Dev> model;
   for (int block = 0; block < stages; ++block) {
@@ -46,14 +46,14 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 struct Seen {
   std::vector<double> losses{};
   double step_ms = 0;
-  double sent_bytes = 0;  // by this stage in a step, both ways
+  double sent_bytes = 0;  // bytes sent by this stage in a step, both ways
 };
 
 Seen train(dhp::Comm<Dev> world, std::optional<dhp::SyntheticGradients> synthetic) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   const auto data = toy::batches(dev, micro_batches);
-  // A block for each stage.
+  // Each stage gets one block.
   auto options = toy::options({.pipeline = stages}, {.costs = {1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0}});
   if (synthetic) options.pipeline.schedule = synthetic->schedule();
   options.optimizer = dhp::SgdOptions{};
@@ -86,7 +86,7 @@ int main() {
               waits[0].step_ms, (micro_batches + stages - 1) * (forward + backward),
               predicts[0].step_ms, micro_batches * (forward + backward) + (stages - 1) * forward);
 
-  // An activation or a gradient of all micro-batches.
+  // The activations, or the gradients, of all micro-batches.
   const auto message = 4.0 * micro_batches * toy::samples_of_a_micro_batch * width;
   toy::Ledger ledger("bytes that a stage sends in a step");
   ledger.line("the first stage: activations", waits[0].sent_bytes, message);

@@ -1,6 +1,6 @@
 // Lesson 16: fewer bytes for D. Replicas exchange every gradient in every step. Over a slow network they can send less:
-// rounded numbers, only the largest, two thin factors, or signs. What a step does not send goes into an *error memory*
-// and is added to the next gradient, so nothing is lost, only late. What does each save, and what does the delay cost?
+// rounded numbers, only the largest, two thin factors, or signs. The part that a step does not send is added to the
+// next gradient from an *error memory*, so nothing is lost, only late. What does each save and cost?
 #include <dhp/extra/reducer_choice.hpp>
 
 #include "lesson.hpp"
@@ -9,7 +9,7 @@
 #include <string>
 
 using toy::Dev;
-constexpr int replicas = 4, micro_batches = 4;  // of a step
+constexpr int replicas = 4, micro_batches = 4;  // micro_batches: those of a step
 constexpr int steps = 150;
 constexpr std::int64_t width = 64;
 
@@ -29,9 +29,9 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 }
 
 struct Seen {
-  double loss = 0;             // the mean of the last ten steps
-  double sent_bytes = 0;       // by one rank, in a step
-  std::int64_t gradients = 0;  // with the padding that aligns each parameter
+  double loss = 0;             // mean loss of the last ten steps
+  double sent_bytes = 0;       // bytes sent by one rank in a step
+  std::int64_t gradients = 0;  // number of gradients, with the padding that aligns each parameter
 };
 
 Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
@@ -68,15 +68,15 @@ int main() {
   const auto plain = run(dhp::Plain{});
   const Row rows[] = {
       {"16 bits", dhp::SixteenBit{}, 4 * vectors + 2 * matrices, 0},
-      // 5 % of each matrix, rounded up. Each of them takes 8 bytes: 4 for its index and 4 for its value.
+      // 5 % of each matrix, rounded up, at 8 bytes an element: 4 for its index and 4 for its value.
       {"the largest 5 %", dhp::TopK{.share = 0.05}, 4 * vectors, 8 * (7 + 205 + 4)},
-      // Factors of 64 x 2 and 2 x 64 for the large matrix. For the others they would be no smaller.
+      // Factors of 64 x 2 and 2 x 64 for the large matrix; for the others factors would not be smaller.
       {"PowerSGD, rank 2", dhp::PowerSgd{.rank = 2},
        4 * (vectors + 2 * width + width) + 4 * 2 * (width + width), 0},
-      // A bit for each element, and a magnitude of 8 bytes for each matrix.
+      // One bit for each element, and a magnitude of 8 bytes for each matrix.
       {"one bit", dhp::OneBit{}, 4 * vectors, matrices / 8 + 3 * 8},
   };
-  // Beside gradients a step sums a count and the losses, as in lesson 4.
+  // Besides gradients a step sums a count and the losses, as in lesson 4.
   constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
   const auto sent = [](std::int64_t reduced, std::int64_t gathered) {
     return dhp::sent_bytes(dhp::CallKind::all_reduce, reduced, replicas) +

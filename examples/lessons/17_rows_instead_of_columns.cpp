@@ -1,6 +1,6 @@
-// Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; what lies between two pairs is
-// whole on every rank. Here each rank has a share of its rows: an all-reduce is a reduce-scatter and an all-gather, and
-// the norm, which works by rows, goes between the two. The ranks send the same bytes and hold less.
+// Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; between two pairs the activation is
+// whole on every rank. Here each rank has a share of its rows. A reduce-scatter and an all-gather replace the
+// all-reduce, and the norm, which works by rows, goes between them. The ranks send the same bytes and hold less.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Range, dhp::Tensor;
@@ -10,16 +10,16 @@ constexpr std::int64_t tokens = 6, width = 4, hidden = 8;
 
 struct Seen {
   std::vector<float> y{}, dx{}, dscale{};
-  std::size_t held_bytes = 0;  // for the backward pass, of what lies between pairs
+  std::size_t held_bytes = 0;  // bytes kept between pairs for the backward pass
   double sent_bytes = 0;
 };
 
-/// y = x + gelu(norm(x) A) B forward, and backward from dy = 1.
+/// Computes y = x + gelu(norm(x) A) B forward, and backward from dy = 1.
 Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
-  const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // of the hidden columns
+  const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // this rank's hidden columns
   const auto own = by_rows ? dhp::part_of(tokens, world.size(), world.rank()) : Range{0, tokens};
   const auto a = block(dev, noise(dev, {width, hidden}, 1), {0, width}, mine);
   const auto b = block(dev, noise(dev, {hidden, width}, 2), mine, {0, width});
@@ -29,14 +29,14 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   const auto make = [&](std::int64_t rows, std::int64_t columns) {
     return Tensor<Dev>(dev, DType::f32, {rows, columns});
   };
-  // All rows, where each rank has some.
+  // Gathers all rows if each rank has some of them.
   const auto gathered = [&](Tensor<Dev> share) {
     if (!by_rows) return share;
     auto all = make(tokens, width);
     world.all_gather(dev, share.view(), all.mut()).wait();
     return all;
   };
-  // The sum of all ranks' summands: all of it, or this rank's rows.
+  // Sums the summands of all ranks: the whole sum, or this rank's rows of it.
   const auto summed = [&](Tensor<Dev> summand) {
     auto sum = make(own.size(), width);
     if (by_rows) world.reduce_scatter(dev, summand.view(), sum.mut()).wait();
@@ -44,7 +44,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
     return by_rows ? std::move(sum) : std::move(summand);
   };
 
-  // Forward. The norm and the sum with x need their own rows alone; the pair of layers needs all.
+  // Forward. The norm and the sum with x need only the rank's own rows; the pair of layers needs all rows.
   const auto x = block(dev, noise(dev, {tokens, width}, 0), own, {0, width});
   Tensor<Dev> mean(dev, DType::f32, {own.size()}), inv_std(dev, DType::f32, {own.size()});
   auto n = make(own.size(), width), y = make(own.size(), width);
@@ -57,7 +57,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   gemm(dev, h.view(), b.view(), summand.mut());
   add(dev, x.view(), summed(std::move(summand)).view(), y.mut());
 
-  // Backward. dy is that of the own rows, and the pair needs all; the gradient of the norm is summed to its own rows.
+  // Backward. dy covers the rank's own rows, and the pair needs all; the norm's gradient is summed to its own rows.
   auto dy = make(own.size(), width);
   fill(dev, dy.mut(), 1);
   const auto all_dy = gathered(dy.share());
@@ -75,7 +75,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   add(dev, dx.view(), dy.view(), dx.mut());
   Seen seen;
   seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
-  if (by_rows) {  // the norm's weights saw some rows only; once a step, like gradients of replicas
+  if (by_rows) {  // the norm's weights saw only some rows: summed once a step
     plain_world.all_reduce(dev, dscale.mut()).wait();
     plain_world.all_reduce(dev, dshift.mut()).wait();
   }
@@ -109,7 +109,7 @@ int main() {
   right = right && toy::alike(shares[0].dscale, serial.dscale) &&
           toy::alike(shares[1].dscale, serial.dscale);
 
-  constexpr auto activation = 4 * tokens * width;  // bytes
+  constexpr auto activation = 4 * tokens * width;  // bytes of an activation
   toy::Ledger ledger;
   ledger.line("sent, rows whole: 2 all-reduces", whole[0].sent_bytes,
               2. * 2 * (ranks - 1) / ranks * activation);

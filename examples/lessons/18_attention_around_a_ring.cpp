@@ -1,6 +1,6 @@
 // Lesson 18: context parallelism. Four ranks share the tokens of one long sample. A query needs the keys and values of
-// all tokens before it, so those travel around a ring, and each rank adds what it sees to a running softmax. With a
-// causal mask some tokens have more to do than others: the order in which ranks have them matters.
+// all earlier tokens, so keys and values travel around a ring, and each rank adds those it receives to a running
+// softmax. With a causal mask later tokens need more work, so it matters which tokens a rank has.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -9,10 +9,10 @@
 using dhp::DType, dhp::Tensor;
 using toy::Dev;
 constexpr int ranks = 4;
-constexpr std::int64_t tokens = 16, size = 4;  // of the head
+constexpr std::int64_t tokens = 16, size = 4;  // size: columns of the head
 
-/// The places of a rank's tokens in the sample: one block, or two of half the length, the r-th from the front and the
-/// r-th from the back.
+/// Returns the places of a rank's tokens in the sample: one block, or two blocks of half the length, the r-th from the
+/// front and the r-th from the back.
 std::vector<std::int64_t> tokens_of(int rank, int of, bool from_both_ends) {
   std::vector<std::int64_t> places;
   const auto take = [&](int blocks, int at) {
@@ -24,7 +24,7 @@ std::vector<std::int64_t> tokens_of(int rank, int of, bool from_both_ends) {
     for (const int at : {rank, 2 * of - 1 - rank}) take(2 * of, at);
   return places;
 }
-/// Those rows of a matrix that all ranks know.
+/// Returns these rows of a matrix that all ranks know.
 std::vector<float> rows(Dev& dev, int which, const std::vector<std::int64_t>& places) {
   const auto all = toy::noise(dev, {tokens, size}, which).to_host<float>(dev);
   std::vector<float> some;
@@ -34,7 +34,7 @@ std::vector<float> rows(Dev& dev, int which, const std::vector<std::int64_t>& pl
   return some;
 }
 
-/// Softmax over keys that come one after the other: the largest score so far, and sums relative to it.
+/// A softmax over keys that arrive in sequence: the largest score so far, and sums relative to it.
 struct RunningSoftmax {
   float largest = -std::numeric_limits<float>::infinity(), weights = 0;
   std::vector<float> values = std::vector<float>(size);
@@ -50,7 +50,7 @@ struct RunningSoftmax {
 
 struct Seen {
   std::vector<float> y{};
-  std::vector<int> pairs{};  // of a query and a key, in each step
+  std::vector<int> pairs{};  // pairs of a query and a key, in each step
   dhp::CallCount sent{};
 };
 
@@ -61,7 +61,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   const int n = world.size(), me = world.rank();
   const auto mine = tokens_of(me, n, from_both_ends);
   const auto q = rows(dev, 0, mine);
-  auto keys_and_values = rows(dev, 1, mine);  // one behind the other
+  auto keys_and_values = rows(dev, 1, mine);  // keys, then values
   const auto v = rows(dev, 2, mine);
   keys_and_values.insert(keys_and_values.end(), v.begin(), v.end());
   const auto here = std::ssize(mine);
@@ -70,14 +70,14 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   Seen seen;
   std::vector<RunningSoftmax> sums(mine.size());
   for (int step = 0; step < n; ++step) {
-    // The rows held now began at `owner`. They are sent on before they are used: both take place at once.
+    // The rows held now belong to the rank `owner`. They are sent on before they are used, so that both happen at once.
     const auto owner = tokens_of((me - step + n) % n, n, from_both_ends);
     if (step + 1 < n) world.send(dev, held.share(), (me + 1) % n);
     const auto kv = held.to_host<float>(dev);
     int pairs = 0;
     for (std::size_t i = 0; i < mine.size(); ++i)
       for (std::size_t j = 0; j < owner.size(); ++j) {
-        if (owner[j] > mine[i]) continue;  // no token sees a later one
+        if (owner[j] > mine[i]) continue;  // no token attends to a later one
         float score = 0;
         for (std::size_t at = 0; at < size; ++at) score += q[i * size + at] * kv[j * size + at];
         sums[i].add(score / std::sqrt(static_cast<float>(size)), &kv[(owner.size() + j) * size]);
@@ -95,7 +95,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   return seen;
 }
 
-/// How long the steps take together: each as long as its busiest rank.
+/// Prints the steps and returns their total time: a step takes as long as its busiest rank.
 int table(const char* what, const std::vector<Seen>& seen) {
   std::printf("%-34s step 1   step 2   step 3   step 4\n", what);
   int total = 0;

@@ -23,7 +23,7 @@ int main() {
     return loss.to_host<double>(dev)[0];
   };
 
-  // Backward, in the reverse order: dy = 1, dh = gelu'(h) dy, dW = x^T dh.
+  // Backward, in reverse order: dy = 1, dh = gelu'(h) dy, dW = x^T dh.
   const auto w = Tensor<Dev>::from_host(dev, {inputs, outputs}, weights);
   Tensor<Dev> h(dev, DType::f64, {samples, outputs}), dy(dev, DType::f64, {samples, outputs});
   Tensor<Dev> dh(dev, DType::f64, {samples, outputs}), dw(dev, DType::f64, {inputs, outputs});

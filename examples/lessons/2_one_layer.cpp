@@ -1,5 +1,5 @@
-// Lesson 2: one layer by hand. A layer pushes on a tape what its backward needs; weight gradients add up in
-// the parameter store; the optimizer turns them into a step. Learns y = 2 a - b + 0.5.
+// Lesson 2: one layer by hand. A layer pushes onto a tape what its backward needs; weight gradients add up in the
+// parameter store; the optimizer turns them into a step. The layer learns y = 2 a - b + 0.5.
 #include "lesson.hpp"
 
 using dhp::Tensor;
@@ -46,7 +46,7 @@ int main() {
   };
   std::printf("y = %.3f a + %.3f b + %.3f\n\n", values(0)[0], values(0)[1], values(1)[0]);
 
-  // 2 weights and 1 bias, fp32. In the store each of the two begins at a multiple of 32 numbers.
+  // 2 weights and 1 bias, fp32. In the store weights and bias each begin at a multiple of 32 numbers.
   constexpr std::int64_t numbers = 32 + 32;
   toy::Ledger ledger("bytes held");
   ledger.line("weights", store.weight_bytes(), 4 * numbers);

@@ -1,6 +1,6 @@
 // Lesson 3: D, data parallelism by hand. A *rank* is a worker with its own memory. Two ranks hold the same weights and
-// each has half of the samples. Each computes the gradient of its half; one *all-reduce* gives both the sum. That is
-// the gradient of all samples, so both take the same step, and the weights stay equal without being sent.
+// each has half of the samples. Each computes the gradient of its half; one *all-reduce* gives both ranks the sum. That
+// sum is the gradient of all samples, so both take the same step, and weights stay equal without being sent.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -10,7 +10,7 @@ using toy::Dev;
 
 constexpr int ranks = 2;
 constexpr std::int64_t features = 4;
-constexpr std::int64_t samples = 12;  // of all ranks: the global batch
+constexpr std::int64_t samples = 12;  // the global batch, over all ranks
 constexpr int steps = 100;
 
 /// Sample s has the features x_j = cos(s (j + 1)) and the target y = 1 x_0 + 2 x_1 + 3 x_2 + 4 x_3.
@@ -20,11 +20,11 @@ float feature(std::int64_t sample, std::int64_t j) {
 
 struct Seen {
   std::vector<float> own{};      // gradient of this rank's samples, in the first step
-  std::vector<float> summed{};   // what the all-reduce made of it
-  std::vector<float> weights{};  // at the end
-  dhp::CallCount all_reduces{};  // of all steps
+  std::vector<float> summed{};   // sum of `own` over the ranks
+  std::vector<float> weights{};  // weights after the last step
+  dhp::CallCount all_reduces{};  // calls of all steps
   double sent_bytes = 0;
-  std::size_t state_bytes = 0;  // weights and gradient
+  std::size_t state_bytes = 0;  // bytes of weights and gradient
   std::size_t sample_bytes = 0;
 };
 
@@ -33,7 +33,7 @@ Seen train(dhp::Comm<Dev> plain_world) {
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
 
-  // This rank's samples: rows [first, last) of the global batch.
+  // This rank has the samples in rows [first, last) of the global batch.
   const auto [first, last] = dhp::part_of(samples, world.size(), world.rank());
   const auto rows = last - first;
   std::vector<float> inputs, targets;
@@ -56,10 +56,10 @@ Seen train(dhp::Comm<Dev> plain_world) {
     gemm(dev, x.view(), weights.view(), error.mut());
     axpy(dev, -1, y.view(), error.mut());  // error = x w - y
     gemm(dev, x.view(), error.view(), gradient.mut(), {.transpose_a = true});
-    scale(dev, 2.0 / samples, gradient.mut());  // of the mean over the *global* batch
+    scale(dev, 2.0 / samples, gradient.mut());  // gradient of the mean over the *global* batch
     if (step == 0) seen.own = gradient.to_host<float>(dev);
 
-    world.all_reduce(dev, gradient.mut()).wait();  // the one line that knows of other ranks
+    world.all_reduce(dev, gradient.mut()).wait();  // the only line that involves other ranks
 
     if (step == 0) seen.summed = gradient.to_host<float>(dev);
     axpy(dev, -0.5, gradient.view(), weights.mut());
@@ -90,14 +90,14 @@ int main() {
   print("weights after 100 steps, rank 1", two[1].weights);
   print("weights after 100 steps, one rank", one[0].weights);
 
-  // A step moves one all-reduce of the gradient. Of S bytes it sends 2 (n - 1) / n S from each of n ranks.
+  // A step has one all-reduce of the gradient. For S bytes, each of n ranks sends 2 (n - 1) / n S.
   constexpr auto size = static_cast<std::int64_t>(sizeof(float)) * features;
   toy::Ledger ledger;
   ledger.line("gradient, brought to the all-reduce, per step", two[0].all_reduces.bytes / steps,
               size);
   ledger.line("sent, per step: 2 (n - 1) / n of it", two[0].sent_bytes / steps,
               2.0 * (ranks - 1) / ranks * size);
-  // A rank holds all weights, its part of the samples.
+  // A rank holds all weights, and its part of the samples.
   ledger.line("weights and gradient, held: as one rank alone", two[0].state_bytes,
               one[0].state_bytes);
   ledger.line("samples, held: 1 / n of them", two[0].sample_bytes, one[0].sample_bytes / ranks);

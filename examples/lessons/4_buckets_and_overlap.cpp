@@ -1,22 +1,21 @@
-// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor
-// for the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the
-// last layer to the first: when the last layers are done, their bucket is summed while the others compute. The bytes
-// stay the same.
+// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, then the processor waits
+// for the network. A *bucket* is a range of gradients with its own all-reduce. The backward pass goes from the last
+// layer to the first, so the bucket of the last layers is summed while earlier layers compute. The bytes stay the same.
 #include "lesson.hpp"
 #include "toy.hpp"
 
 #include <cmath>
 
 using toy::Dev;
-constexpr int micro_batches = 12;  // of all ranks; each gets whole ones
+constexpr int micro_batches = 12;  // micro-batches of all ranks; each rank gets whole ones
 constexpr int steps = 30;
 using Reducer = std::variant<dhp::Plain, dhp::Bucketed>;
 
 struct Seen {
   std::vector<double> losses{};
-  dhp::CallCount all_reduces{};  // of one step
+  dhp::CallCount all_reduces{};  // calls of one step
   double sent_bytes = 0;
-  std::int64_t parameters = 0;  // with the padding that aligns each
+  std::int64_t parameters = 0;  // number of parameters, with the padding that aligns each
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministic) {
@@ -26,10 +25,10 @@ Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministi
   dhp::Mesh<Dev> mesh(counted(dev, plain_world, counts), {.data = replicas});
   dhp::ModelBuilder<Dev> build(mesh);
   const auto all = toy::batches(dev, micro_batches);
-  // The whole model on every rank: a pipeline of one stage.
+  // Every rank has the whole model: a pipeline of one stage.
   dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(),
                                    {.deterministic = deterministic});
-  // Around it, the sum of the gradients over the replicas.
+  // The wrapper sums the gradients over the replicas.
   dhp::DataParallel model(dev, stage, mesh.data(), reducer);
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
   dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
@@ -72,8 +71,8 @@ int main() {
               static_cast<int>(plain.all_reduces.calls),
               static_cast<int>(bucketed.all_reduces.calls));
 
-  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers
-  // of each micro-batch's loss, and of one more row. Exact sums have 16 bytes for a gradient, and a flag.
+  // A step first sums the number of targets, one fp64 number, then the fp32 gradients. Then it sums four fp64 numbers
+  // for each micro-batch's loss, and for one more row. Exact sums take 16 bytes for a gradient, and a flag.
   constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
   const auto gradients = 4 * plain.parameters;
   toy::Ledger ledger;

@@ -1,7 +1,7 @@
-// Lesson 5: D with shards (ZeRO stage 1: Rajbhandari et al. 2020). In lesson 4 every replica keeps the optimizer's
-// state of all weights and does the same update as all others. Here each replica updates only its *shard*, one n-th of
-// the weights: a *reduce-scatter* gives it the sum of that part of the gradients, an *all-gather* brings everybody the
-// new weights. Both together move what one all-reduce moves, and the state is n times smaller. First by hand, then by
+// Lesson 5: D with shards (ZeRO stage 1: Rajbhandari et al. 2020). In lesson 4 every replica keeps the optimizer state
+// of all weights, and all do the same update. Here each replica updates only its *shard*, one n-th of the weights. A
+// *reduce-scatter* gives it the sum of that part of the gradients, and an *all-gather* brings every replica the new
+// weights. Both together move as many bytes as one all-reduce, and the state is n times smaller. First by hand, then by
 // dhp.
 #include "lesson.hpp"
 
@@ -14,12 +14,12 @@ constexpr std::int64_t shard = weights_count / ranks;
 constexpr int steps = 4;
 
 struct Seen {
-  std::vector<double> result{};  // weights by hand, losses of dhp's run
-  std::size_t state_bytes = 0;   // of the optimizer
-  double sent_bytes = 0;         // of all steps
+  std::vector<double> result{};  // weights by hand, or losses of dhp's run
+  std::size_t state_bytes = 0;   // bytes of the optimizer's state
+  double sent_bytes = 0;         // bytes sent in all steps
 };
 
-/// SGD with momentum, m = 0.9 m + g, w = w - 0.1 m, of as many elements as the views have.
+/// SGD with momentum, m = 0.9 m + g, w = w - 0.1 m, on all elements of the views.
 void update(Dev& dev, dhp::View<Dev> momentum, dhp::ConstView<Dev> gradient,
             dhp::View<Dev> weights) {
   scale(dev, 0.9, momentum);
@@ -54,7 +54,7 @@ Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
           counts->sent_bytes(toy::everybody(ranks))};
 }
 
-// The same by dhp, where it is an option of the store. One linear layer, AdamW (two numbers of state for a weight).
+// Trains by dhp, with shards as an option of the store: one linear layer, AdamW (two numbers of state for a weight).
 Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -74,7 +74,7 @@ Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
     counts->reset();
     for (int step = 0; step < steps; ++step) seen.result.push_back(run.step(batches).loss);
     seen.state_bytes = toy::state_bytes(run.optimizer());
-  }  // here the last all-gather has ended
+  }  // waits for the last all-gather
   seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
   return seen;
 }
@@ -92,9 +92,9 @@ int main() {
   std::printf("by dhp: loss %.6f -> %.6f, with shards %s\n\n", plain[0].result.front(),
               plain[0].result.back(), same_losses ? "the same, bit for bit" : "different");
 
-  // An all-reduce of S bytes sends 2 (n - 1) / n S from each rank; the two that replace it, (n - 1) / n S each. dhp
-  // also sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more row; with shards,
-  // the squared norm of the gradient too, 8 bytes for each tile of 16,384.
+  // For S bytes, an all-reduce sends 2 (n - 1) / n S from each rank; the reduce-scatter and the all-gather send (n - 1)
+  // / n S each. dhp also sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more
+  // row. With shards it also sums the squared norm of the gradient, 8 bytes for each tile of 16,384.
   const double gradient = 4.0 * weights_count;
   const double all_reduced = steps * 2.0 * (ranks - 1) / ranks;
   const double numbers = 8 + 32 * (ranks + 1);

@@ -1,6 +1,6 @@
 // Lesson 6: H, horizontal or tensor parallelism by hand. Two ranks share every layer: each holds half of each weight
-// and works on all samples. A layer can be cut in two ways, by its columns (outputs) or by its rows (inputs). Cut the
-// first layer by columns and the second by rows, and nothing is exchanged between them: one sum per pair is enough.
+// and works on all samples. A layer can be cut in two ways, by its columns (outputs) or by its rows (inputs). With the
+// first layer cut by columns and the second by rows, the two exchange nothing between them: one sum per pair is enough.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -10,14 +10,14 @@ using toy::Dev;
 constexpr int ranks = 2;
 constexpr std::int64_t samples = 6, inputs = 4, hidden = 8, outputs = 3;
 
-/// Element `at` of a matrix that all ranks know. A rank makes only what it holds.
+/// Returns element `at` of a matrix that all ranks know, so that a rank makes only its part.
 float element(int matrix, std::int64_t at) {
   return static_cast<float>(
       dhp::RandomStream{.seed = 3, .series = static_cast<std::uint32_t>(matrix)}.uniform(
           static_cast<std::uint64_t>(at)) -
       0.5);
 }
-/// Columns [first, last) of rows [top, bottom) of matrix [.., columns].
+/// Returns columns [first, last) of rows [top, bottom) of matrix [.., columns].
 Tensor<Dev> block(Dev& dev, int matrix, std::int64_t columns, dhp::Range rows, dhp::Range cut) {
   std::vector<float> values;
   for (auto row = rows.first; row < rows.last; ++row)
@@ -34,19 +34,19 @@ struct Seen {
   dhp::CallCount all_reduces{};
 };
 
-/// y = gelu(x A) B forward, and backward from dy = 1: dB = h^T dy, dh = dy B^T, dA = x^T dg, dx = dg A^T.
+/// Computes y = gelu(x A) B forward, and backward from dy = 1: dB = h^T dy, dh = dy B^T, dA = x^T dg, dx = dg A^T.
 Seen run(dhp::Comm<Dev> plain_world) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
-  const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // of the hidden columns
+  const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // this rank's hidden columns
   const auto x = block(dev, 0, inputs, {0, samples}, {0, inputs});     // whole on every rank
   const auto a = block(dev, 1, hidden, {0, inputs}, mine);             // columns of A [4, 8]
   const auto b = block(dev, 2, outputs, mine, {0, outputs});           // rows of B [8, 3]
   Seen seen;
 
-  // Forward. Each rank has its columns of g = x A, whole sums. gelu works on each element alone. The rank's rows of B
-  // belong to just these columns, so their product is one summand of each output.
+  // Forward. Each rank has its columns of g = x A, which are complete. gelu works on each element alone. The rank's
+  // rows of B match exactly these columns, so their product is one summand of each output.
   Tensor<Dev> g(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> h(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> y(dev, DType::f32, {samples, outputs});
@@ -54,9 +54,9 @@ Seen run(dhp::Comm<Dev> plain_world) {
   activation_forward(dev, dhp::Activation::gelu, g.view(), h.mut());
   gemm(dev, h.view(), b.view(), y.mut());
   seen.partial = y.to_host<float>(dev);
-  world.all_reduce(dev, y.mut()).wait();  // the pair's one sum forward
+  world.all_reduce(dev, y.mut()).wait();  // the pair's only sum forward
 
-  // Backward. dy is whole. Each rank gets the gradients of what it holds, and one summand of dx.
+  // Backward. dy is whole. Each rank gets the gradients of its part of the weights, and one summand of dx.
   auto dy = Tensor<Dev>::zeros(dev, DType::f32, {samples, outputs});
   fill(dev, dy.mut(), 1);
   Tensor<Dev> db(dev, DType::f32, {mine.size(), outputs});
@@ -68,7 +68,7 @@ Seen run(dhp::Comm<Dev> plain_world) {
   activation_backward(dev, dhp::Activation::gelu, g.view(), dg.view(), dg.mut());
   gemm(dev, x.view(), dg.view(), da.mut(), {.transpose_a = true});
   gemm(dev, dg.view(), a.view(), dx.mut(), {.transpose_b = true});
-  world.all_reduce(dev, dx.mut()).wait();  // and its one sum backward, for the layer before
+  world.all_reduce(dev, dx.mut()).wait();  // the only sum backward, for the previous layer
 
   seen.y = y.to_host<float>(dev);
   seen.dx = dx.to_host<float>(dev);

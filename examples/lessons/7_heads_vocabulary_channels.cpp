@@ -1,7 +1,7 @@
-// Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first layer split and inputs of the second, fits
-// wherever what stands between the two treats its columns apart: a *head* of attention, a *channel* of a convolution.
-// The words of a *vocabulary* are the inputs of a model's first layer and the outputs of its last. A table of
-// placements says which parameter is split how; the layers follow it, and every pair needs the same two sums.
+// Lesson 7: H with dhp's layers. The pair of lesson 6 splits the outputs of its first layer and the inputs of its
+// second. It fits whenever the operation between the two treats columns separately: a *head* of attention, a *channel*
+// of a convolution. The words of a *vocabulary* are the inputs of a model's first layer and the outputs of its last. A
+// table of placements says how each parameter is split; the layers follow it, and every pair needs the same two sums.
 #include "lesson.hpp"
 
 using dhp::Placement, dhp::Shape, dhp::Tensor;
@@ -12,19 +12,19 @@ constexpr std::int64_t tokens = 10, columns = 8, words = 20;
 struct Example {
   const char* name;
   dhp::Model<Dev> (*describe)(dhp::ModelBuilder<Dev>&);
-  Shape x;                         // summed twice: y or x of this shape, and its gradient
-  std::int64_t columns_of_y;       // on one rank
-  std::int64_t split, replicated;  // weights
+  Shape x;                         // shape of the two sums: of y or x, and of its gradient
+  std::int64_t columns_of_y;       // columns of y on one rank
+  std::int64_t split, replicated;  // numbers of split and replicated weights
 };
 
 struct Seen {
   std::vector<float> result{};  // y and dx
-  std::int64_t held_bytes = 0;  // of weights
+  std::int64_t held_bytes = 0;  // bytes of weights
   std::vector<dhp::ParameterSpec> specs{};
   std::int64_t summed_bytes = 0;
 };
 
-/// Two samples of five tokens, and where they begin and end.
+/// Returns two samples of five tokens, and where they begin and end.
 dhp::MicroBatch<Dev> batch_of_tokens(Dev& dev) {
   dhp::MicroBatch<Dev> batch;
   batch.samples = 2;
@@ -39,7 +39,7 @@ dhp::MicroBatch<Dev> batch_of_tokens(Dev& dev) {
   return batch;
 }
 
-/// Forward, and backward from dy = y.
+/// Runs forward, and backward from dy = y.
 Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -54,9 +54,9 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
 
   const auto batch = batch_of_tokens(dev);
   dhp::Tape<Dev> tape({}, &batch);
-  auto x = toy::noise(dev, example.x, 0);  // an embedding reads the batch's ids instead
+  auto x = toy::noise(dev, example.x, 0);  // an embedding ignores x and reads the batch's ids
   for (auto& layer : model.layers) x = layer.forward(dev, std::move(x), tape);
-  // A rank has the logits of its own words; only to compare them are they gathered.
+  // A rank has the logits of its own words; they are gathered only for the comparison.
   const bool part = x.columns() < example.columns_of_y;
   Seen seen;
   seen.result = (part ? gather_parts(dev, world, x, words) : x.share()).to_host<float>(dev);
@@ -109,7 +109,7 @@ void print(const std::vector<dhp::ParameterSpec>& specs) {
 }
 
 int main() {
-  // The bias of a row-parallel layer is whole on every rank.
+  // Each rank has the whole bias of a row-parallel layer.
   const Example examples[] = {
       {"attention, 4 heads", attention, {tokens, columns}, columns, 4 * 8 * 8 + 3 * 8, 8},
       {"convolution, 6 channels", convolution, {2, 5, 5, 4}, 4, 6 * 3 * 3 * 4 + 4 * 6, 0},

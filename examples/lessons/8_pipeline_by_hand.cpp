@@ -1,6 +1,6 @@
 // Lesson 8: P, pipeline parallelism by hand. Two ranks hold different layers: rank 0 is the first *stage*, rank 1 the
-// last. A *micro-batch*, some of the step's samples, goes through them: its activation forward, from rank 0 to rank 1,
-// the gradient of that activation back. While rank 1 works on one micro-batch, rank 0 works on the next.
+// last. A *micro-batch*, some of the step's samples, passes through both: its activation goes forward, from rank 0 to
+// rank 1, and the activation's gradient goes back. While rank 1 works on one micro-batch, rank 0 works on the next.
 #include "lesson.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr int micro_batches = 4, steps = 200;
 constexpr std::int64_t rows = 3, inputs = 4, hidden = 8;  // rows: samples of a micro-batch
 
 Tensor<Dev> input(Dev& dev, int m) { return toy::noise(dev, {rows, inputs}, m); }
-/// The model's target for a sample: 2 x_0 - x_1.
+/// Returns the targets of a micro-batch's samples: 2 x_0 - x_1.
 Tensor<Dev> target(Dev& dev, int m) {
   const auto x = input(dev, m).to_host<float>(dev);
   std::vector<float> wanted;
@@ -23,7 +23,7 @@ Tensor<Dev> target(Dev& dev, int m) {
   return Tensor<Dev>::from_host(dev, {rows, 1}, wanted);
 }
 
-/// Common to both stages: weights and their gradient, which all micro-batches of a step add to.
+/// The common part of both stages: weights and their gradient, to which all micro-batches of a step add.
 struct Stage {
   Stage(Dev& dev, const dhp::Shape& shape, int which)
       : weights(toy::noise(dev, shape, which)),
@@ -35,7 +35,7 @@ struct Stage {
   Tensor<Dev> weights, gradient;
 };
 
-/// h = gelu(x A). Keeps x and g = x A of a micro-batch until the gradient of its h comes.
+/// h = gelu(x A). Keeps x and g = x A of a micro-batch until the gradient of h arrives.
 struct First : Stage {
   explicit First(Dev& dev) : Stage(dev, {inputs, hidden}, 200) {}
   Tensor<Dev> forward(Dev& dev, int m) {
@@ -59,7 +59,7 @@ struct First : Stage {
   std::size_t kept_bytes = 0, most_kept_bytes = 0;
 };
 
-/// y = h B, loss = mean of (y - target)^2 over all micro-batches. Forward and backward at once; returns dh.
+/// y = h B, loss = mean of (y - target)^2 over all micro-batches. Does forward and backward at once; returns dh.
 struct Last : Stage {
   explicit Last(Dev& dev) : Stage(dev, {hidden, 1}, 201) {}
   Tensor<Dev> forward_backward(Dev& dev, const Tensor<Dev>& h, int m) {
@@ -86,13 +86,13 @@ Seen train(dhp::Comm<Dev> plain_world) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
-  std::optional<First> first;  // a rank makes what it holds
+  std::optional<First> first;  // a rank has only its own stage
   std::optional<Last> last;
   if (world.rank() == 0) first.emplace(dev);
   if (world.rank() == world.size() - 1) last.emplace(dev);
   Seen seen;
   for (int step = 0; step < steps; ++step) {
-    if (first && last) {  // one rank: a micro-batch after the other
+    if (first && last) {  // one rank: one micro-batch after another
       for (int m = 0; m < micro_batches; ++m)
         first->backward(dev, last->forward_backward(dev, first->forward(dev, m), m));
     } else if (first) {  // all forwards, then all backwards

@@ -1,7 +1,7 @@
 // Lesson 9: schedules. In lesson 8 the first stage waits for the first gradient: it is *idle*. A schedule is the order
-// of each stage's work, a list of F (forward), B (backward; or of the input alone) and W (of the weights). dhp draws
-// it, proves that no message is missing and no stage waits for ever, and runs it. Here: how long a stage is idle, and
-// why.
+// of each stage's work, a list of F (forward), B (backward, or only its input gradient) and W (weight gradients). dhp
+// draws a schedule, proves that no message is missing and no stage waits forever, and runs it. Here: how long a stage
+// is idle, and why.
 #include "lesson.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ constexpr int micro_batches = 6;
 constexpr int steps = 20;
 constexpr std::int64_t rows = 16, columns = 16;
 
-/// Six equal layers, so that all parts of the model take as long and all boundaries carry as much.
+/// Six equal layers, so that all parts of the model take equally long and all boundaries carry equally much.
 dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   dhp::Model<Dev> model;
   for (const auto* name : {"1", "2", "3", "4", "5", "6"})
@@ -26,7 +26,7 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 
 struct Seen {
   std::vector<double> losses{};
-  std::int64_t sent_bytes = 0;  // of all steps, in messages
+  std::int64_t sent_bytes = 0;  // bytes of messages in all steps
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
@@ -42,7 +42,7 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
   return seen;
 }
 
-/// One micro-batch is in flight at a time: what a schedule is for.
+/// A schedule with one micro-batch in flight at a time.
 std::vector<dhp::Action> one_at_a_time(int, int, int batches, int) {
   std::vector<dhp::Action> list;
   for (int m = 0; m < batches; ++m) {
@@ -52,7 +52,7 @@ std::vector<dhp::Action> one_at_a_time(int, int, int batches, int) {
   return list;
 }
 
-/// The most parts of micro-batches whose forward is done and whose backward is not: what must be kept.
+/// Returns the most parts of micro-batches between forward and backward, which a stage must keep.
 int most_in_flight(const std::vector<dhp::Action>& list) {
   int now = 0, most = 0;
   for (const auto& action : list) {
@@ -66,8 +66,8 @@ int main() {
   struct Case {
     dhp::AnySchedule schedule;
     int chunks;     // parts of the model for each stage
-    double idle;    // share of the time, by derivation
-    int in_flight;  // on stage 0
+    double idle;    // idle share of the time, by derivation
+    int in_flight;  // most parts in flight on stage 0
   };
   constexpr double s = stages, m = micro_batches, v = 2;
   const Case cases[] = {
@@ -84,7 +84,7 @@ int main() {
   bool right = true;
   for (const auto& [schedule, chunks, idle, in_flight] : cases) {
     const auto lists = dhp::all_stages(schedule, stages, micro_batches, chunks);
-    (void)dhp::check_schedule(lists, chunks, micro_batches, 4);  // the proof: throws if it is wrong
+    (void)dhp::check_schedule(lists, chunks, micro_batches, 4);  // throws if the schedule is wrong
     const auto times = dhp::simulate(lists);
     std::printf("%s\n%s", schedule.name().c_str(), dhp::draw(lists).c_str());
     const dhp::PipelineOptions options{.schedule = schedule, .chunks = chunks};
@@ -93,7 +93,7 @@ int main() {
     for (const auto& rank : ranks) sent_bytes += rank.sent_bytes;
     const bool same = std::abs(ranks[0].losses.back() - serial.losses.back()) < 1e-6;
 
-    // Every boundary between stages is crossed by each micro-batch's activation and by its gradient.
+    // Each micro-batch's activation and its gradient cross every boundary between stages.
     const std::int64_t boundaries = stages * chunks - 1 - (schedule.v_shaped() ? 1 : 0);
     toy::Ledger ledger("of a step");
     ledger.line("all stages: bytes sent in messages, per step", sent_bytes / steps,

@@ -1,5 +1,5 @@
-// Shared by the lessons: ranks that return what they saw, numbers that all ranks know, and a table of what was counted
-// next to what a formula gives.
+// Helpers of the lessons: ranks that return their results, numbers that all ranks know, and a table of counts next to
+// what a formula gives.
 #pragma once
 
 #include <dhp/default_device.hpp>
@@ -17,7 +17,7 @@ namespace toy {
 
 using Dev = dhp::DefaultDevice;
 
-/// Results of body(world, more...) on each rank.
+/// Returns the results of body(world, more...) on each rank.
 template <class D = Dev, class Body, class... More>
 [[nodiscard]] auto on_each_rank(int ranks, Body body, const More&... more) {
   std::vector<std::invoke_result_t<Body&, dhp::Comm<D>, const More&...>> results(
@@ -28,7 +28,7 @@ template <class D = Dev, class Body, class... More>
   return results;
 }
 
-/// Random numbers in [-0.5, 0.5), others for each `which`, the same on every rank.
+/// Returns random numbers in [-0.5, 0.5), different for each `which`, the same on every rank.
 [[nodiscard]] inline dhp::Tensor<Dev> noise(Dev& dev, const dhp::Shape& shape, int which) {
   const dhp::RandomStream random{.seed = 7, .series = static_cast<std::uint32_t>(which)};
   std::vector<float> values;
@@ -37,7 +37,7 @@ template <class D = Dev, class Body, class... More>
   return dhp::Tensor<Dev>::from_host(dev, shape, values);
 }
 
-/// Micro-batches of noise, each of `rows` samples with `inputs` inputs and `targets` targets.
+/// Returns micro-batches of noise, each with `rows` samples of `inputs` inputs and `targets` targets.
 [[nodiscard]] inline std::vector<dhp::MicroBatch<Dev>> noise_batches(Dev& dev, int micro_batches,
                                                                      std::int64_t rows,
                                                                      std::int64_t inputs,
@@ -53,7 +53,7 @@ template <class D = Dev, class Body, class... More>
   }
   return batches;
 }
-/// Some rows and columns of a matrix.
+/// Returns some rows and columns of a matrix.
 [[nodiscard]] inline dhp::Tensor<Dev> block(Dev& dev, const dhp::Tensor<Dev>& whole,
                                             dhp::Range rows, dhp::Range columns) {
   const auto values = whole.to_host<float>(dev);
@@ -63,7 +63,7 @@ template <class D = Dev, class Body, class... More>
       part.push_back(values[static_cast<std::size_t>(row * whole.columns() + column)]);
   return dhp::Tensor<Dev>::from_host(dev, {rows.size(), columns.size()}, part);
 }
-/// Bytes of an optimizer's state.
+/// Returns the bytes of an optimizer's state.
 [[nodiscard]] std::size_t state_bytes(auto& optimizer) {
   std::size_t bytes = 0;
   for (const auto& state : optimizer.state())
@@ -71,7 +71,7 @@ template <class D = Dev, class Body, class... More>
   return bytes;
 }
 
-/// Lines of a table. It remembers whether every count was what its formula says.
+/// Prints lines of a table and remembers whether every count equals its formula.
 class Ledger {
  public:
   explicit Ledger(const char* what = "bytes of one rank") {
@@ -80,7 +80,7 @@ class Ledger {
   void line(const char* what, auto counted_value, auto formula_value) {
     const auto counted = static_cast<double>(counted_value);
     const auto formula = static_cast<double>(formula_value);
-    const bool agrees = std::abs(counted - formula) < 1e-3;  // thirds of a byte are rounded
+    const bool agrees = std::abs(counted - formula) < 1e-3;  // fractions of a byte are rounded
     std::printf("%-52s %10.0f %10.0f%s\n", what, counted, formula, agrees ? "" : "  <- differs");
     agrees_ = agrees_ && agrees;
   }
@@ -90,7 +90,7 @@ class Ledger {
   bool agrees_ = true;
 };
 
-/// Whether two lists are the same up to the rounding of fp32.
+/// Returns whether two lists are the same up to fp32 rounding.
 [[nodiscard]] inline bool alike(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, largest = 0;
   for (std::size_t at = 0; at < std::min(a.size(), b.size()); ++at) {
@@ -100,7 +100,7 @@ class Ledger {
   return a.size() == b.size() && difference <= 1e-6 * largest;
 }
 
-/// The ranks 0 ... n - 1, as the counter of calls names the whole world.
+/// Returns the ranks 0 ... n - 1, as the call counter names the whole world.
 [[nodiscard]] inline dhp::CallCounts::Group everybody(int ranks) {
   dhp::CallCounts::Group group;
   for (int rank = 0; rank < ranks; ++rank) group.push_back(rank);

@@ -1,4 +1,4 @@
-// The parts that lesson 13 puts together: a layer, a loss, a batcher, an optimizer, a reducer and a schedule.
+// The user-written parts of lesson 13: a layer, a loss, a batcher, an optimizer, a reducer and a schedule.
 #pragma once
 
 #include <dhp/dhp.hpp>
@@ -27,7 +27,7 @@ class Gain : public ElementwiseLayer<Cpu> {
   Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>& tape) {
     Tensor<Cpu> x = tape.pop(), dx(dev, x.dtype(), x.shape());
     multiply<double>(dy, gain_->value, dx.mut());
-    // At once, or later where a schedule puts weight gradients off.
+    // Runs at once, or later if the schedule delays weight gradients.
     tape.weight_gradient(dev, [gain = gain_, x = std::move(x), dy = std::move(dy)](Cpu& later) {
       gain->accumulate(later, [&](View<Cpu> sum, double beta) {
         if (beta == 0) fill(later, sum, 0);
@@ -49,14 +49,14 @@ class Gain : public ElementwiseLayer<Cpu> {
   Parameter<Cpu> gain_;
 };
 
-/// The sum of log cosh (x - target): near 0 a square, far away an absolute value.
+/// The sum of log cosh (x - target), a square near 0 and an absolute value far away.
 struct LogCosh {
   [[nodiscard]] std::vector<std::string> term_names() const { return {"elements"}; }
   void forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape, View<Cpu> totals) {
     Tensor<Cpu> difference = clone(dev, x.view());
     axpy(dev, -1.0, tape.batch().at("targets").view(), difference.mut());
     fill(dev, totals, 0);
-    auto* const fields = totals.data<double>();  // sum, count, and two more for classifiers
+    auto* const fields = totals.data<double>();  // sum, count, and two fields for classifiers
     for (const double each : difference.to_host<double>(dev))
       fields[0] += std::log(std::cosh(each));
     fields[1] = static_cast<double>(x.count());
@@ -88,26 +88,26 @@ struct Waves {
     HostBatch made;
     made.input = HostArray({n, 2}, x);
     made.side.emplace_back("targets", HostArray({n, 1}, y));
-    made.counts.emplace_back("elements", n);  // the name under which the loss counts them
+    made.counts.emplace_back("elements", n);  // the loss counts elements under this name
     return made;
   }
 };
 
-/// Every weight moves by the learning rate, against the sign of its gradient.
+/// Moves every weight by the learning rate against the sign of its gradient.
 class SignDescent final : public Optimizer<Cpu> {
  public:
   explicit SignDescent(ParameterStore<Cpu>& store) : store_(store) {}
   void apply(Cpu& dev, ConstView<Cpu> state) override {
     const auto now = read_step_state<Cpu>(dev, state);
     if (!now.applies()) return;
-    for (const auto& part : store_.held()) {  // with ZeRO a share, else all
+    for (const auto& part : store_.held()) {  // with ZeRO a shard, else all
       const auto gradient = store_.gradients().slice(part.range.first, part.range.last);
       for (std::int64_t at = 0; at < part.range.size(); ++at)
         part.value.data<double>()[at] -= now.learning_rate * sign_of(gradient.data<double>()[at]);
     }
   }
   [[nodiscard]] std::string name() const override { return "sign-descent"; }
-  std::vector<StateBuffer<Cpu>> state() override { return {}; }  // nothing for checkpoints
+  std::vector<StateBuffer<Cpu>> state() override { return {}; }  // no state for checkpoints
   void values_changed(Cpu&) override {}
 
  private:
@@ -115,7 +115,7 @@ class SignDescent final : public Optimizer<Cpu> {
   ParameterStore<Cpu>& store_;
 };
 
-/// Sums each range as soon as it is ready. Replicas with one stage have their ranges ready in one order.
+/// Sums each range as soon as it is ready. In replicas of one stage the ranges become ready in the same order.
 class OneByOneReducer {
  public:
   OneByOneReducer(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group)
@@ -139,7 +139,7 @@ inline OneByOneReducer make_reducer(Cpu& dev, ParameterStore<Cpu>& store, Comm<C
   return {dev, store, std::move(group)};
 }
 
-/// Stages work on one micro-batch at a time.
+/// A schedule with one micro-batch at a time.
 inline std::vector<Action> one_at_a_time(int, int, int micro_batches, int) {
   std::vector<Action> list;
   for (int m = 0; m < micro_batches; ++m) {

@@ -1,4 +1,4 @@
-// A layer of lesson 12 whose forward and backward are Eigen expressions.
+// The layer of lesson 12, whose forward and backward are Eigen expressions.
 #pragma once
 
 #include <dhp/dhp.hpp>
@@ -12,9 +12,9 @@ namespace lesson {
 using namespace dhp;
 using eigen::columns_of, eigen::rows_of;
 
-/// Y = sin(W X), X and Y with one sample per column. Under H, by columns (of the tensor y), each rank has some rows of
-/// W, so some of Y, and the gradient of X is summed.
-/// lazyProduct suits small matrices; Eigen's `*` also has blocks for large ones, and takes longer to compile.
+/// Y = sin(W X); X and Y have one sample per column. Under H, split by columns (of the tensor y), each rank has some
+/// rows of W, so some rows of Y, and the gradient of X is summed.
+/// lazyProduct suits small matrices; Eigen's `*` also handles large ones in blocks, but takes longer to compile.
 class SineLayer {
  public:
   SineLayer(ModelBuilder<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
@@ -39,7 +39,7 @@ class SineLayer {
         columns_of<double>(dy).array() * columns_of<double>(a).array().cos();
     columns_of<double>(dx.mut()).noalias() =
         rows_of<double>(weight_->value).transpose().lazyProduct(columns_of<double>(da));
-    // dW = beta dW + dA X^T, now or when the schedule wants it. With a beta of 0 dW is not read.
+    // dW = beta dW + dA X^T, now or when the schedule calls for it. With a beta of 0 dW is not read.
     tape.weight_gradient(dev, [weight = weight_, x = std::move(x), da = std::move(da)](Cpu& later) {
       weight->accumulate(later, [&](View<Cpu> dw, double beta) {
         if (beta == 0) rows_of<double>(dw).setZero();

@@ -1,5 +1,5 @@
-// Shared by the lessons: a small network, and samples of a function that it can learn,
-// y = sin(3 x0) * x1. All numbers are functions of (sample, element): every rank makes its own.
+// Helpers of the lessons: a small network, and samples of a function that it can learn, y = sin(3 x0) * x1. All numbers
+// are functions of (sample, element), so every rank makes its own.
 #pragma once
 
 #include "lesson.hpp"
@@ -12,7 +12,7 @@ namespace toy {
 
 inline constexpr std::int64_t samples_of_a_micro_batch = 16;
 
-/// Micro-batch k: input [16, 2], side input "targets" [16, 1].
+/// Makes micro-batch k: input [16, 2], side input "targets" [16, 1].
 inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   const dhp::RandomStream random{.seed = 1};
   std::vector<float> x, y;
@@ -36,8 +36,8 @@ inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return made;
 }
 
-/// Pairs of linear layers, 32 wide between; the outputs of the first and the inputs of the second of
-/// each pair are split over the tensor axis.
+/// Pairs of linear layers, 32 columns wide between them. The tensor axis splits the outputs of the first and the inputs
+/// of the second layer of each pair.
 inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   const auto linear = [](std::int64_t in, std::int64_t out) {
     return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
@@ -57,14 +57,14 @@ inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   return model;
 }
 
-/// All micro-batches of a step.
+/// Makes all micro-batches of a step.
 inline std::vector<dhp::MicroBatch<Dev>> batches(Dev& dev, int micro_batches) {
   std::vector<dhp::MicroBatch<Dev>> made;
   for (std::int64_t k = 0; k < micro_batches; ++k) made.push_back(batch(dev, k));
   return made;
 }
 
-/// Options that all lessons train with.
+/// Returns the options that all lessons train with.
 inline dhp::TrainingOptions options(dhp::MeshShape layout, dhp::PipelineOptions pipeline = {}) {
   return {.layout = layout,
           .pipeline = std::move(pipeline),
@@ -72,7 +72,7 @@ inline dhp::TrainingOptions options(dhp::MeshShape layout, dhp::PipelineOptions 
           .trainer = {.learning_rate = {.peak = 0.01}}};
 }
 
-/// Trains the network on one step's micro-batches again and again: the loss of each step. What every rank runs.
+/// Trains the network on one step's micro-batches again and again, on every rank; returns the loss of each step.
 inline std::vector<double> train(dhp::Comm<Dev> world, const dhp::TrainingOptions& options,
                                  int micro_batches, int steps) {
   Dev dev;

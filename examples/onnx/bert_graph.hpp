@@ -1,5 +1,5 @@
-// BERT as a graph, layer by layer as in bert/model.hpp and bert/encoder.hpp. Samples that are packed there are rows
-// with padding here, which a mask keeps out.
+// BERT as an ONNX graph, layer by layer as in bert/model.hpp and bert/encoder.hpp. dhp packs samples; the graph pads
+// them, and a mask excludes the padding.
 #pragma once
 
 #include "../bert/encoder.hpp"
@@ -14,17 +14,17 @@ class OnnxBert {
  public:
   using Value = OnnxGraph::Value;
 
-  /// Keeps references.
+  /// Keeps references to its arguments.
   OnnxBert(OnnxGraph& graph, const OnnxWeights& weights, const PublishedBert& bert)
       : graph_(graph), layers_(graph, weights), config_(bert.config) {}
 
-  /// The whole model, with the outputs of this head.
+  /// Builds the whole model with the outputs of this head.
   void build(BertHead head, std::size_t classes, const SentencePooling& pooling) {
     const OnnxGraph::Extents rows{"batch", "sequence"};
     const auto ids = graph_.id_input("input_ids", rows);
     const auto mask = graph_.id_input("attention_mask", rows);
     const auto segments = graph_.id_input("token_type_ids", rows);
-    // 1 or 0. Not a cast to floats: tools that turn a graph into fp16 leave casts as they are.
+    // 1 or 0. Where replaces a cast to floats, which tools that convert a graph to fp16 would leave as it is.
     const auto counts = graph_.node("Greater", {mask, graph_.id(0)});
     const auto counted = graph_.node("Where", {counts, graph_.scalar(1), graph_.scalar(0)});
     const auto hidden = encoder(embeddings(ids, segments), attention_bias(counted));
@@ -44,7 +44,7 @@ class OnnxBert {
   }
 
  private:
-  /// [batch, sequence, hidden]
+  /// Returns [batch, sequence, hidden].
   Value embeddings(const Value& ids, const Value& segments) {
     const std::string name = "bert.embeddings.";
     const auto length = graph_.node("Shape", {ids}, {{"start", std::int64_t{1}}});
@@ -58,8 +58,8 @@ class OnnxBert {
     return layers_.layer_norm(name + "LayerNorm", all, config_.epsilon);
   }
 
-  /// 0 where a token counts, and where it is padding so little that the softmax gives 0 in fp32 and in fp16; [batch,
-  /// 1, 1, sequence].
+  /// Returns [batch, 1, 1, sequence]: 0 for a token; for padding a number so low that the softmax gives 0 in fp32 and
+  /// fp16.
   Value attention_bias(const Value& counted) {
     const auto padding = graph_.node("Sub", {graph_.scalar(1), counted});
     const auto bias = graph_.node("Mul", {padding, graph_.scalar(-10000)});
@@ -82,7 +82,7 @@ class OnnxBert {
     return x;
   }
 
-  /// The first token's row; [batch, hidden].
+  /// Returns the first token's row, [batch, hidden].
   Value first(const Value& x) {
     return graph_.node("Gather", {x, graph_.id(0)}, {{"axis", std::int64_t{1}}});
   }
@@ -90,7 +90,7 @@ class OnnxBert {
     return layers_.tanh(layers_.linear("bert.pooler.dense", first(x)));
   }
 
-  /// Scores of all words at all places; the decoder is the table of words.
+  /// Returns the scores of all words at all places; the decoder's weight is the table of words.
   Value masked_words(const Value& x) {
     const std::string name = "cls.predictions";
     const auto made = layers_.layer_norm(name + ".transform.LayerNorm",
@@ -101,7 +101,7 @@ class OnnxBert {
     return layers_.add(scores, layers_.weights(name + ".bias"));
   }
 
-  /// As sentence-transformers pools; [batch, hidden].
+  /// Pools as sentence-transformers does; returns [batch, hidden].
   Value sentence(const Value& x, const Value& counted, const SentencePooling& pooling) {
     auto pooled = pooling.first_token ? first(x) : mean(x, counted);
     if (!pooling.normalise) return pooled;
@@ -115,7 +115,7 @@ class OnnxBert {
     };
     return graph_.node("Div", {sum(graph_.node("Mul", {x, weights})), at_least_some(sum(weights))});
   }
-  /// So that rows without a token give zeros.
+  /// Keeps the divisor above 0, so that rows without a token give zeros.
   Value at_least_some(const Value& divisor) {
     return graph_.node("Max", {divisor, graph_.scalar(1e-6F)});
   }

@@ -1,5 +1,5 @@
-// Writes a saved model as an ONNX file, for other programs to run: a BERT or a decoder that was published or that a
-// trainer has saved, or a ResNet of train_resnet50.
+// Writes a saved model as an ONNX file for other programs: a BERT or a decoder that was published or that a trainer has
+// saved, or a ResNet of train_resnet50.
 #include "../data/model_folder.hpp"
 #include "../gpt/published.hpp"
 #include "../options/checked_options.hpp"
@@ -17,7 +17,7 @@ namespace {
 using namespace examples;
 using Planned = dhp::ModelBuilder<dhp::Meta>;
 
-/// Includes the adapters in the folder.
+/// Loads the weights, with the adapters in the folder.
 [[nodiscard]] OnnxWeights weights_of(const std::string& model, const std::string& folder,
                                      const OnnxWeights::Describe& describe) {
   dhp::LowRankOptions adapters;
@@ -30,7 +30,7 @@ using Planned = dhp::ModelBuilder<dhp::Meta>;
   return {model, adapted, OnnxGraph::most_bytes, adapters.scale()};
 }
 
-/// Returns what was written, for people.
+/// Exports a BERT; returns a description for the user.
 std::string export_bert(const std::string& model, const std::string& folder,
                         const std::string& predict, OnnxGraph& graph) {
   const auto bert = load_published_bert(folder);

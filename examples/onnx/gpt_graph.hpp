@@ -1,5 +1,5 @@
-// A causal decoder as a graph, layer by layer as in gpt/model.hpp. Rows of a batch are as long as each other; what is
-// padded at the end changes nothing before it.
+// A causal decoder as an ONNX graph, layer by layer as in gpt/model.hpp. The rows of a batch have the same length;
+// padding at the end does not change earlier tokens.
 #pragma once
 
 #include <dhp/ops/rotary.hpp>
@@ -16,7 +16,7 @@ class OnnxGpt {
  public:
   using Value = OnnxGraph::Value;
 
-  /// Keeps references.
+  /// Keeps references to its arguments.
   OnnxGpt(OnnxGraph& graph, const OnnxWeights& weights, const GptConfig& config)
       : graph_(graph), layers_(graph, weights), config_(config) {}
 
@@ -79,7 +79,7 @@ class OnnxGpt {
     return linear(name + "down_proj", graph_.node("Mul", {open, linear(name + "up_proj", x)}));
   }
 
-  /// For all positions, [positions, 1, width]; both halves of a head are the same.
+  /// Returns the table for all positions, [positions, 1, width]; both halves of a head are the same.
   Value angles(const std::string& name, double dhp::detail::Rotation::*part) {
     using dhp::detail::Rotation;
     const auto half = config_.hidden / config_.heads / 2;
@@ -92,7 +92,7 @@ class OnnxGpt {
             part));
     return graph_.floats(name, {config_.positions, 1, 2 * half}, values);
   }
-  /// 0, or for keys after the query so little that the softmax gives 0; [sequence, sequence].
+  /// Returns [sequence, sequence]: 0, or for keys after the query a number so low that the softmax gives 0.
   Value later_keys(const Value& length) {
     const auto square = graph_.node("Concat", {length, length}, {{"axis", std::int64_t{0}}});
     const auto all = graph_.node("Expand", {graph_.scalar(-10000), square});

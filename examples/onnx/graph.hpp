@@ -1,4 +1,4 @@
-// OnnxGraph: a graph of ONNX's operators, put together value by value, and the file that it becomes. Needs libonnx.
+// OnnxGraph: a graph of ONNX operators that is built value by value, and its file. Needs libonnx.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -21,13 +21,13 @@ namespace examples {
 
 class OnnxGraph {
  public:
-  /// Limit for weights. A protocol buffer holds 2 GiB, and the graph itself is small.
+  /// Limit for weights: a protocol buffer holds 2 GiB, and the graph itself is small.
   static constexpr std::size_t most_bytes = (std::size_t{2} << 30) - (std::size_t{16} << 20);
   static constexpr int opset = 17;  ///< the first with LayerNormalization
-  /// A tensor of the graph: its name.
+  /// The name of a tensor of the graph.
   using Value = std::string;
   using Attribute = std::variant<std::int64_t, float, std::vector<std::int64_t>>;
-  /// A number, or the name of one that is known only where the graph runs.
+  /// A number, or the name of an extent that is only known when the graph runs.
   using Extent = std::variant<std::int64_t, std::string>;
   using Extents = std::vector<Extent>;
 
@@ -60,7 +60,7 @@ class OnnxGraph {
     describe(*graph().add_output(), name, onnx::TensorProto::FLOAT, extents);
   }
 
-  /// Applies an operator to values. The names of nodes are those of operators, and numbers.
+  /// Applies an operator to values. Nodes are named by operator and number.
   Value node(const std::string& op, const std::vector<Value>& inputs,
              const std::map<std::string, Attribute>& attributes = {}) {
     auto& node = *graph().add_node();
@@ -72,14 +72,14 @@ class OnnxGraph {
     return node.output(0);
   }
 
-  /// A tensor of the file.
+  /// Adds a tensor of weights.
   Value floats(const std::string& name, const std::vector<std::int64_t>& shape,
                std::span<const float> values) {
     bytes_ += values.size_bytes();
     return constant(name, onnx::TensorProto::FLOAT, shape, std::as_bytes(values));
   }
   Value scalar(float value) { return floats(fresh("constant"), {}, std::span(&value, 1)); }
-  /// An id, as Gather takes one.
+  /// Adds an id, as Gather takes it.
   Value id(std::int64_t value) {
     return constant(fresh("constant"), onnx::TensorProto::INT64, {},
                     std::as_bytes(std::span(&value, 1)));
@@ -99,7 +99,7 @@ class OnnxGraph {
     entry.set_value(value);
   }
 
-  /// Replaces the file, if ONNX's checker and its inference of shapes find nothing wrong.
+  /// Replaces the file, if ONNX's checker and shape inference find no error.
   void write(const std::string& path) {
     try {
       onnx::checker::check_model(model_);

@@ -1,4 +1,4 @@
-// OnnxLayers: the layers of dhp's models as ONNX's operators, with the weights that have their names.
+// OnnxLayers: the layers of dhp's models as ONNX operators, with the saved weights of the same names.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
@@ -18,17 +18,17 @@ class OnnxLayers {
  public:
   using Value = OnnxGraph::Value;
 
-  /// Keeps references.
+  /// Keeps references to its arguments.
   OnnxLayers(OnnxGraph& graph, const OnnxWeights& weights) : graph_(graph), weights_(weights) {}
 
-  /// A saved tensor, unchanged.
+  /// Returns a saved tensor, unchanged.
   Value weights(const std::string& name) {
     if (graph_.has(name)) return name;
     const auto tensor = weights_.at(name);
     return graph_.floats(name, tensor.shape, tensor.values);
   }
 
-  /// y = x W^T + b for x [..., in] and the weight W [out, in], which the file has as [in, out].
+  /// y = x W^T + b for x [..., in] and the weight W [out, in], which the ONNX file holds as [in, out].
   Value linear(const std::string& name, const Value& x, bool bias = true) {
     const auto tensor = weights_.at(name + ".weight");
     const auto out = tensor.shape[0], in = tensor.shape[1];
@@ -41,31 +41,31 @@ class OnnxLayers {
     const auto y = graph_.node("MatMul", {x, weight});
     return bias ? add(y, weights(name + ".bias")) : y;
   }
-  /// Rows of a table [entries, columns] by ids [...]; y [..., columns].
+  /// Looks up rows of a table [entries, columns] by ids [...]; y [..., columns].
   Value embedding(const std::string& name, const Value& ids) {
     return graph_.node("Gather", {weights(name + ".weight"), ids});
   }
-  /// Over the last dim.
+  /// Normalises over the last dim.
   Value layer_norm(const std::string& name, const Value& x, double epsilon) {
     return graph_.node("LayerNormalization",
                        {x, weights(name + ".weight"), weights(name + ".bias")},
                        {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
   }
-  /// Over the last dim.
+  /// Normalises over the last dim.
   Value rms_norm(const std::string& name, const Value& x, double epsilon) {
     const auto mean = graph_.node("ReduceMean", {graph_.node("Mul", {x, x})},
                                   {{"axes", std::vector<std::int64_t>{-1}}});
     const auto root = graph_.node("Sqrt", {add(mean, graph_.scalar(static_cast<float>(epsilon)))});
     return graph_.node("Mul", {graph_.node("Div", {x, root}), weights(name + ".weight")});
   }
-  /// x Phi(x), with the error function.
+  /// Returns x Phi(x), by the error function.
   Value gelu(const Value& x) {
     const auto scaled = graph_.node("Div", {x, graph_.scalar(std::sqrt(2.0F))});
     const auto twice = graph_.node("Add", {graph_.node("Erf", {scaled}), graph_.scalar(1)});
     return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
   }
 
-  /// x Phi(x) in the tanh form.
+  /// Returns x Phi(x) in the tanh form.
   Value gelu_tanh(const Value& x) {
     const auto cube = graph_.node("Mul", {graph_.node("Mul", {x, x}), x});
     const auto sum = add(x, graph_.node("Mul", {cube, graph_.scalar(0.044715F)}));
@@ -78,11 +78,11 @@ class OnnxLayers {
     std::int64_t heads = 1;
     std::int64_t columns = 0;
     std::int64_t key_heads = 0;  ///< 0: as many as heads
-    bool bias = true;            ///< of the projections
+    bool bias = true;            ///< the projections have biases
     std::array<std::string, 3> names{"query", "key", "value"};
-    Value cosines{}, sines{};  ///< of rotary positions [sequence, 1, columns / heads]; or none
+    Value cosines{}, sines{};  ///< rotary positions [sequence, 1, columns / heads]; or none
   };
-  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias broadcasts to
+  /// Returns softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias broadcasts to
   /// [batch, heads, queries, keys].
   Value self_attention(const std::string& name, const Value& x, const Value& bias,
                        const Attention& of) {
@@ -123,14 +123,14 @@ class OnnxLayers {
               {"pads", std::vector<std::int64_t>(4, padding)}};
     }
   };
-  /// Without a bias, for x [batch, channels, height, width].
+  /// A convolution without bias, for x [batch, channels, height, width].
   Value conv(const std::string& name, const Value& x, Window window) {
     return graph_.node("Conv", {x, weights(name + ".weight")}, window.attributes());
   }
   Value max_pool(const Value& x, Window window) {
     return graph_.node("MaxPool", {x}, window.attributes());
   }
-  /// Uses the running statistics.
+  /// Normalises by the running statistics.
   Value batch_norm(const std::string& name, const Value& x) {
     std::vector<Value> inputs{x};
     for (const auto* const part : {".weight", ".bias", ".running_mean", ".running_var"})
@@ -143,7 +143,7 @@ class OnnxLayers {
   Value add(const Value& a, const Value& b) { return graph_.node("Add", {a, b}); }
 
  private:
-  /// x [batch, sequence, heads, width].
+  /// Applies rotary positions to x [batch, sequence, heads, width].
   Value rotated(const Value& x, std::int64_t width, const Attention& of) {
     const auto half = [&](std::int64_t first) {
       return graph_.node("Slice", {x, graph_.integers({first}),

@@ -1,4 +1,4 @@
-// ResNet as a graph, layer by layer as in resnet50/model.hpp, but with the channels before height and width.
+// ResNet as an ONNX graph, layer by layer as in resnet50/model.hpp, but with channels before height and width.
 #pragma once
 
 #include "../data/saved_resnet.hpp"
@@ -13,11 +13,11 @@ class OnnxResNet {
  public:
   using Value = OnnxGraph::Value;
 
-  /// Keeps references.
+  /// Keeps references to its arguments.
   OnnxResNet(OnnxGraph& graph, const OnnxWeights& weights, const SavedResNet& saved)
       : graph_(graph), layers_(graph, weights), saved_(saved), config_(saved.config) {}
 
-  /// Maps pixels in [0, 1] to logits.
+  /// Builds the graph from pixels in [0, 1] to logits.
   void build() {
     auto x = graph_.float_input("pixels", {"batch", config_.image_channels, "height", "width"});
     x = stem(normalised(x));
@@ -36,7 +36,7 @@ class OnnxResNet {
   }
 
  private:
-  /// By the mean and the deviation of the training images.
+  /// Normalises by the mean and the deviation of the training images.
   Value normalised(const Value& pixels) {
     const auto channels = [&](const std::string& name, const std::vector<double>& values) {
       const std::vector<float> rounded(values.begin(), values.end());

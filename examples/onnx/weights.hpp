@@ -1,6 +1,5 @@
-// OnnxWeights: the weights of a saved model, whole, in fp32 and in the axis order of files. They are read as
-// score_bert and
-// --load read them: a checkpoint of any layout, or .safetensors files.
+// OnnxWeights: the whole weights of a saved model, in fp32 and in the axis order of files. They are read as score_bert
+// and --load read them: from a checkpoint of any layout, or from .safetensors files.
 #pragma once
 
 #include <dhp/cpu.hpp>
@@ -25,11 +24,11 @@ class OnnxWeights {
     std::vector<std::int64_t> shape;
     std::vector<float> values;
   };
-  /// Describes the whole model. Nothing is computed with it: only names and shapes are read.
+  /// Describes the whole model; only its names and shapes are used.
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
-  /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is
-  /// missing, damaged or of another shape, and where all together exceed `most_bytes`.
+  /// path: as for --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws if a weight is
+  /// missing, damaged or of another shape, or if all weights together exceed `most_bytes`.
   OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
               double adapter_scale = 0)
       : adapter_scale_(adapter_scale),
@@ -41,10 +40,10 @@ class OnnxWeights {
     for (auto& held : store_.pieces()) held_.emplace(held.piece.name, held);
   }
 
-  /// The checkpoint or file loaded.
+  /// Returns the path of the loaded checkpoint or file.
   [[nodiscard]] const std::string& from() const { return from_; }
 
-  /// With the product of its adapter added (nn/low_rank.hpp).
+  /// Returns a weight, with the product of its adapter added (nn/low_rank.hpp).
   [[nodiscard]] Tensor at(const std::string& name) const {
     auto made = as_saved(name);
     constexpr std::string_view ending = ".weight";
@@ -108,7 +107,7 @@ class OnnxWeights {
   Cpu dev_;
   dhp::Mesh<Cpu> mesh_;
   dhp::ParameterStore<Cpu> store_;
-  dhp::Sgd<Cpu> optimizer_;  // without state; a checkpoint asks for one
+  dhp::Sgd<Cpu> optimizer_;  // has no state, but loading a checkpoint needs an optimizer
   std::map<std::string, dhp::HeldPiece<Cpu>> held_;
   std::string from_;
 };

@@ -1,5 +1,5 @@
-// Ranks that are processes compare what they were started with and what they have read, before they compute together:
-// if they differed, they would train nonsense or wait for each other for ever.
+// Ranks that are processes compare their options and their data before they train together: with different ones they
+// would train nonsense or wait for each other forever.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -17,14 +17,14 @@
 
 namespace examples {
 
-/// Facts that ranks compare.
+/// Facts that must be the same on all ranks.
 struct Common {
-  std::string facts;    ///< JSON: names, and how a sentence calls their values
-  std::string has;      ///< the words between a rank and its values: "started with"
-  std::string way_out;  ///< what to do about a difference
+  std::string facts;    ///< JSON: names, and the wording of their values
+  std::string has;      ///< words between a rank and its values, such as "started with"
+  std::string way_out;  ///< remedy for a difference
 };
 
-/// Why ranks do not go together: those that differ from the reference as the first of them does.
+/// Returns an error about the ranks that differ from the reference in the same way as the first of them.
 [[nodiscard]] inline std::string disagreement(const std::vector<std::string>& texts,
                                               std::size_t reference, std::size_t first,
                                               const Common& common) {
@@ -46,8 +46,8 @@ struct Common {
                      " with ", b, differing > named ? ", ..." : "", "; ", common.way_out);
 }
 
-/// Collective. Throws where ranks differ: on all of them, or, of an elastic job, which goes on without them, on those
-/// that differ from the first rank with a state, or else from rank 0.
+/// Throws if ranks differ. Collective. In an elastic job, which continues without them, it throws only on ranks that
+/// differ from the first rank with a state, or else from rank 0; otherwise on all ranks.
 template <class D>
 void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic = false,
                 bool has_state = false) {
@@ -67,7 +67,7 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
-/// Data that must be the same on all ranks: sizes, labels or tokens of some samples, and the model's small files.
+/// Returns data that must be the same on all ranks: sizes, labels or tokens of some samples, the model's small files.
 [[nodiscard]] inline Common data_in_common(const TrainingSetup& setup) {
   nlohmann::ordered_json facts;
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},

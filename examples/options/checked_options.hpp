@@ -1,5 +1,5 @@
-// CLI11 with checks that every option of a program has. They refuse an empty value, a number that is none or does not
-// fit its type, and another option in place of a value. For a file of options, the error names file and line.
+// CLI11 with checks that every option of a program has. They reject an empty value, an invalid number or one that does
+// not fit its type, and another option in place of a value. For a file of options, the error names file and line.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -30,7 +30,7 @@
 
 namespace examples {
 
-// CLI11's own checks of this kind print the largest double in 309 digits, and accept NaN.
+// CLI11's own checks print the largest double in 309 digits, and accept NaN.
 [[nodiscard]] CLI::Validator number_that(auto right, const std::string& name,
                                          const std::string& wanted) {
   return CLI::Validator(
@@ -54,11 +54,11 @@ namespace examples {
 }
 [[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
 
-// Keeps the product of two counts, such as a batch and its steps, within 63 bits.
+// The largest count, so that the product of two counts, such as a batch and its steps, fits into 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// The error of a text as a number of this type, or nothing. The text is rewritten, as CLI11 reads it: with a
-/// zero in front it would be octal.
+/// Returns the error of a text as a number of this type, or nothing. Rewrites the text, since CLI11 would read a number
+/// with a leading zero as octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {
   T value{};
@@ -85,7 +85,7 @@ template <class T>
   return "";
 }
 
-/// Letters to put in, leave out, exchange with the next or write otherwise (Damerau 1964).
+/// Returns the number of letters to insert, delete, exchange with the next or replace (Damerau 1964).
 [[nodiscard]] inline std::size_t typing_mistakes(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -102,7 +102,7 @@ template <class T>
   return least[a.size()][b.size()];
 }
 
-/// The option that is most like this one; empty where none is.
+/// Returns the most similar option; empty if none is similar.
 [[nodiscard]] inline std::string option_like(const CLI::App& app, std::string typed) {
   typed = typed.substr(0, typed.find('='));
   typed.erase(0, typed.find_first_not_of('-'));
@@ -121,7 +121,7 @@ template <class T>
   return nearest;
 }
 
-/// A program's options.
+/// The options of a program.
 class CommandLine : public CLI::App {
  public:
   explicit CommandLine(const std::string& description) : CLI::App(description) {
@@ -137,7 +137,7 @@ class CommandLine : public CLI::App {
   CLI::Option* add_option(const std::string& name, auto& value, const std::string& help,
                           const auto&... checks) {
     auto* const option = CLI::App::add_option(name, value, help);
-    using Value = typename decltype(std::optional(value))::value_type;  // of an optional, too
+    using Value = typename decltype(std::optional(value))::value_type;  // also for an optional
     if constexpr (std::is_arithmetic_v<Value>)
       option->transform(CLI::Validator(wrong_number<Value>, ""));
     (option->check(checks), ...);
@@ -145,8 +145,8 @@ class CommandLine : public CLI::App {
   }
   CLI::Option* add_option_file(const std::string& name, const std::string& help);
 
-  /// Reads the command line. Then calls then(), which makes more of it and throws if that cannot be. Returns the exit
-  /// status if the program ends here: after --help, or after an error, which is printed as one sentence.
+  /// Reads the command line, then calls then(), which completes the options and may throw. Returns the exit status if
+  /// the program ends here: after --help, or after an error, which is printed as one sentence.
   [[nodiscard]] std::optional<int> read(
       int argc, char** argv, const std::function<void()>& then = [] {}, int wrong_status = 2) {
     try {
@@ -176,7 +176,7 @@ class CommandLine : public CLI::App {
   [[nodiscard]] static bool takes_value(const CLI::Option* option) {
     return option->get_items_expected_max() > 0;
   }
-  /// Throws where a shell has left a value out.
+  /// Throws if a shell has left a value out.
   void check_value(const std::string& name, const std::string& text) const {
     constexpr const char* doubt = ": is a shell variable unset?";
     if (text.find_first_not_of(" \t\r\n") == text.npos)
@@ -185,7 +185,7 @@ class CommandLine : public CLI::App {
     if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
       throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));
   }
-  /// Throws where CLI11 would take the next word for the value, or would print a vaguer error.
+  /// Throws if CLI11 would take the next word as the value, or would print a vaguer error.
   void check_words(const std::vector<std::string>& words) const {
     std::set<const CLI::Option*> seen;
     for (const auto& word : words) {
@@ -201,7 +201,7 @@ class CommandLine : public CLI::App {
       if (variable != nullptr) check_value(option->get_envname(), variable);
     }
   }
-  /// The end of the message about an unknown option.
+  /// Returns the end of the message about an unknown option.
   [[nodiscard]] std::string did_you_mean(const CLI::Error& error) const {
     if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "";
     for (const auto& word : remaining())
@@ -212,11 +212,11 @@ class CommandLine : public CLI::App {
   }
 };
 
-/// A file of options in TOML, without sections, which gives values to options that the command line has not given.
+/// A file of options in TOML, without sections. It sets options that the command line does not set.
 class OptionFile : public CLI::ConfigBase {
  public:
   OptionFile(CLI::App& app, const std::string& path_option) : app_(app), path_option_(path_option) {
-    comment('\0');  // CLI11 sees comments in quoted texts
+    comment('\0');  // CLI11 would see comments in quoted texts
   }
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -224,7 +224,7 @@ class OptionFile : public CLI::ConfigBase {
     int number = 0;
     for (std::string line; std::getline(input, line);) {
       const int begun = ++number;
-      if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // a byte order mark
+      if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // byte order mark
       line = without_comment(line);
       for (std::string more; is_open(line) && std::getline(input, more); ++number)
         line += " " + without_comment(more);
@@ -246,7 +246,7 @@ class OptionFile : public CLI::ConfigBase {
         quote = quote != 0 ? '\0' : line[end];
     return CLI::detail::trim_copy(line.substr(0, end));
   }
-  /// Whether a list continues in the next line.
+  /// Returns whether a list continues on the next line.
   [[nodiscard]] static bool is_open(const std::string& line) {
     const auto value = line.find_first_not_of(" \t", line.find('=') + 1);
     return line.find('=') != line.npos && value != line.npos && line[value] == '[' &&

@@ -1,4 +1,4 @@
-// Options that several programs have in common: the layout, and which rank a process is.
+// Options that several programs share: the layout, and which rank a process is.
 #pragma once
 
 #include "checked_options.hpp"
@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// A flag and its opposite, or neither. Not add_flag on an optional: CLI11 takes it for a counter, 0 if absent.
+/// Adds a flag and its opposite, both optional. add_flag would count an absent one as 0.
 inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
                                std::optional<bool>& choice, const std::string& help) {
   return app.add_flag_function(
@@ -19,7 +19,7 @@ inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
 
 inline constexpr int most_threads = 1024;
 
-/// Which GPU a rank has, or how many threads.
+/// Adds the option for a rank's GPU, or for its number of threads.
 inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, bool gpu) {
   if (!gpu)
     return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)",

@@ -1,5 +1,5 @@
-// Which options all ranks of a job must share, and compare when they have met (agreement.hpp); and which a checkpoint
-// remembers. Both hold for options that no list here names.
+// Lists which options all ranks of a job must share and compare when they connect (agreement.hpp), and which options a
+// checkpoint remembers. Both apply to any option that no list here names.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -19,7 +19,7 @@
 
 namespace examples {
 
-/// Options that each rank has for itself: where it runs, and what it alone reads ahead, writes or waits for.
+/// Options that each rank has for itself: where it runs, and what it alone prefetches, writes or waits for.
 inline constexpr std::array options_of_a_rank{
     "--help",         "--version",     "--config",         "--rank",
     "--world-size",   "--local-rank",  "--master",         "--network-interface",
@@ -28,11 +28,11 @@ inline constexpr std::array options_of_a_rank{
     "--text-cache",   "--metrics",     "--tensorboard",    "--flight-record",
     "--peak-tflops",  "--export",      "--export-adapter", "--output",
     "--grace",        "--comm-timeout"};
-/// Paths may differ between hosts: ranks compare the data that they have read, and of --trace whether it is given.
+/// Paths that may differ between hosts: ranks compare the data that they have read, and only whether --trace is given.
 inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
                                             "--trace-values"};
 
-/// Options of these groups say what is trained, except for those that say where and how fast.
+/// Options of these groups define the training, except for those that say where and how fast it runs.
 inline constexpr std::array groups_of_the_run{"Model", "Data", "Training", "Optimizer"};
 inline constexpr std::array options_of_how_it_runs{
     "--threads",           "--device",         "--cuda-graphs",
@@ -44,7 +44,7 @@ inline constexpr std::array options_of_how_it_runs{
 [[nodiscard]] inline bool is_in(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
-/// What a checkpoint remembers.
+/// Returns the options that a checkpoint remembers.
 [[nodiscard]] inline std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   return app.get_options([](const CLI::Option* option) {
     return is_in(groups_of_the_run, option->get_group()) &&
@@ -52,7 +52,7 @@ inline constexpr std::array options_of_how_it_runs{
   });
 }
 
-/// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
+/// Spells equal numbers alike: 1e-3 becomes 0.001. Whole numbers stay unchanged.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {
   double value = 0;
   const auto* const end = text.data() + text.size();
@@ -61,13 +61,13 @@ inline constexpr std::array options_of_how_it_runs{
   return text.find_first_of(".eE") == text.npos ? text : dhp::concat(value);
 }
 
-/// JSON of the program's version and of its options, given or not: by name, as a sentence calls them.
+/// Returns JSON of the program's version and of all its options, given or not, by name and in the words of a sentence.
 [[nodiscard]] inline std::string common_options(const CLI::App& app) {
   nlohmann::ordered_json made;
   std::string program;
   try {
     program = dhp::text_of("/proc/self/exe");
-  } catch (const dhp::Error&) {  // a system without /proc
+  } catch (const dhp::Error&) {  // this system has no /proc
   }
   made["version"] = dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".",
                                 dhp::version_patch, " of checksum ", dhp::checked(program).sum);
@@ -80,13 +80,13 @@ inline constexpr std::array options_of_how_it_runs{
     for (const auto& value : values) text += (text.empty() ? "" : ",") + one_spelling(value);
     if (is_in(paths_of_a_host, name) && !text.starts_with("synthetic") && !text.empty())
       text = "PATH";
-    // Their content decides.
+    // Files are compared by their contents.
     if ((text.ends_with(".csv") && name == "--schedule") || (!text.empty() && name == "--cluster"))
       text += dhp::concat(" of checksum ", dhp::checked(dhp::text_of(text)).sum);
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }
-  // Any bytes may be given, as a prompt or as a path.
+  // A prompt or a path may have any bytes.
   return made.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// Around a trainer's options: examples, files that they are saved to, and what the summary is given.
+// Text around a trainer's options: examples, files that save them, and the entries of the summary.
 #pragma once
 
 #include <dhp/data/known_file.hpp>
@@ -38,7 +38,7 @@ inline constexpr const char* resnet_examples =
     "  train_resnet50 --data-parallel 4 --zero 1 --image-size 32 --steps 20\n"
     "  train_resnet50 --load weights.safetensors --new-head --data other/ --lr 0.01\n";
 
-/// Throws where it is clear from the name that --load cannot read it.
+/// Throws if the name shows that --load cannot read the file.
 inline void check_load(const std::string& path) {
   for (const auto* ending : {".pth", ".pt", ".bin", ".ckpt", ".h5", ".onnx", ".msgpack"})
     dhp::check(!dhp::detail::ends_in(path, ending), "--load ", path, ": dhp reads no ", ending,
@@ -46,13 +46,13 @@ inline void check_load(const std::string& path) {
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
 }
 
-/// Throws where it is known before training that --export or the like cannot be written.
+/// Throws if it is known before training that --export or a similar option cannot be written.
 inline void check_directory(const char* option, const std::string& path) {
   dhp::check(!std::filesystem::exists(path) || std::filesystem::is_directory(path), option, " ",
              path, " is a file; give a directory");
 }
 
-/// All options as --config takes them; those that were not given are comments.
+/// Returns all options in the format of --config; options that were not given are comments.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
   std::istringstream lines(app.config_to_str(true));
   std::string made;

@@ -1,4 +1,4 @@
-// The trained part of a model: all, all but frozen parts, or low-rank adapters of some layers and the head.
+// The trained part of a model: all of it, all but frozen parts, or low-rank adapters of some layers and the head.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -12,24 +12,24 @@
 namespace examples {
 
 struct FineTuning {
-  std::vector<std::string> freeze{};  ///< patterns of parameters' names, with * and ?
+  std::vector<std::string> freeze{};  ///< patterns of parameter names, with * and ?
   dhp::LowRankOptions adapters{.rank = 16, .alpha = 32};
-  std::string adapter{};  ///< folder of an adapter to begin with, in PEFT's format; empty: none
+  std::string adapter{};  ///< folder of an adapter to start from, in PEFT's format; empty: none
   std::string export_adapter{};  ///< folder for the trained adapter alone; empty: none
 
-  /// Whether some parameters are not trained.
+  /// Returns whether some parameters are not trained.
   [[nodiscard]] bool freezes() const { return !freeze.empty() || !adapters.layers.empty(); }
-  /// Whether a parameter is. head: how the names of the last layers begin; found: gets the patterns that fit.
+  /// Returns whether a parameter is trained. head: prefix of the last layers' names; found: gets matching patterns.
   [[nodiscard]] bool trains(const std::string& name, const std::string& head,
                             std::set<std::string>& found) const;
 };
 
-/// Describes a model of which only that part is trained. Throws where a pattern, or an adapter, has found nothing.
+/// Describes a model of which only this part is trained. Throws if a pattern or an adapter matches nothing.
 [[nodiscard]] auto describe_tuned(auto& build, const FineTuning& tuning, const std::string& head,
                                   const auto& describe) {
   if (!tuning.freezes()) return describe(build);
   const auto found = std::make_shared<std::set<std::string>>();
-  const auto any = std::make_shared<std::string>();  // name of a parameter
+  const auto any = std::make_shared<std::string>();  // name of any parameter
   build.adapt(tuning.adapters);
   build.train_only([=](const std::string& name) {
     if (any->empty()) *any = name;
@@ -42,9 +42,9 @@ struct FineTuning {
   return model;
 }
 
-/// adapter_config.json, as PEFT writes it. Throws where it is of another kind of adapter.
+/// Reads adapter_config.json in PEFT's format. Throws for another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
-/// head: what is trained in addition to the adapters; empty: nothing.
+/// Returns adapter_config.json. head: a part that is trained in addition to the adapters; empty: none.
 [[nodiscard]] std::string adapter_config(const dhp::LowRankOptions& adapters,
                                          const std::string& head);
 

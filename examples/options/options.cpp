@@ -26,7 +26,7 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
 
 constexpr double most_seconds = 1e9;  // thirty years
 
-/// Values of options from which other objects are made once the whole command line is known.
+/// Values of options that objects are made from once the whole command line is known.
 struct Words {
   std::string optimizer;
   double momentum = 0.9;
@@ -35,13 +35,13 @@ struct Words {
   ReducerWords reducer{};
 };
 
-/// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
+/// Adds an option whose value is a name; turn(name) stores what the name stands for, and throws for an unknown one.
 CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
                       const std::string& help, auto turn) {
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
-/// A built-in schedule by its name, or the one in a .csv file.
+/// Returns a built-in schedule by its name, or the schedule in a .csv file.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
   if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
   dhp::check(!std::filesystem::exists(name) || std::filesystem::is_regular_file(name),
@@ -231,7 +231,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   dhp::fail("unknown --optimizer \"", words.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// Makes the objects, and throws where it is known without data that something is wrong.
+/// Makes the objects; throws for errors that are known without data.
 void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   options.check_ranks();
   auto& pipeline = options.pipeline;
@@ -298,7 +298,7 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
       " is no multiple of --evaluate-every ", options.evaluate_every);
 }
 
-/// Options that belong to one reducer alone.
+/// Returns whether an option belongs to a single reducer.
 [[nodiscard]] bool is_of_reducer(const std::string& name) {
   return std::any_of(options_of_reducers.begin(), options_of_reducers.end(),
                      [&](const auto& each) { return name == each.first; });
@@ -306,7 +306,7 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
 
 using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 
-/// Finds the checkpoint that the run continues. If --resume has saved nothing yet, that of --load, if there is one.
+/// Finds the checkpoint that the run continues: if --resume has saved nothing yet, that of --load, if there is one.
 [[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
   if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
   const auto set = [&](const char* name) {
@@ -319,12 +319,12 @@ using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
   auto saved = dhp::newest_checkpoint(options.resume);
   if (!saved) return dhp::newest_checkpoint(options.load);
   set("--load");
-  options.load_all = options.new_head = false;  // of the begin
+  options.load_all = options.new_head = false;  // both apply at the start only
   options.tuning.adapter.clear();
   return saved;
 }
 
-/// Options that --load's checkpoint remembers and that are not given get its values.
+/// Gives options that were not set the values that --load's checkpoint remembers.
 void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   if (saved) {
     const auto& about = saved->second.about;
@@ -383,7 +383,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
   });
 }
 
-/// words outlives the parsing.
+/// words must outlive the parsing.
 void add_text_run_options(CommandLine& app, RunOptions& run, Words& words, bool gpu) {
   words = {.optimizer = "adamw", .weight_decay = 0.01};
   run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
@@ -424,7 +424,7 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu) {
   add_bert_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    options.run.exchange_heads |= gpu;  // the memory plan has no GPU to ask
+    options.run.exchange_heads |= gpu;  // the memory plan cannot ask a GPU
     check_classification(app, options);
   });
   return parsed;
@@ -465,7 +465,7 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");
-    // --image-size 0 stands for more than 64 with data without a size of their own.
+    // --image-size 0 stands for more than 64 if the data have no size of their own.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",
                options.image_size);

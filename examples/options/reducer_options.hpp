@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// What the reducer is made of once all of the command line is known.
+/// Values that the reducer is made from once the whole command line is known.
 struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;
@@ -35,7 +35,7 @@ struct ReducerWords {
   }
 };
 
-/// Options that belong to one reducer alone, and which.
+/// Options that belong to a single reducer, with its name.
 inline constexpr std::array<std::pair<const char*, const char*>, 6> options_of_reducers{
     {{"--reducer-rank", "powersgd"},
      {"--reducer-share", "top-k"},
@@ -78,7 +78,7 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
       number_from_to(1e-6, 1e6));
 }
 
-/// Throws where replicas do not take each step together, and the other options need that.
+/// Throws if replicas do not take each step together, but other options require it.
 inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
   const bool delayed = words.name == "delayed", local = words.name == "local";
   if (!delayed && !local) return;
@@ -102,7 +102,7 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
              options.mesh.data);
 }
 
-/// Makes the reducer and the sharding; throws where they do not fit the other options.
+/// Makes the reducer and the sharding; throws if they do not fit the other options.
 inline void finish_reducer(const CLI::App& app, RunOptions& options, const ReducerWords& words) {
   options.reducer = words.reducer();
   options.reducer_name = words.name;

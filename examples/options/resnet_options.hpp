@@ -1,4 +1,4 @@
-// The options that train_resnet50 alone has: of the model, and of how images are read; for CLI11.
+// Adds the options that only train_resnet50 has, of the model and of reading images, to CLI11.
 #pragma once
 
 #include "command_line.hpp"

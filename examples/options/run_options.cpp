@@ -37,10 +37,10 @@ bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 bool RunOptions::records_steps(bool same_shapes) const {
   if (elastic) return false;                // ranks agree in the middle of each step
   if (!trace_values.empty()) return false;  // values are copied to the host
-  if (!trace.empty()) return false;  // what happens when in a step that is one piece is not seen
+  if (!trace.empty()) return false;         // a recorded step would hide its times
   if (!same_shapes && !resident()) return false;
   if (mesh.size() == 1) return cuda_graphs.value_or(true);
-  // The host compares what ranks call, and graphs of several GPUs of one process may wait for each other.
+  // The host compares the calls of ranks, and CUDA graphs of several GPUs in one process may wait for each other.
   return cuda_graphs.value_or(false) && process() && !check_collectives;
 }
 
@@ -132,7 +132,7 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
   if (steps) return *steps;
   const auto passes = epochs > 0 ? epochs : 1;
   const auto per_epoch = static_cast<double>(batching.steps_per_epoch());
-  constexpr double most = 1e15;  // beyond that a double does not count every step
+  constexpr double most = 1e15;  // a double counts every step up to here
   dhp::check(passes * per_epoch <= most, "--epochs ", epochs, " of ", batching.steps_per_epoch(),
              " steps are more steps than can be counted; choose fewer");
   const auto whole = std::floor(passes);
@@ -141,7 +141,7 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
 }
 
 dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
-  if (total_steps > 0) check_decay(total_steps);  // those that --epochs make are known only now
+  if (total_steps > 0) check_decay(total_steps);  // the steps of --epochs are known only now
   dhp::AllTrainingOptions made{
       .layout = mesh,
       .store = {.compute = precision,

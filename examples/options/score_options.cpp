@@ -31,7 +31,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   add_device_option(app, run, gpu);
 }
 
-/// For programs that write a row per sample.
+/// Adds options for programs that write a row per sample.
 void add_rows_options(CommandLine& app, ScoreOptions& options) {
   app.get_option("--input")->required();
   app.add_option("--output", options.output,
@@ -51,7 +51,7 @@ void parse(
   parsed.exit_status = app.read(argc, argv, [&] {
     run.check_ranks();
     run.common = common_options(app);
-    // A step is whole micro-batches; fewer samples than asked for do.
+    // A step has only whole micro-batches, but may have fewer samples than asked for.
     run.micro_batch = std::min(run.micro_batch, run.global_batch);
     run.global_batch -= run.global_batch % run.micro_batch;
     check();
@@ -98,7 +98,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
       "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
       "of train_gpt",
       "A text, or a directory of them, as train_gpt reads them", "Sequences",
-      1);  // a sequence's scores of all words may take a GB
+      1);  // all words' scores of a sequence may take a GB
   add_adapter_option(app, options);
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens that are seen together; 0: as the model says")

@@ -1,4 +1,4 @@
-// Options of models of text, and of the running text that they are trained on.
+// Options of text models, and of the running text that they are trained on.
 #pragma once
 
 #include "command_line.hpp"
@@ -7,11 +7,11 @@ namespace examples {
 
 /// Help texts that differ by the model.
 struct TextModelHelp {
-  std::string presets;     ///< their names
-  std::string vocabulary;  ///< what file has one
-  int longest = 0;         ///< sample
-  std::string columns{};   ///< what else --text-column may be
-  std::string task{};      ///< of --test-data
+  std::string presets;     ///< names of the presets
+  std::string vocabulary;  ///< files that have a vocabulary
+  int longest = 0;         ///< longest sample
+  std::string columns{};   ///< further uses of --text-column
+  std::string task{};      ///< when --test-data applies
 };
 
 inline void add_context_options(CommandLine& app, RunOptions& run) {
@@ -59,7 +59,7 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }
 
-/// Refuses what does not go with --sequence-parallel, and notes options of axes that are not there.
+/// Rejects options that conflict with --sequence-parallel, and notes options of missing axes.
 inline void check_axes(TextModelOptions& options) {
   for (const auto& [bad, why] :
        {std::pair{options.run.synthetic_gradients.has_value(),

@@ -1,4 +1,4 @@
-// Options of what is trained: frozen parts, adapters, classes of sentences, and when it is enough.
+// Options of the trained part: frozen parts, adapters, classes of sentences, and early stopping.
 #pragma once
 
 #include "command_line.hpp"
@@ -37,7 +37,7 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
                  "With --stop-early: evaluations without a better value", positive_number());
 }
 
-/// Sets the options of the adapters from the folder of --adapter. Throws if one of them is given, too.
+/// Sets the adapter options from the folder of --adapter. Throws if one of them is also given.
 inline void take_adapter(CommandLine& app, const RunOptions& options) {
   if (options.tuning.adapter.empty()) return;
   const auto adapters = read_adapter_config(options.tuning.adapter);
@@ -54,7 +54,7 @@ inline void take_adapter(CommandLine& app, const RunOptions& options) {
   set("--lora-dropout", {dhp::concat(adapters.dropout)});
 }
 
-/// Throws where it is known without data that something is wrong.
+/// Throws for errors that are known without data.
 inline void check_tuning(const RunOptions& options) {
   const auto& tuning = options.tuning;
   dhp::check(tuning.adapter.empty() || options.begins_anew(),

@@ -1,6 +1,6 @@
-// dhp_replay: one step of a run that has saved, computed again in any layout: by the trainer of its model, from the
-// newest checkpoint before that step, with the options that the checkpoint remembers. With --trace-values, dhp_compare
-// then names the first layer whose values another layout or machine has computed differently.
+// dhp_replay computes one step of a saved run again, in any layout. It starts the model's trainer from the newest
+// checkpoint before that step, with the options that the checkpoint remembers. With --trace-values, dhp_compare then
+// names the first layer whose values differ from those of another layout or machine.
 #include <dhp/core/system_error.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
@@ -19,7 +19,7 @@ namespace {
 
 using namespace examples;
 
-/// The newest whole checkpoint before a step.
+/// Finds the newest complete checkpoint before a step.
 std::string checkpoint_before(const std::string& folder, std::int64_t step) {
   dhp::check(std::filesystem::is_directory(folder), "--load ", folder, ": there is no such folder");
   const dhp::CheckpointFolder run(folder);
@@ -39,7 +39,7 @@ std::string checkpoint_before(const std::string& folder, std::int64_t step) {
   return found;
 }
 
-/// The program in this one's folder that trains such a model.
+/// Returns the program in this program's folder that trains such a model.
 std::string trainer_of(const std::string& checkpoint) {
   const auto config =
       PublishedJson::config_of(checkpoint, "so that it is no checkpoint of a trainer");

@@ -1,4 +1,4 @@
-// How well classes are told apart, from logits of labelled samples.
+// Measures of classification, from logits of labelled samples.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -14,22 +14,22 @@
 
 namespace examples {
 
-/// Samples by their class and by the one that was found.
+/// Counts samples by their true class and by the predicted class.
 class ClassCounts {
  public:
   explicit ClassCounts(std::size_t classes) : found_(classes), there_(classes), right_(classes) {}
 
-  /// logits [samples, classes] of floats or doubles; labels: of these samples.
+  /// Adds logits [samples, classes] of floats or doubles, and the labels of these samples.
   void add(const dhp::HostArray& logits, std::span<const std::int32_t> labels) {
     if (logits.dtype() == dhp::DType::f64) add(logits.values<double>(), labels);
     else add(logits.values<float>(), labels);
   }
 
-  /// Mean cross-entropy in nats.
+  /// Returns the mean cross-entropy in nats.
   [[nodiscard]] double loss() const { return samples_ == 0 ? 0 : loss_ / samples_; }
   [[nodiscard]] double accuracy() const { return samples_ == 0 ? 0 : sum(right_) / samples_; }
-  /// The harmonic mean of precision and recall. With two classes, that of the second one; with more, the mean over all
-  /// classes that occur or are predicted.
+  /// Returns the harmonic mean of precision and recall: with two classes that of the second class, with more the mean
+  /// over all classes that occur or are predicted.
   [[nodiscard]] double f1() const {
     double total = 0;
     int counted = 0;
@@ -41,8 +41,8 @@ class ClassCounts {
     }
     return counted == 0 ? 0 : total / counted;
   }
-  /// The correlation of what was found with what is there: 1, or 0 for a guess (Matthews 1975; of more than two classes
-  /// Gorodkin 2004, equation 8).
+  /// Returns the correlation of predicted and true classes: 1 at best, 0 for guessing (Matthews 1975; for more than two
+  /// classes Gorodkin 2004, equation 8).
   [[nodiscard]] double matthews() const {
     double both = 0, of_found = 0, of_there = 0;
     for (std::size_t at = 0; at < found_.size(); ++at) {
@@ -55,7 +55,7 @@ class ClassCounts {
     return scale == 0 ? 0 : (sum(right_) * samples_ - both) / scale;
   }
 
-  /// As the trainers report them.
+  /// Returns all measures, with the names in the trainers' reports.
   [[nodiscard]] std::vector<std::pair<std::string, double>> measures() const {
     return {{"loss", loss()}, {"accuracy", accuracy()}, {"f1", f1()}, {"matthews", matthews()}};
   }
@@ -87,7 +87,7 @@ class ClassCounts {
     return total;
   }
 
-  std::vector<double> found_, there_, right_;  // samples, by class
+  std::vector<double> found_, there_, right_;  // samples by class: predicted, true, correct
   double samples_ = 0;
   double loss_ = 0;
 };

@@ -1,5 +1,5 @@
-// EnergyMeter: the energy that a GPU has taken, as NVIDIA's management library counts it (NVML, on GPUs since Volta).
-// The library comes with the driver, and is looked for when a meter is made.
+// EnergyMeter: the energy that a GPU uses, as NVIDIA's management library counts it (NVML, on GPUs since Volta). The
+// driver installs this library, and each meter looks for it when it is made.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace examples {
 
 class EnergyMeter {
  public:
-  /// pci_bus_id: of a GPU, "0000:3B:00.0"; empty: there is none. library: where NVML is.
+  /// pci_bus_id: of a GPU, such as "0000:3B:00.0"; empty: no GPU. library: NVML's file.
   explicit EnergyMeter(const std::string& pci_bus_id,
                        const std::string& library = "libnvidia-ml.so.1") {
     if (pci_bus_id.empty()) return;
@@ -26,7 +26,7 @@ class EnergyMeter {
     began_j_ = total_j();
   }
 
-  /// Since the meter was made; none where they are not counted.
+  /// Returns the energy since the meter was made; nullopt if the GPU does not count it.
   [[nodiscard]] std::optional<double> joules() const {
     const auto now_j = total_j();
     if (!began_j_ || !now_j) return std::nullopt;
@@ -34,7 +34,7 @@ class EnergyMeter {
   }
 
  private:
-  struct Device;  // NVML's own
+  struct Device;  // NVML's type
   using Gpu = Device*;
   struct Close {
     void operator()(auto* library) const { ::dlclose(library); }

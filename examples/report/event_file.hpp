@@ -1,5 +1,5 @@
-// EventFile: what TensorBoard reads. Records as TensorFlow frames them (tensorflow/core/lib/io/record_writer.h), each
-// an Event message (tensorflow/core/util/event.proto, framework/summary.proto) in the wire format of protocol buffers.
+// EventFile: a file for TensorBoard. It frames records as TensorFlow does (tensorflow/core/lib/io/record_writer.h).
+// Each record is an Event message of protocol buffers (tensorflow/core/util/event.proto, framework/summary.proto).
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -20,7 +20,7 @@
 namespace examples {
 namespace event_file {
 
-/// The fields of one message, one behind the other. Numbers are little-endian, as the host's.
+/// The fields of one message, end to end. Numbers are little-endian, as on the host.
 class Message {
  public:
   Message& varint(int field, std::uint64_t value) {
@@ -54,7 +54,7 @@ class Message {
   std::string bytes_;
 };
 
-/// u64 length, its checksum, data, their checksum.
+/// Frames data as a record: u64 length, checksum of the length, data, checksum of the data.
 [[nodiscard]] inline std::string record(const std::string& data) {
   std::string made;
   const auto put = [&](auto value) {
@@ -72,7 +72,7 @@ class Message {
   return made;
 }
 
-/// Names this moment, process and host: TensorBoard takes a folder's files in the order of their names.
+/// Returns a name with this time, process and host. TensorBoard reads a folder's files in the order of their names.
 [[nodiscard]] inline std::string new_name(double wall_s) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
@@ -82,7 +82,7 @@ class Message {
   return name;
 }
 
-/// The directory, which is made if it is not there.
+/// Returns the directory, which it creates if necessary.
 inline const std::string& made_directory(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -94,7 +94,7 @@ inline const std::string& made_directory(const std::string& directory) {
 
 class EventFile {
  public:
-  /// Whether a run has written into this directory.
+  /// Returns whether a run has written into this directory.
   [[nodiscard]] static bool any_in(const std::string& directory) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory, error))
@@ -102,24 +102,24 @@ class EventFile {
     return false;
   }
 
-  /// A new file in the directory, which may hold those of the same run before it was interrupted: of these TensorBoard
-  /// forgets what they have from first_step on. Throws Error where it cannot be written.
+  /// Opens a new file in the directory. Files of the same run before an interruption may be there: TensorBoard then
+  /// ignores their events from first_step on. Throws Error if the file cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step)
       : file_(event_file::made_directory(directory) + "/" + event_file::new_name(now_s()),
               O_WRONLY | O_CREAT | O_EXCL) {
     write(0, event_file::Message().text(3, "brain.Event:2"));
-    constexpr std::uint64_t start = 1;  // of SessionLog's status
+    constexpr std::uint64_t start = 1;  // value of SessionLog's status
     write(first_step, event_file::Message().message(7, event_file::Message().varint(1, start)));
   }
 
-  /// One event, which is in the file when this returns.
+  /// Writes one event; it is in the file when this returns.
   void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
     event_file::Message summary;
     for (const auto& [tag, value] : values)
       summary.message(1, event_file::Message().text(1, tag).fixed(2, static_cast<float>(value)));
     write(step, event_file::Message().message(5, summary));
   }
-  /// Markdown, as the plugin "text" shows it.
+  /// Writes Markdown for TensorBoard's plugin "text".
   void text(std::int64_t step, const std::string& tag, const std::string& markdown) {
     using event_file::Message;
     constexpr std::uint64_t dt_string = 7, data_class_tensor = 2;

@@ -1,5 +1,5 @@
-// FlightRecordFile: what a rank's flight recorder has at one moment, as a file for people and for dhp_compare, which
-// compares those of several ranks. Needs nlohmann/json.
+// FlightRecordFile: the content of a rank's flight recorder at one moment, as a file for people and for dhp_compare,
+// which compares the files of several ranks. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/watch/flight_recorder.hpp>
@@ -22,7 +22,7 @@
 
 namespace examples {
 
-/// "2026-03-01T12:00:00.250Z"
+/// Formats a time, such as "2026-03-01T12:00:00.250Z".
 [[nodiscard]] inline std::string utc_text(std::chrono::system_clock::time_point when) {
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
@@ -35,7 +35,7 @@ namespace examples {
   return text;
 }
 
-/// Path of a rank's part of FILE: "run/flight.json" is "run/flight.rank3.json" of rank 3.
+/// Returns the path of a rank's part of FILE: for "run/flight.json" and rank 3, "run/flight.rank3.json".
 [[nodiscard]] inline std::string flight_record_path(const std::string& file, int rank) {
   const std::filesystem::path path(file);
   auto name = path.stem().string() + dhp::concat(".rank", rank) + path.extension().string();
@@ -46,28 +46,28 @@ struct FlightRecordFile {
   struct Call {
     std::uint64_t number = 0;
     std::string key{};
-    std::string operation{};  ///< "all_reduce"; empty: it is no call of a communicator
-    std::string what{};       ///< what its ranks agree on
-    std::string group{};      ///< "world"
-    std::string where{};      ///< "trainer.hpp:120"
+    std::string operation{};  ///< such as "all_reduce"; empty: not a call of a communicator
+    std::string what{};       ///< description that its ranks must agree on
+    std::string group{};      ///< such as "world"
+    std::string where{};      ///< such as "trainer.hpp:120"
     std::uint64_t bytes = 0;
     double start_s = 0;
-    std::optional<double> end_s{};  ///< none: under way
+    std::optional<double> end_s{};  ///< none: the call is still running
     bool failed = false;
-    std::vector<int> needs{};  ///< if the call is unfinished or failed, its other ranks
+    std::vector<int> needs{};  ///< the other ranks of an unfinished or failed call
 
     [[nodiscard]] bool unfinished() const { return !end_s || failed; }
   };
 
   int rank = 0;
   int world_size = 1;
-  std::string name{};           ///< where it runs: "host node7, process 4711"
-  std::string written{};        ///< when, in UTC
-  double now_s = 0;             ///< when it was written, in seconds since the recorder was opened
-  std::uint64_t calls = 0;      ///< so far; the older ones are forgotten
-  std::vector<Call> entries{};  ///< by their numbers
+  std::string name{};           ///< the rank's place, such as "host node7, process 4711"
+  std::string written{};        ///< time of writing, in UTC
+  double now_s = 0;             ///< time of writing, in seconds since the recorder was opened
+  std::uint64_t calls = 0;      ///< number of calls so far; older ones are forgotten
+  std::vector<Call> entries{};  ///< sorted by number
 
-  /// The current records.
+  /// Returns the current records.
   [[nodiscard]] static FlightRecordFile of(const dhp::FlightRecorder& recorder, int rank,
                                            int world_size, std::string name) {
     FlightRecordFile file{.rank = rank, .world_size = world_size, .name = std::move(name)};
@@ -82,7 +82,7 @@ struct FlightRecordFile {
     return file;
   }
 
-  /// Replaces the file whole. A line for each field, and for each call.
+  /// Replaces the file atomically, with one line for each field and each call.
   void write(const std::string& path) const {
     const Json fields{{"format", format}, {"rank", rank},       {"world_size", world_size},
                       {"name", name},     {"written", written}, {"now_s", now_s},
@@ -96,7 +96,7 @@ struct FlightRecordFile {
     dhp::replace_file(path, text + "\n ]\n}\n");
   }
 
-  /// Throws Error with the path and what is wrong: the file may be damaged, or of another kind.
+  /// Reads a file. Throws Error with its path and the fault if it is damaged or of another kind.
   [[nodiscard]] static FlightRecordFile read(const std::string& path) {
     constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
     const dhp::OpenFile stored(path, O_RDONLY);
@@ -132,7 +132,7 @@ struct FlightRecordFile {
     if (call.unfinished()) call.needs = record.needs();
     return call;
   }
-  /// field(name, value) of all that a call always has.
+  /// Calls field(name, value) for each field that every call has.
   static void each_field(auto& call, const auto& field) {
     field("number", call.number);
     field("key", call.key);
@@ -151,7 +151,7 @@ struct FlightRecordFile {
     json["needs"] = call.needs;
     return json;
   }
-  // Names and places may hold any bytes.
+  // Names and places may contain any bytes.
   [[nodiscard]] static std::string line(const Json& value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace);
   }

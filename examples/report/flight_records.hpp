@@ -1,5 +1,5 @@
-// FlightRecordOutput: the files that --flight-record asks for: the last calls of this process's ranks, written when the
-// run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
+// FlightRecordOutput: the files of --flight-record with the last calls of this process's ranks. They are written when
+// the run ends, even by an error, and whenever the process gets SIGUSR1, even if it hangs.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -24,9 +24,8 @@ namespace examples {
 
 class FlightRecordOutput : dhp::detail::NonCopyable {
  public:
-  /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default
-  /// action. Records `ranks` ranks, from rank `first` on, of a world of that size. Make it before other
-  /// threads start.
+  /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default action.
+  /// Records `ranks` ranks, from rank `first` on, of a world of world_size. Construct it before other threads start.
   FlightRecordOutput(const std::string& file, int first, int ranks, int world_size)
       : first_(first), world_size_(world_size), recorders_(static_cast<std::size_t>(ranks)) {
     for (auto& recorder : recorders_) recorder = std::make_shared<dhp::FlightRecorder>();
@@ -36,7 +35,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
       const auto folder = std::filesystem::path(paths_.back()).parent_path().string();
       dhp::detail::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
                                 "cannot write --flight-record ", paths_.back());
-      // A record of an earlier run would mislead, and a rank that hangs may not be able to replace it.
+      // A record of an earlier run would mislead, and a hanging rank may be unable to replace it.
       ::unlink(paths_.back().c_str());
     }
     signal_.emplace(std::vector{SIGUSR1}, [this](int) { write(); });
@@ -52,7 +51,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
   [[nodiscard]] const std::vector<std::shared_ptr<dhp::FlightRecorder>>& all() const {
     return recorders_;
   }
-  /// Any thread may do it.
+  /// Any thread may call this.
   void write() noexcept {
     const std::lock_guard lock(mutex_);
     for (std::size_t at = 0; at < paths_.size(); ++at) {
@@ -60,7 +59,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
       try {
         FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::detail::process_name())
             .write(paths_[at]);
-      } catch (const std::exception& error) {  // no reason to end a run
+      } catch (const std::exception& error) {  // a failed write must not end a run
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
       }
     }
@@ -70,7 +69,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
   int first_;
   int world_size_;
   std::vector<std::shared_ptr<dhp::FlightRecorder>> recorders_;
-  std::vector<std::string> paths_;  // as many, or none
+  std::vector<std::string> paths_;  // one for each recorder, or none
   std::mutex mutex_;
   std::optional<dhp::detail::OnSignal> signal_;
 };

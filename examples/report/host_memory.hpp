@@ -1,4 +1,4 @@
-// How much memory this host has for ranks, and how people read bytes.
+// The memory that this host has for ranks, and a readable form of bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace host_memory {
 
 inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
 
-/// A number in a file; none where there is no file, or "max".
+/// Returns the number in a file; no_limit if the file is missing or says "max".
 [[nodiscard]] inline std::size_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::size_t number = 0;
   return file >> number ? number : no_limit;
 }
 
-/// The least limit in a control group and those around it. A container may see its own group as the root.
+/// Returns the smallest limit of a control group and its parents. A container may see its own group as the root.
 [[nodiscard]] inline std::size_t least_limit(const std::string& mount, std::string group,
                                              const std::string& name) {
   auto least = number_in(mount + "/" + name);
@@ -47,15 +47,15 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
 
 }  // namespace host_memory
 
-/// The memory in bytes that a host has for its ranks: the smallest limit of this process's control groups or the free
-/// memory, whichever is less. root: stands before the paths that are read.
+/// Returns the bytes that a host has for its ranks: the smallest limit of this process's control groups or the free
+/// memory, whichever is less. root: a prefix of the paths that are read.
 [[nodiscard]] inline std::size_t host_memory_bytes(const std::string& root = "") {
   using namespace host_memory;
   auto least = available(root + "/proc/meminfo");
   std::ifstream groups(root + "/proc/self/cgroup");
   const auto mount = root + "/sys/fs/cgroup";
   std::string line;
-  while (std::getline(groups, line)) {  // number:controllers:group; of version 2 no controllers
+  while (std::getline(groups, line)) {  // number:controllers:group; version 2 has no controllers
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -68,7 +68,7 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
   return least;
 }
 
-/// "1.23 GB"; 1 GB is 10^9 bytes.
+/// Formats bytes, such as "1.23 GB"; 1 GB is 10^9 bytes.
 [[nodiscard]] inline std::string bytes_text(std::size_t bytes) {
   const auto value = static_cast<double>(bytes);
   const auto [unit, name] = value >= 1e9   ? std::pair{1e9, "GB"}

@@ -6,10 +6,10 @@
 
 namespace examples {
 namespace {
-/// Micro-batches that a plan looks at if their shapes differ.
+/// The number of micro-batches that a plan considers if their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
-/// The options that differ.
+/// Returns the options that differ between two layouts.
 std::string flags(const Layout& layout, const Layout& from) {
   std::string text;
   const auto add = [&](bool differs, const char* name, auto value) {
@@ -55,12 +55,12 @@ std::int64_t MemoryPlanner::samples() const {
                              : std::min(options_.global_batch, batcher_.size());
 }
 
-/// A few micro-batches of this many samples; one if all have the same shapes.
+/// Returns a few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
   const auto size = std::min(micro_batch, batcher_.size());
-  // Resident ones are those of a step, again and again.
+  // Resident data are the micro-batches of one step, again and again.
   const auto all = options_.resident() ? samples() : batcher_.size();
   const auto count = same_shapes_ ? 1 : std::clamp<std::int64_t>(all / size, 1, different_shapes);
   for (std::int64_t k = 0; k < count; ++k) {
@@ -104,7 +104,7 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
     for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
       auto& plan =
           stages.emplace_back(dhp::plan_memory(run, stage, {.least_step = gpu ? 256u : 64u}));
-      // A GPU's free blocks make room, but for those of a recorded step.
+      // A GPU's free blocks can be reused, but not those of a recorded step.
       if (gpu && !options.records_steps(same_shapes_)) plan.most = plan.most_in_use;
     }
   } catch (const dhp::Error&) {
@@ -140,7 +140,7 @@ Cluster cluster_of(const RunOptions& options, bool gpu) {
 }
 
 StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
-  // cuDNN's attention takes no longer with dropout than without.
+  // cuDNN's attention takes the same time with dropout as without.
   if (options_.library_dropout) cluster.flop_dropout = std::numeric_limits<double>::infinity();
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&options_.reducer);
   return StepModel(
@@ -160,7 +160,7 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
       {layout.mesh.tensor, layout.mesh.context, layout.micro_batch, layout.recompute});
   auto& made = known->second;
   if (!fresh) return made;
-  // Counts powers of eight of made data; reads no more real data than is asked.
+  // For synthetic data work is counted at a power of eight samples; of real data no more is read than is asked for.
   auto small = layout;
   for (small.micro_batch = 1; 8 * small.micro_batch <= layout.micro_batch;) small.micro_batch *= 8;
   const auto more = layout.micro_batch - small.micro_batch;
@@ -176,7 +176,7 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
     made = std::make_shared<const ModelWork>(count_work(planned(options)));
-  } catch (const dhp::Error&) {  // stays null
+  } catch (const dhp::Error&) {  // the result stays null
   }
   return made;
 }
@@ -186,7 +186,7 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
   for (std::size_t stage = 0; stage < stages().size(); ++stage) {
     const auto& plan = stages()[stage];
     std::string where;
-    for (std::size_t at = 1; at < plan.peak.size(); ++at)  // the first is the step
+    for (std::size_t at = 1; at < plan.peak.size(); ++at)  // entry 0 is the step
       where += (at == 1 ? ", most in " : " > ") + plan.peak[at];
     lines.push_back(dhp::concat(
         "memory of a rank", stages().size() > 1 ? dhp::concat(" of stage ", stage) : std::string(),
@@ -215,7 +215,7 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
   std::vector<std::pair<double, Layout>> found;
   for_each_layout(choices, [&](const Layout& layout) {
     const auto& mesh = layout.mesh;
-    // More computation or more ranks are further away than more messages.
+    // More computation or more ranks count as a larger distance than more messages.
     const double distance =
         layout.zero - from.zero + steps(layout.micro_batch, from.micro_batch) +
         (layout.recompute != from.recompute ? 2 : 0) + steps(from.mesh.data, mesh.data) +

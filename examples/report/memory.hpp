@@ -1,4 +1,4 @@
-// A run's need of each rank's memory, before it is allocated; and the nearest layout if that is too much.
+// Plans a run's memory on each rank before it is allocated, and finds the nearest layout if that is too much.
 #pragma once
 
 #include <dhp/train/memory_plan.hpp>
@@ -14,42 +14,42 @@
 
 namespace examples {
 
-/// Memory that ranks may take.
+/// The memory that ranks may use.
 struct MemoryLimit {
-  std::size_t bytes = 0;  ///< of one rank
-  std::string from;       ///< what sets the limit, for people
-  bool of_host = false;   ///< it is this rank's share of the host's memory
+  std::size_t bytes = 0;  ///< limit for one rank
+  std::string from;       ///< source of the limit, for messages
+  bool of_host = false;   ///< the limit is this rank's share of the host's memory
 };
 
 [[nodiscard]] Layout layout_of(const RunOptions& options);
-/// Changes the options to that.
+/// Changes the options to this layout.
 void choose(RunOptions& options, const Layout& layout);
-/// Takes --cluster, or a usual one.
+/// Returns the cluster of --cluster, or a typical one.
 [[nodiscard]] Cluster cluster_of(const RunOptions& options, bool gpu);
 
 class MemoryPlanner {
  public:
-  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each.
+  /// same_shapes: all micro-batches have the same shapes. equal_shares: all replicas need equally many micro-batches.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
                 bool same_shapes, bool equal_shares, RanksAre ranks);
   explicit MemoryPlanner(const TrainingSetup& setup)
       : MemoryPlanner(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                       setup.waits_for_replicas, ranks_are(setup.options)) {}
 
-  /// One line for each stage; none where the layout cannot be run, which the run itself says better.
+  /// Returns one line for each stage; none if the layout cannot run, since the run's own error is clearer.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-  /// Plans each stage of another layout; none if that cannot be run. runs: micro-batches of a replica, 0: all.
+  /// Plans each stage of another layout; empty if it cannot run. runs: micro-batches of a replica, 0: all.
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
-  /// Bytes of the rank that takes most; 0: the layout cannot be run.
+  /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
   [[nodiscard]] Layout layout() const { return layout_of(options_); }
-  /// How long steps of `samples` samples take on this cluster; 0: as the options say. It refers to this planner.
+  /// Returns a model of the step time of `samples` samples (0: as in the options); it refers to this planner.
   [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);
 
  private:
-  /// Samples of a step.
+  /// Returns the samples of a step.
   [[nodiscard]] std::int64_t samples() const;
   [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
   using Planned = dhp::PlannedRun<dhp::AllTrainingOptions>;
@@ -57,7 +57,7 @@ class MemoryPlanner {
   [[nodiscard]] Planned planned(const RunOptions& options, std::int64_t runs = 0);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
   using Counted = std::shared_ptr<const ModelWork>;
-  /// The work of one rank on the data and pipeline axes; null if the model cannot be cut so.
+  /// Returns the work of one rank on the data and pipeline axes; null if the model cannot be cut this way.
   [[nodiscard]] Counted work(const Layout& layout);
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 

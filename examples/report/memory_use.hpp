@@ -1,4 +1,4 @@
-// Memory of a rank: what it may take, and what it took.
+// The memory of a rank: its limit, and its use.
 #pragma once
 
 #include "memory.hpp"
@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// The memory that this rank may take: the user's limit, a share of the host's, or what its GPU has free.
+/// Returns the memory that this rank may use: the user's limit, a share of the host's, or its GPU's free memory.
 [[nodiscard]] MemoryLimit memory_limit(auto& dev, const RunOptions& options) {
   if (options.memory_limit_gb > 0)
     return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
@@ -26,7 +26,7 @@ namespace examples {
   }
 }
 
-/// A rank's memory: between steps, and at most, with the section in which it grew last.
+/// A rank's memory: between steps, and its peak, with the section in which it last grew.
 class MemoryUse {
  public:
   explicit MemoryUse(Dev& dev) : dev_(dev) {}

@@ -18,7 +18,7 @@
 namespace examples {
 
 std::string short_number(double value) {
-  if (std::isnan(value)) return "nan";  // never "-nan"
+  if (std::isnan(value)) return "nan";  // instead of "-nan"
   char text[64];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
@@ -94,13 +94,13 @@ void Progress::finish() {
 
 namespace {
 
-/// Part of a file that stays.
+/// The part of a file that is kept.
 struct Kept {
   std::uintmax_t bytes = 0;
   std::int64_t last_step = 0;
 };
-/// The lines up to the training step `last`. Its evaluation is not among them: a run that goes on begins with
-/// it. Nor is a line that a run was ended in.
+/// Returns the lines up to the training step `last`. They include neither its evaluation, which a continued run begins
+/// with, nor a line that an ended run left incomplete.
 Kept lines_up_to(const std::string& path, std::int64_t last) {
   std::ifstream file(path);
   Kept kept;
@@ -114,7 +114,7 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-/// Null where the file is none of a disk, or its disk has no locks.
+/// Returns null for anything but a regular file, or if its disk has no locks.
 std::shared_ptr<const void> lock_of(const std::string& path) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
@@ -154,7 +154,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
   }
   if (steps_before > 0 && is_file) {
     const auto kept = lines_up_to(path, steps_before);
-    // In a new file: a process that was rank 0 before, and wakes up, writes to the old one.
+    // Writes to a new file: an earlier rank 0 that wakes up would still write to the old one.
     const auto file = std::filesystem::canonical(path, error);
     const std::filesystem::path made = file.string() + ".new";
     std::filesystem::copy_file(file, made, std::filesystem::copy_options::overwrite_existing,
@@ -162,7 +162,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     if (!error) std::filesystem::resize_file(made, kept.bytes, error);
     if (!error) std::filesystem::rename(made, file, error);
     if (error) std::filesystem::resize_file(path, kept.bytes, error);
-    else if (!shared) lock_ = lock_of(path);  // of the new file
+    else if (!shared) lock_ = lock_of(path);  // locks the new file
     last_step_ = kept.last_step;
   }
   file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);
@@ -205,7 +205,7 @@ void Metrics::put(const std::string& line) {
 }
 
 int exit_status_of(const std::function<int()>& body) {
-  // A failed write of a file becomes an exception; a terminal that is lost does not end a run.
+  // A failed write of a file becomes an exception; a lost terminal does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     return body();

@@ -1,5 +1,5 @@
-// A run's output: for people a bar with loss, rate and time left on a terminal, plain lines elsewhere;
-// for programs one JSON object a line.
+// A run's output. People get a bar with loss, rate and time left on a terminal, and plain lines elsewhere; programs get
+// one JSON object a line.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace examples {
 
 class Progress : dhp::detail::NonCopyable {
  public:
-  /// Bars go to standard error if it is a terminal; NO_COLOR is honoured.
+  /// Bars go to standard error if it is a terminal; NO_COLOR is respected.
   Progress(std::int64_t steps_before, std::int64_t total_steps);
 
   ~Progress() { finish(); }
 
-  /// One step and the seconds that it took; `notes` is shown behind the loss ("skipped", ...).
+  /// Shows one step and the seconds that it took; `notes` follow the loss ("skipped", ...).
   void step(std::int64_t step, double loss, double seconds, double samples_per_s,
             const std::string& notes);
-  /// A line of its own, above the bar.
+  /// Prints a line of its own, above the bar.
   void line(const std::string& text);
   void finish();
 
@@ -35,39 +35,39 @@ class Progress : dhp::detail::NonCopyable {
   bool terminal_;
   bool bar_shown_ = false;
   std::int64_t print_every_;
-  double step_seconds_ = 0;  // of all steps, without what went on between them
+  double step_seconds_ = 0;  // seconds of all steps, without the time between them
 };
 
-/// One JSON object a line, written through at once; numbers in their shortest exact form.
+/// Writes one JSON object a line, each at once, with numbers in their shortest exact form.
 class Metrics {
  public:
-  /// An empty path writes nothing. What a file has of steps up to steps_before stays, so that a run that goes on has
-  /// each step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more,
-  /// cannot be written, or is another run's now; shared: the rank 0 of before may have it open.
+  /// With an empty path nothing is written. A continued run keeps the file's steps up to steps_before, so that it has
+  /// each step once. A new run replaces a file of up to `replaces` steps. Throws if the file has more steps, cannot be
+  /// written, or is in use by another run. shared: an earlier rank 0 may still have it open.
   Metrics(const std::string& path, std::int64_t steps_before,
           std::int64_t replaces = std::numeric_limits<std::int64_t>::max(), bool shared = false);
   void write(const std::vector<std::pair<std::string, double>>& fields);
-  /// The last line of a run: these fields in one, "summary".
+  /// Writes the last line of a run, with these fields in one, "summary".
   void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
-  /// The last step in the file when it was opened; 0: none.
+  /// Returns the last step in the file when it was opened; 0: none.
   [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 
  private:
   void put(const std::string& line);
   std::string path_;
-  std::shared_ptr<const void> lock_;  // of the file, as long as it is written
+  std::shared_ptr<const void> lock_;  // lock on the file while it is written
   std::ofstream file_;
   std::int64_t last_step_ = 0;
 };
 
-/// The end of every main: the status of body; an error becomes one sentence on standard error and status 1.
+/// Runs the body of a main and returns its status; an error becomes one sentence on standard error and status 1.
 [[nodiscard]] int exit_status_of(const std::function<int()>& body);
 
-/// "1 h 02 min", "3 min 20 s", "12 s"
+/// Formats a duration, such as "1 h 02 min", "3 min 20 s" or "12 s".
 [[nodiscard]] std::string duration_text(double seconds);
-/// Four significant digits.
+/// Formats four significant digits.
 [[nodiscard]] std::string short_number(double value);
-/// "0-3,7"
+/// Formats ranks, such as "0-3,7".
 [[nodiscard]] std::string ranges(const std::set<int>& ranks);
 
 }  // namespace examples

@@ -20,14 +20,14 @@ namespace {
   dhp::fail("--output ", path, ": its name ends in none of .csv, .jsonl and .npy");
 }
 
-/// The shortest digits that give the same number again.
+/// Appends the shortest digits that restore the same number.
 void append_number(std::string& text, auto value) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value);
   text.append(digits, end.ptr);
 }
 
-/// NumPy's format 1.0, padded as it asks to a multiple of 64.
+/// Returns a head in NumPy's format 1.0, padded to a multiple of 64 as the format requires.
 [[nodiscard]] std::string npy_head(const RowFileOptions& options) {
   std::string head =
       dhp::concat("{'descr': '", options.wide ? "<f8" : "<f4", "', 'fortran_order': False, ",
@@ -42,7 +42,7 @@ void append_number(std::string& text, auto value) {
   return text + head;
 }
 
-/// A field of a .csv file.
+/// Quotes a field of a .csv file.
 [[nodiscard]] std::string quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == field.npos) return field;
   std::string made = "\"";
@@ -58,7 +58,7 @@ template <class T>
   else text += dhp::concat(number, ",");
   for (std::size_t at = 0; at < row.size(); ++at) {
     if (at > 0) text += json ? ", " : ",";
-    // JSON has no numbers that are not finite.
+    // JSON has no infinities or NaN.
     if (json && !(row[at] - row[at] == 0)) text += "null";
     else append_number(text, row[at]);
   }

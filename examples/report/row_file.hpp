@@ -1,5 +1,5 @@
-// RowFile: rows of numbers for other programs: .csv, .jsonl or .npy by the file's name, or JSON lines on standard
-// output. It is there when it is complete.
+// RowFile: rows of numbers for other programs, as .csv, .jsonl or .npy by the file's name, or as JSON lines on standard
+// output. The file appears when it is complete.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -14,24 +14,24 @@ namespace examples {
 
 struct RowFileOptions {
   std::string path;                  ///< empty: standard output
-  std::string what = "embedding";    ///< the name of a row in JSON
-  std::vector<std::string> columns;  ///< their names
-  std::int64_t rows = 0;             ///< that will be written
-  bool wide = false;                 ///< doubles, else floats
-  bool best = false;                 ///< JSON also names the column with the largest number
+  std::string what = "embedding";    ///< name of a row in JSON
+  std::vector<std::string> columns;  ///< names of the columns
+  std::int64_t rows = 0;             ///< number of rows to write
+  bool wide = false;                 ///< writes doubles instead of floats
+  bool best = false;                 ///< adds the column with the largest number to JSON
 };
 
 class RowFile : dhp::detail::NonCopyable {
  public:
-  /// Throws where the name ends otherwise, or the file cannot be made.
+  /// Throws if the name has another ending, or the file cannot be made.
   explicit RowFile(RowFileOptions options);
   ~RowFile();
 
-  /// Appends [rows, columns] of floats or doubles. numbers: of the sample, from 1, that each row is of.
+  /// Appends [rows, columns] of floats or doubles. numbers: the sample of each row, from 1.
   void add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers);
-  /// Gives the file its name.
+  /// Gives the complete file its name.
   void finish();
-  /// Throws where no such file can be written.
+  /// Throws if no such file can be written.
   static void check_name(const std::string& path);
 
  private:

@@ -1,4 +1,4 @@
-// RunReport: what rank 0 tells of a training run, to people on standard error, to programs in --metrics and to
+// RunReport: rank 0's report of a training run, to people on standard error, to programs in --metrics, and to
 // TensorBoard.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace examples {
 /// Names and values for the progress line and the metrics.
 using Measures = std::vector<std::pair<std::string, double>>;
 
-/// Tokens of these micro-batches without padding; 0 where samples have none.
+/// Returns the tokens of these micro-batches without padding; 0 for samples without tokens.
 template <class D>
 [[nodiscard]] double tokens_in(const dhp::StepBatches<D>& mine) {
   std::int64_t tokens = 0;
@@ -31,7 +31,7 @@ template <class D>
       if (name == "tokens") tokens += count;
   return static_cast<double>(tokens);
 }
-/// The tokens of all replicas in this step, estimated from those of this replica.
+/// Estimates the tokens of all replicas in this step from those of this replica.
 template <class D>
 [[nodiscard]] double tokens_of_all(const dhp::StepBatches<D>& mine) {
   std::int64_t own = 0;
@@ -40,7 +40,7 @@ template <class D>
   return tokens_in(mine) / static_cast<double>(own) * static_cast<double>(mine.samples);
 }
 
-/// Work of steps: samples of all replicas, the rest of this one.
+/// The work of steps. Samples count over all replicas, the other numbers on this replica only.
 struct StepWork {
   double samples = 0, tokens = 0, forward_flop = 0;
   template <class D, class Flop>
@@ -51,13 +51,13 @@ struct StepWork {
   }
 };
 
-/// Null where they are not counted: on GPUs streams wait, not the host.
+/// Returns null if waits are not counted: on GPUs streams wait, not the host.
 [[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(auto& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
 }
 
-/// How NVML finds a GPU; empty where the device is none.
+/// Returns the id by which NVML finds a GPU; empty for other devices.
 [[nodiscard]] std::string pci_bus_id_of(const auto& dev) {
   if constexpr (requires { dev.properties().pciBusID; }) {
     char id[32];
@@ -70,12 +70,12 @@ struct StepWork {
   }
 }
 
-/// Further fields of a step's line of metrics.
+/// Returns further fields of a step's line of metrics.
 template <class D>
 [[nodiscard]] Measures more_fields(D& dev, const std::vector<dhp::MicroBatch<D>>& batches,
                                    bool replayed) {
   Measures fields;
-  std::int64_t rows = 0;  // of tokens in this replica's micro-batches, padding included
+  std::int64_t rows = 0;  // rows of tokens in this replica's micro-batches, with padding
   for (const auto& batch : batches)
     if (batch.has("token_ids")) rows += batch.at("token_ids").count();
   if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));
@@ -85,7 +85,7 @@ template <class D>
   return fields;
 }
 
-/// Refusals of the device's libraries since the last call; none if it has no libraries.
+/// Returns the calls that the device's libraries rejected since the last call; empty without libraries.
 [[nodiscard]] std::vector<std::string> new_refusals(auto& dev) {
   if constexpr (requires { library_refusals(dev); }) return library_refusals(dev);
   else return {};
@@ -93,11 +93,11 @@ template <class D>
 
 class RunReport {
  public:
-  /// speaks: true on rank 0; the other ranks print nothing.
+  /// speaks: true on rank 0; other ranks print nothing.
   RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
-  /// From now on there is a bar, and steps are written.
+  /// Starts the bar, and the output of steps.
   void start(std::int64_t steps_before) {
     if (!speaks_) return;
     metrics_ = std::make_unique<Metrics>(options_.metrics, steps_before, replaces(),
@@ -118,10 +118,10 @@ class RunReport {
     if (progress_) progress_->line(text);
     else std::fprintf(stderr, "%s\n", text.c_str());
   }
-  /// Time that no step has taken.
+  /// Excludes the time since the last step from the next one.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
-  /// One step that is done; samples and tokens: of all replicas; more: fields that its model or device adds.
+  /// Reports a finished step. samples and tokens: of all replicas. more: fields of the model or device.
   void step(const dhp::StepReport& report, const std::vector<std::string>& terms,
             std::int64_t samples, const Measures& more, double tokens = 0) {
     const auto now = std::chrono::steady_clock::now();
@@ -157,8 +157,8 @@ class RunReport {
                                      : "");
   }
 
-  /// The line of the last step; ranks that write nothing have it, too. If the rank that writes is lost, another one
-  /// goes on after that line.
+  /// Returns the line of the last step, also on ranks that write nothing. If the writing rank is lost, another rank
+  /// continues after that line.
   [[nodiscard]] const Measures& last_step() const { return last_step_; }
   void know(const Measures& last_step) { last_step_ = last_step; }
 
@@ -180,7 +180,7 @@ class RunReport {
           {{"step", static_cast<double>(total_steps_)}, {"exposed_communication", share}});
   }
 
-  /// The end of the run, on rank 0.
+  /// Reports the end of the run, on rank 0.
   void summary(RunSummary of_all) {
     if (!metrics_) return;
     of_all.values = values_.all();
@@ -191,17 +191,17 @@ class RunReport {
   }
 
  private:
-  /// Steps in a file of metrics that a run from the beginning may replace: the file may be its own, from before its
+  /// Returns how many steps of an existing metrics file a new run may replace: the file may be its own from before its
   /// first save, of which nothing else is left.
   [[nodiscard]] std::int64_t replaces() const {
     if (options_.overwrite || options_.elastic) return std::numeric_limits<std::int64_t>::max();
     return options_.save.empty() ? 0 : 2 * options_.save_every;
   }
-  /// known: the last line of metrics is, and what the directory has of that step may go.
+  /// Opens the event file. known: the last line of metrics is known, so events of that step may be dropped.
   void start_curves(std::int64_t steps_before, bool known) {
     const auto& directory = options_.tensorboard;
     if (directory.empty()) return;
-    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else it begins anew
+    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else a new run
     drawn_until_ = goes_on && !known ? steps_before : -1;
     events_ =
         std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
@@ -224,7 +224,7 @@ class RunReport {
   std::int64_t total_steps_;
   BestValues values_;
   std::unique_ptr<EventFile> events_;
-  std::int64_t drawn_until_ = -1;  // the step that a run goes on from, whose evaluation is there
+  std::int64_t drawn_until_ = -1;  // first step of a continued run; its evaluation is drawn
   Measures last_step_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;

@@ -8,14 +8,14 @@ namespace {
 [[nodiscard]] std::string seconds_text(double seconds) {
   return seconds < 100 ? short_number(seconds) + " s" : duration_text(seconds);
 }
-/// 1.234e13 -> "12.34 T"
+/// Formats a number, such as "12.34 T" for 1.234e13.
 [[nodiscard]] std::string scaled(double value) {
   for (const auto& [unit, name] :
        {std::pair{1e18, "E"}, {1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}})
     if (value >= unit) return short_number(value / unit) + " " + name;
   return short_number(value) + " ";
 }
-/// The names of parts as fields of the metrics.
+/// Returns a part's name as a field of the metrics.
 [[nodiscard]] std::string field_name(std::string name) {
   for (auto& letter : name)
     if (letter == ' ') letter = '_';

@@ -1,4 +1,4 @@
-// Summary at a run's end: its best and last values, what its time went to, how much of the ranks' peak it used.
+// The summary at a run's end: its best and last values, the parts of its time, and how much of the peak FLOP it used.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -18,7 +18,7 @@
 
 namespace examples {
 
-/// Parts of a rank's time. Together they are all of it.
+/// Parts of a rank's time; their sum is the whole time.
 enum class Part { compute, collectives, messages, data, evaluation, saving, rest };
 inline constexpr std::array part_names{"compute",    "communication", "pipeline",     "data",
                                        "evaluation", "checkpoints",   "start and end"};
@@ -27,13 +27,13 @@ using PartSeconds = std::array<double, part_names.size()>;
   return seconds[static_cast<std::size_t>(part)];
 }
 
-/// Books the time of a rank's thread on one part after the other. Waits for other ranks are taken out of compute.
+/// Attributes the time of a rank's thread to one part after another. Waits for other ranks do not count as compute.
 class TimeParts {
  public:
-  /// waits: null where they are not seen.
+  /// waits: null if waits are not counted.
   explicit TimeParts(std::shared_ptr<const dhp::WaitClock> waits) : waits_(std::move(waits)) {}
 
-  /// Starts a part; returns the one before.
+  /// Starts a part; returns the previous one.
   Part enter(Part part) {
     const auto now = Clock::now();
     const double spent_s = std::chrono::duration<double>(now - since_).count();
@@ -54,7 +54,7 @@ class TimeParts {
     return seconds_;
   }
 
-  /// A part until the end of the block.
+  /// Books time on a part until the end of the block.
   class In : dhp::detail::NonCopyable {
    public:
     In(TimeParts& parts, Part part) : parts_(parts), before_(parts.enter(part)) {}
@@ -68,7 +68,7 @@ class TimeParts {
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] double& of(Part part) { return seconds_[static_cast<std::size_t>(part)]; }
-  /// Since it was asked last.
+  /// Returns the seconds of waits since the last call.
   [[nodiscard]] double waited(dhp::WaitClock::Of of) {
     if (!waits_) return 0;
     auto& known = known_s_[of];
@@ -82,15 +82,15 @@ class TimeParts {
   PartSeconds seconds_{};
 };
 
-/// The last and the best of a measure's values.
+/// The last and the best value of a measure.
 struct BestValue {
   std::string name;
   double last = 0, best = 0;
   std::int64_t best_step = 0;
-  int times = 1;      ///< that there was a value
-  bool stays = true;  ///< it has never changed
+  int times = 1;      ///< number of values
+  bool stays = true;  ///< all values are equal
 
-  /// Anything is better than NaN.
+  /// Takes a value; any number is better than NaN.
   void take(std::int64_t step, double value) {
     const bool lowest = dhp::lower_is_better(name);
     ++times;
@@ -116,14 +116,14 @@ class BestValues {
 
 /// Totals of a run over all ranks.
 struct RunSummary {
-  std::int64_t steps_before = 0, last_step = 0;  ///< steps done: (steps_before, last_step]
+  std::int64_t steps_before = 0, last_step = 0;  ///< the run did steps (steps_before, last_step]
   int ranks = 1;
-  double samples = 0, tokens = 0;  ///< trained on
-  double forward_flop = 0;         ///< of all these samples' forward passes, over all ranks
-  PartSeconds seconds{};           ///< of a rank, the mean
-  bool sees_waits = true;          ///< else compute has the waits in it
-  double peak_tflops = 0;          ///< of a rank; 0: not known
-  double energy_j = 0;             ///< of all ranks' GPUs; 0: not known
+  double samples = 0, tokens = 0;  ///< samples and tokens trained on
+  double forward_flop = 0;         ///< FLOP of all these samples' forward passes, over all ranks
+  PartSeconds seconds{};           ///< mean over the ranks
+  bool sees_waits = true;          ///< otherwise compute includes the waits
+  double peak_tflops = 0;          ///< peak of one rank; 0: unknown
+  double energy_j = 0;             ///< energy of all ranks' GPUs; 0: unknown
   std::vector<BestValue> values{};
 
   [[nodiscard]] double wall_s() const {
@@ -131,10 +131,10 @@ struct RunSummary {
     for (const double part : seconds) sum += part;
     return sum;
   }
-  /// Compute, waits and data: what --metrics has the samples_per_s of.
+  /// Returns the seconds of compute, waits and data, on which samples_per_s in --metrics is based.
   [[nodiscard]] double steps_s() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }
-  /// FLOP of forward and backward, two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
-  /// (Chowdhery et al. 2022, "PaLM", appendix B).
+  /// Returns the FLOP of forward and backward; a backward counts as two forwards (Kaplan et al. 2020, section 2.1), and
+  /// recomputation does not count (Chowdhery et al. 2022, "PaLM", appendix B).
   [[nodiscard]] double flop() const { return 3 * forward_flop; }
   [[nodiscard]] double flop_per_step() const {
     return flop() / static_cast<double>(last_step - steps_before);
@@ -142,9 +142,9 @@ struct RunSummary {
   [[nodiscard]] double tflops_of_rank() const { return flop() / steps_s() / ranks / 1e12; }
   [[nodiscard]] double utilisation() const { return tflops_of_rank() / peak_tflops; }
 
-  /// At most 80 columns each; none where no step was done.
+  /// Returns lines of at most 80 columns; none if no step was done.
   [[nodiscard]] std::vector<std::string> lines() const;
-  /// For the last line of --metrics, in SI units: names and values.
+  /// Returns names and values for the last line of --metrics, in SI units.
   [[nodiscard]] std::vector<std::pair<std::string, double>> fields() const;
 };
 

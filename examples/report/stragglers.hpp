@@ -1,4 +1,4 @@
-// Stragglers: ranks whose own work takes longer than the same work of others. All wait for them in every step.
+// Stragglers: ranks whose own work takes longer than the same work elsewhere; all ranks wait for them in every step.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// Time of a rank's own work, computing and reading data, without waits for other ranks.
+/// The time of a rank's own work, which is computing and reading data, without waits for other ranks.
 struct OwnWork {
   double seconds = 0;
   double micro_batches = 0;
@@ -18,11 +18,11 @@ struct OwnWork {
 
 class Stragglers {
  public:
-  /// Steps of a period.
+  /// Number of steps in a period.
   static constexpr std::int64_t period = 50;
 
-  /// work: of each rank, in a period. Returns those that have become slow: which in this period and the one before took
-  /// more than 1.5 times as long for a micro-batch as the median of the ranks with their place in the mesh.
+  /// work: that of each rank in a period. Returns the ranks that have become slow: in this period and the one before
+  /// they took more than 1.5 times the median, for a micro-batch, of the ranks with the same place in the mesh.
   [[nodiscard]] std::vector<int> found(const dhp::MeshShape& mesh,
                                        const std::vector<OwnWork>& work) {
     std::set<int> slow;
@@ -39,7 +39,7 @@ class Stragglers {
     slow_ = std::move(slow);
     return news;
   }
-  /// Seconds for a micro-batch: the lower median of the replicas' ranks with this one's place.
+  /// Returns the seconds for a micro-batch: the lower median over the replicas' ranks with this rank's place.
   [[nodiscard]] static double usual_s(const dhp::MeshShape& mesh, const std::vector<OwnWork>& work,
                                       int rank) {
     std::vector<double> peers;
@@ -55,7 +55,7 @@ class Stragglers {
   }
 
  private:
-  std::set<int> slow_;  // in the period before
+  std::set<int> slow_;  // slow ranks of the previous period
   std::set<int> reported_;
 };
 

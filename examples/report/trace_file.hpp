@@ -1,6 +1,6 @@
-// The traces of all ranks in one file of Chrome's trace format ("Trace Event Format", Google 2016), which
-// ui.perfetto.dev and chrome://tracing show: a process for each rank, in it a lane of its work and one for each of
-// its communicators. Needs nlohmann/json.
+// Writes the traces of all ranks to one file in Chrome's trace format ("Trace Event Format", Google 2016), which
+// ui.perfetto.dev and chrome://tracing show. Each rank is a process, with a row for its work and one for each of its
+// communicators. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -20,11 +20,11 @@ namespace examples {
 /// The difference between one rank's clock and rank 0's.
 struct ClockOffset {
   double ahead_s = 0;       ///< how far this clock is ahead of rank 0's
-  double round_trip_s = 0;  ///< the shortest round trip; ahead_s is wrong by at most half of it
+  double round_trip_s = 0;  ///< the shortest round trip; ahead_s is off by at most half of it
 };
 
-/// now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several round trips the shortest
-/// counts, and its middle is taken for the time of the answer (RFC 5905, section 8). Rank 0's is zero.
+/// Measures how far this rank's clock is ahead of rank 0's. now(): seconds of a clock with the same rate on all ranks.
+/// The shortest of several round trips counts, its middle as the answer's time (RFC 5905, section 8). Collective.
 template <class Dev, class Now>
 [[nodiscard]] ClockOffset clock_offset(Dev& dev, dhp::Comm<Dev>& comm, Now now,
                                        dhp::CallSite where = dhp::CallSite::current()) {
@@ -51,7 +51,7 @@ template <class Dev, class Now>
   return best;
 }
 
-/// The spans of one rank as JSON objects, each after a comma and a line break.
+/// Returns the spans of one rank as JSON objects, each after a comma and a line break.
 [[nodiscard]] inline std::string trace_events(const dhp::Trace& trace, int rank,
                                               const std::string& name, double offset_s) {
   using json = nlohmann::ordered_json;
@@ -74,7 +74,7 @@ template <class Dev, class Now>
                    [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
                      return a.start.seconds() < b.start.seconds();
                    });
-  // A communicator runs one call after the other, so a call begins when the one before has ended.
+  // A communicator runs its calls in sequence, so a call begins after the previous one has ended.
   std::vector<double> busy_until_s(lanes.size(), 0);
   for (const auto& span : spans) {
     const bool communicates = span.kind == dhp::TraceKind::communication;
@@ -102,7 +102,7 @@ template <class Dev, class Now>
   return text;
 }
 
-/// text of every other rank at rank 0, which is given it piece by piece: take(piece).
+/// Collects the text of every other rank on rank 0, which gets it in pieces: take(piece).
 template <class Dev, class Take>
 void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take take) {
   constexpr std::int64_t piece = 1 << 20;
@@ -134,7 +134,7 @@ void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take 
   }
 }
 
-/// The traces of all ranks, at rank 0's path. Collective. name: where this rank runs. offset_s: how far its trace's
+/// Writes the traces of all ranks to rank 0's path. Collective. name: this rank's place. offset_s: how far its trace's
 /// clock is ahead of rank 0's (clock_offset).
 template <class Dev>
 void write_trace(Dev& dev, dhp::Comm<Dev> comm, const dhp::Trace& trace, const std::string& path,

@@ -1,5 +1,5 @@
-// Output of --trace: a file of what every rank did when, and in the end a few lines that say how long steps stood
-// still for communication.
+// The output of --trace: a file with the timeline of every rank, and at the end a few lines on how long steps waited
+// for communication.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -18,11 +18,11 @@
 
 namespace examples {
 
-/// Does nothing on a device that has no trace.
+/// Writes the trace; does nothing on a device without one.
 template <class Dev>
 class TraceReport {
  public:
-  /// Collective. Where the file cannot be written, that is said now.
+  /// Collective. Throws at once if the file cannot be written.
   TraceReport(Dev& dev, dhp::Comm<Dev> world, std::string path)
       : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
     if (!dev_.trace()) return;
@@ -31,16 +31,16 @@ class TraceReport {
     clock_offset_s_ = clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
   }
 
-  /// A step has been issued, and the device may still be busy with it.
+  /// Notes that a step has been issued; the device may still be busy with it.
   void step_started() {
     if (dev_.trace()) under_way_ = dev_.trace()->size();
   }
-  /// The device has finished that step.
+  /// Notes that the device has finished that step.
   void step_done() {
     if (dev_.trace()) dev_.trace()->resolve(under_way_);
   }
 
-  /// Writes the file; rank 0 says what is in it. Gives the exposed share of a step, the mean over the ranks.
+  /// Writes the file; rank 0 prints a summary of it. Returns the exposed share of a step, the mean over the ranks.
   /// Collective.
   double end(auto say) {
     const auto& trace = *dev_.trace();
@@ -68,7 +68,7 @@ class TraceReport {
   [[nodiscard]] static std::string percent(double share) {
     return short_number(share * 100) + " %";
   }
-  /// The largest first, and not more than a few.
+  /// Returns the largest few, the largest first.
   [[nodiscard]] static std::vector<std::pair<std::string, double>> largest(
       const std::map<std::string, double>& seconds) {
     std::vector<std::pair<std::string, double>> sorted(seconds.begin(), seconds.end());
@@ -81,8 +81,8 @@ class TraceReport {
   Dev& dev_;
   dhp::Comm<Dev> world_;
   std::string path_;
-  double clock_offset_s_ = 0;  // of the trace's clock to rank 0's
-  std::size_t under_way_ = 0;  // spans up to the end of the step that was started last
+  double clock_offset_s_ = 0;  // offset of the trace's clock from rank 0's
+  std::size_t under_way_ = 0;  // spans up to the end of the newest issued step
 };
 
 }  // namespace examples

@@ -1,4 +1,4 @@
-// A line of a file of --trace-values: what one layer has computed for one micro-batch. Needs nlohmann/json.
+// A line of a --trace-values file: one layer's result for one micro-batch. Needs nlohmann/json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,15 +13,15 @@ namespace examples {
 struct TracedValue {
   std::int64_t step = 0;         ///< counted from 1
   std::int64_t micro_batch = 0;  ///< index in the global batch
-  int layer = 0;                 ///< index in the model; the loss comes after the last one
+  int layer = 0;                 ///< index in the model; the loss comes after the last layer
   std::string name{};            ///< name of the layer
-  bool gradient = false;         ///< that of the layer's input; otherwise the layer's output
-  int tensor_rank = 0;           ///< on the tensor axis; ranks hold parts of some values
+  bool gradient = false;         ///< gradient of the layer's input; otherwise the layer's output
+  int tensor_rank = 0;           ///< rank on the tensor axis, since ranks hold parts of some values
   std::string shape{};
   std::string fingerprint{};
   double root_mean_square = 0;
 
-  /// Values in the order of computation: all outputs, then the gradients from the last layer to the first.
+  /// Sorts values in the order of computation: all outputs, then the gradients from the last layer to the first.
   using Order = std::tuple<std::int64_t, bool, std::int64_t, int, int>;
   [[nodiscard]] Order order() const {
     return {step, gradient, micro_batch, gradient ? -layer : layer, tensor_rank};
@@ -32,7 +32,7 @@ struct TracedValue {
             {"name", name},   {"value", value()},           {"tensor_rank", tensor_rank},
             {"shape", shape}, {"fingerprint", fingerprint}, {"root_mean_square", root_mean_square}};
   }
-  /// Throws what nlohmann/json throws.
+  /// Throws the exceptions of nlohmann/json.
   [[nodiscard]] static TracedValue of_json(const nlohmann::ordered_json& json) {
     return {.step = json.at("step"),
             .micro_batch = json.at("micro_batch"),

@@ -1,6 +1,6 @@
-// Transports and speeds of a mesh's axes: measured at the start, so that a slow network is seen before
-// it has cost a night. Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes
-// in t seconds move 2 (n - 1) / n * B / t each way.
+// Transports and speeds of a mesh's axes, measured at the start, so that a slow network shows before it has cost a
+// night. Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes in t seconds move
+// 2 (n - 1) / n * B / t each way.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -22,15 +22,15 @@
 namespace examples {
 
 struct AxisReport {
-  std::string axis{};  ///< "data", "tensor", "context", "pipeline"
+  std::string axis{};  ///< "data", "tensor", "context" or "pipeline"
   int ranks = 1;
   std::string transport{};
-  bool one_host = true;              ///< of every group of this axis
-  double bandwidth_bytes_per_s = 0;  ///< of the slowest group
-  double latency_s = 0;              ///< of the smallest all_reduce, of the slowest group
-  std::int64_t bytes = 0;            ///< that the bandwidth was measured with
+  bool one_host = true;              ///< every group of this axis is within one host
+  double bandwidth_bytes_per_s = 0;  ///< bandwidth of the slowest group
+  double latency_s = 0;              ///< time of the smallest all_reduce in the slowest group
+  std::int64_t bytes = 0;            ///< message size of the bandwidth measurement
 
-  /// Why it will not do; empty: it will.
+  /// Returns an error if the axis is too slow; else "".
   [[nodiscard]] std::string too_slow(double least_bytes_per_s) const {
     if (bandwidth_bytes_per_s >= least_bytes_per_s) return {};
     return dhp::concat(
@@ -38,7 +38,7 @@ struct AxisReport {
         transport, ", less than the ", short_number(least_bytes_per_s / 1e9),
         " GB/s that were asked for; is this the right network interface, and is it free?");
   }
-  /// What is doubtful; empty: nothing.
+  /// Returns a warning about the axis; else "".
   [[nodiscard]] std::string doubt() const {
     if (axis != "tensor" || one_host) return {};
     return "the tensor axis, which talks most, crosses hosts; a --tensor-parallel that divides the "
@@ -47,10 +47,10 @@ struct AxisReport {
 };
 
 struct TransportReport {
-  std::vector<std::string> hosts{};  ///< of each rank of the world
-  std::vector<AxisReport> axes{};    ///< those of more than one rank
+  std::vector<std::string> hosts{};  ///< host of each rank of the world
+  std::vector<AxisReport> axes{};    ///< axes of more than one rank
 
-  /// Lines for people.
+  /// Returns lines for the user.
   [[nodiscard]] std::vector<std::string> lines() const {
     std::vector<std::string> text;
     std::map<std::string, std::set<int>> by_host;
@@ -70,14 +70,14 @@ struct TransportReport {
     }
     return text;
   }
-  /// Throws when an axis is slower than that.
+  /// Throws if an axis is slower than this.
   void check_bandwidth(double least_bytes_per_s) const {
     for (const auto& axis : axes)
       if (const auto why = axis.too_slow(least_bytes_per_s); !why.empty()) dhp::fail("", why);
   }
 };
 
-/// The greatest value of any rank.
+/// Returns the greatest value of any rank.
 template <class Dev>
 double greatest(Dev& dev, dhp::Comm<Dev>& comm, double value) {
   auto one = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<double>{value});
@@ -85,12 +85,12 @@ double greatest(Dev& dev, dhp::Comm<Dev>& comm, double value) {
   return one.template to_host<double>(dev)[0];
 }
 
-/// The median of some all_reduces, in seconds.
+/// Returns the median seconds of several all_reduces.
 template <class Dev>
 double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
   auto buffer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, dhp::Shape{count});
   std::vector<double> taken;
-  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // other work must not pass for latency
+  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // 41 rounds keep load out of latency
   for (int round = 0; round < warm_up + rounds; ++round) {
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();
@@ -103,8 +103,8 @@ double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
   return taken[taken.size() / 2];
 }
 
-/// Collective over the mesh, all of whose groups are measured at the same time, an axis after the other. host: where
-/// this rank runs; bytes: what it has memory for, of which the least of all ranks is sent.
+/// Measures all axes. All groups of an axis are measured at once, one axis after another. Collective over the mesh.
+/// host: where this rank runs. bytes: the size that fits this rank's memory; the smallest of all ranks is sent.
 template <class Dev>
 [[nodiscard]] TransportReport measure_transports(Dev& dev, dhp::Mesh<Dev>& mesh,
                                                  const std::string& host,
@@ -133,7 +133,7 @@ template <class Dev>
     axis.bandwidth_bytes_per_s = moved / s;
     report.axes.push_back(std::move(axis));
   }
-  dev.memory().trim();  // its sizes are those of no layer
+  dev.memory().trim();  // no layer uses blocks of these sizes
   return report;
 }
 

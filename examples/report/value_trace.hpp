@@ -1,5 +1,5 @@
-// ValueTrace: fingerprints of what each layer computes in training, for --trace-values. Two runs that should compute
-// the same bits differ first where one of them goes wrong (dhp_compare).
+// ValueTrace: fingerprints of each layer's results in training, for --trace-values. If two runs should compute the same
+// bits, their first difference shows where one goes wrong (dhp_compare).
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -18,13 +18,13 @@
 
 namespace examples {
 
-/// The values of one rank. Computes nothing differently, but each layer's results are copied to the host.
+/// The values of one rank. They do not change the computation, but each layer's results are copied to the host.
 template <class Dev>
 class ValueTrace {
  public:
   explicit ValueTrace(int tensor_rank) : tensor_rank_(tensor_rank) {}
 
-  /// The same model; its layers leave their values here, so this must outlive it.
+  /// Returns the same model, whose layers record their values here, so this object must outlive it.
   [[nodiscard]] dhp::Model<Dev> traced(dhp::Model<Dev> model) {
     int at = 0;
     for (auto& layer : model.layers) {
@@ -34,9 +34,9 @@ class ValueTrace {
     model.loss = dhp::AnyLoss<Dev>(Loss{std::move(model.loss), {this, "loss", at}});
     return model;
   }
-  /// Whether the next step leaves its values.
+  /// Sets whether the next step records its values.
   void takes(bool yes) { takes_ = yes; }
-  /// All values since the last call, of every rank at each of them, as lines of a file. Collective.
+  /// Returns all values of all ranks since the last call, as lines of a file, on every rank. Collective.
   [[nodiscard]] std::string lines(Dev& dev, dhp::Comm<Dev>& world, std::int64_t step) {
     auto own = nlohmann::ordered_json::array();
     for (auto& [key, value] : std::exchange(values_, {})) {
@@ -55,7 +55,7 @@ class ValueTrace {
   }
 
  private:
-  /// A layer's place for its values.
+  /// Where a layer records its values.
   struct Place {
     ValueTrace* trace;
     std::string name;
@@ -82,7 +82,7 @@ class ValueTrace {
       place.take(dev, dx, true, tape);
       return dx;
     }
-    void backward_onto() = delete;  // what is added to a gradient is not this layer's
+    void backward_onto() = delete;  // it would include other layers' gradients
   };
   struct Loss : dhp::AnyLoss<Dev> {
     Place place;
@@ -93,7 +93,7 @@ class ValueTrace {
     }
   };
 
-  /// The first of a layer's equal passes: with --recompute, forward runs twice.
+  /// Records the first of a layer's equal passes: with --recompute, forward runs twice.
   void take(Dev& dev, const dhp::Tensor<Dev>& tensor, TracedValue value) {
     value.tensor_rank = tensor_rank_;
     value.shape = dhp::concat(tensor.shape());

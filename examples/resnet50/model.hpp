@@ -1,5 +1,5 @@
-// ResNet v1.5 (He et al. 2015; the stride of a bottleneck sits on its 3x3 convolution), assembled from
-// dhp's layers, with torchvision's names.
+// ResNet v1.5 (He et al. 2015, with the stride of a bottleneck on its 3x3 convolution), assembled from dhp's layers,
+// with torchvision's names.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
@@ -23,11 +23,11 @@ struct ResNetConfig {
   std::int64_t image_size = 224;
   std::int64_t image_channels = 3;
   std::int64_t classes = 1000;
-  int stem_stride = 1;           ///< of the 3x3 stem that images up to 64 pixels get
-  bool zero_init_gamma = false;  ///< residual blocks start as the identity
+  int stem_stride = 1;           ///< stride of the 3x3 stem for images up to 64 pixels
+  bool zero_init_gamma = false;  ///< makes residual blocks start as the identity
   bool synchronised_batch_norm = false;
   double label_smoothing = 0;
-  bool recompute = false;  ///< keep only the inputs of blocks
+  bool recompute = false;  ///< keeps only the inputs of blocks
 
   [[nodiscard]] bool small_images() const { return image_size <= 64; }
 };
@@ -45,7 +45,7 @@ struct ResNetConfig {
   }
 }
 
-/// Multiplications and additions in convolutions and the last product, of one image's forward pass.
+/// Returns the multiplications and additions in convolutions and the last product, for one image's forward pass.
 [[nodiscard]] inline double resnet_forward_flop(const ResNetConfig& config) {
   double flop = 0;
   const auto conv = [&](std::int64_t size, int kernel, int stride, std::int64_t in,
@@ -74,7 +74,7 @@ struct ResNetConfig {
   return flop + 2.0 * static_cast<double>(in * config.classes);
 }
 
-/// How a ResNet lies on the tensor axis: of a bottleneck, the inner channels are split.
+/// Returns a ResNet's placement on the tensor axis, which splits the inner channels of a bottleneck.
 [[nodiscard]] inline dhp::Placements resnet_placements() {
   return {{"layer*.{conv1.weight,bn1.*,conv2.weight,bn2.*}", dhp::Placement::columns},
           {"layer*.{conv3,downsample.0}.weight", dhp::Placement::rows},
@@ -82,7 +82,7 @@ struct ResNetConfig {
           {"*", dhp::Placement::replicated}};
 }
 
-/// Describes one ResNet; a class only to pass build and config around.
+/// Describes one ResNet. It is a class only to hold build and config.
 template <class Dev>
 class ResNetBuilder {
  public:
@@ -119,7 +119,7 @@ class ResNetBuilder {
   }
 
  private:
-  /// Tensor groups share the channels of each width, and the classes.
+  /// Returns the number of tensor groups, which divides the channels of each width and is at most the classes.
   [[nodiscard]] std::int64_t groups_divide() const {
     auto most = config_.width;
     while (config_.width % most != 0 || most > config_.classes) --most;
@@ -134,7 +134,7 @@ class ResNetBuilder {
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
-  /// Sums of its output's columns help a batch norm, unless that needs those of all replicas.
+  /// Asks for column sums of a convolution's output, which batch norm reuses unless it needs the sums of all replicas.
   [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
     options.column_sums = !config_.synchronised_batch_norm;
     return options;
@@ -155,7 +155,7 @@ class ResNetBuilder {
     return layers;
   }
 
-  /// relu(x + norm(body(x))), or relu(downsample(x) + norm(body(x))) where shapes differ.
+  /// Returns relu(x + norm(body(x))), or relu(downsample(x) + norm(body(x))) if shapes differ.
   [[nodiscard]] dhp::ResidualBatchNorm<Dev> bottleneck(const std::string& name, std::int64_t in,
                                                        std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
@@ -192,7 +192,7 @@ class ResNetBuilder {
   const ResNetConfig& config_;
 };
 
-/// The whole model; the stem, each bottleneck and the head are the places where a pipeline can cut it.
+/// Builds the whole model. A pipeline can cut it between the stem, the bottlenecks and the head.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> resnet(dhp::ModelBuilder<Dev>& build, const ResNetConfig& config) {
   dhp::check(build.tensor.size() <= config.width, "resnet: ", config.width,

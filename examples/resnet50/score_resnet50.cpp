@@ -1,4 +1,4 @@
-// Logits of images by a ResNet that train_resnet50 has saved, in any layout of ranks.
+// Computes logits of images with a ResNet that train_resnet50 has saved, in any layout of ranks.
 #include <dhp/default_device.hpp>
 
 #include "../data/saved_resnet.hpp"

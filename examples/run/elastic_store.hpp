@@ -1,4 +1,4 @@
-// elastic_store: where the members of an elastic job agree.
+// elastic_store: the key-value store through which members of an elastic job agree.
 #pragma once
 
 #include <dhp/comm/rendezvous/key_value_store.hpp>
@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// A store in etcd; endpoints with commas between them. Throws Error where this build has none.
+/// Opens a store in etcd; endpoints are separated by commas. Throws Error if this build has no etcd.
 [[nodiscard]] std::shared_ptr<dhp::KeyValueStore> elastic_store(
     const std::string& endpoints, const dhp::RendezvousOptions& member);
 

@@ -1,5 +1,5 @@
-// ElasticTraining: a rank's training in an elastic job. In each generation it is rebuilt for the layout, and takes the
-// state from the ranks that have it.
+// ElasticTraining: a rank's training in an elastic job. Each generation rebuilds it for the layout and takes the state
+// from the ranks that have it.
 #pragma once
 
 #include <dhp/comm/elastic/run_elastic.hpp>
@@ -21,7 +21,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
  public:
   using Rank = dhp::GenerationRank<Dev>;
 
-  /// Keeps references.
+  /// Keeps references to its arguments.
   ElasticTraining(Dev& dev, const TrainingSetup& setup, dhp::Deadlines& deadlines,
                   Stopping& stopping)
       : dev_(dev),
@@ -39,7 +39,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     elastic_.layouts.step_time = [this](const auto& layout) { return layouts_->step_time(layout); };
   }
 
-  /// The body of run_elastic.
+  /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
     try {
       return run_in(rank);
@@ -51,15 +51,15 @@ class ElasticTraining : dhp::detail::NonCopyable {
       throw;
     }
   }
-  /// For the job of this training, which they refer to.
+  /// Returns the options of this training's job; they refer to this object.
   [[nodiscard]] const dhp::ElasticOptions& elastic() const { return elastic_; }
-  /// It was asked to stop. Other ranks have the state, or it is what was saved last.
+  /// Returns whether it was asked to stop. Other ranks or the last checkpoint then have the state.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// A training in the layout of one generation.
+  /// A training run in the layout of one generation.
   struct Built {
     Built(Dev& dev, dhp::Comm<Dev> ranks, TrainingSetup changed, dhp::Deadlines& deadlines,
           Stopping& stopping, MemoryPlanner* memory, ElasticHooks asked)
@@ -71,9 +71,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
     Program program;
   };
 
-  /// Whether a newcomer was asked to stop.
+  /// Returns whether a newcomer was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // no signal ends it at once now: others may wait for it
+    stopping_.begin_steps();  // no signal ends this process at once now: other ranks may wait
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {
@@ -83,7 +83,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
     finish_all(dev_);
-    // A member that was left out has old state.
+    // A member that was left out has an old state.
     if (rank.report.steps < 0) built_.clear();
     for (const auto& built : built_) repeats_ |= built->program.finish_interrupted(steps);
     if (!built_.empty()) rank.report.steps = steps;
@@ -101,10 +101,10 @@ class ElasticTraining : dhp::detail::NonCopyable {
       rank.world.barrier();
     }
     if (next) built_.push_back(std::move(next));
-    if (steps >= 0) rank.world.barrier();  // before anybody forgets what the others may need
+    if (steps >= 0) rank.world.barrier();  // before any rank forgets state that others need
     if (built_.size() > 1) built_.erase(built_.begin(), built_.end() - 1);
     dev_.synchronize();
-    dev_.memory().trim();  // another layout wants other sizes
+    dev_.memory().trim();  // another layout needs other sizes
     if (rank.is_spare()) {
       built_.clear();
       rank.report.steps = -1;
@@ -116,12 +116,12 @@ class ElasticTraining : dhp::detail::NonCopyable {
     }
     auto& program = built_.back()->program;
     report_generation(rank, program, built_s);
-    // Fills a cache for the rank that proposes the next generation. The others wait for the first step anyway.
+    // Fills a cache for the rank that proposes the next generation; other ranks wait for the first step meanwhile.
     if (rank.now.number == 1 && rank.world.rank() == 0)
       (void)dhp::next_layout(rank.world.size() - 1, rank.now.layout, elastic_.layouts);
     const auto end = program.run();
     if (end != RunEnd::changes) {
-      built_.clear();  // its communicators end while all ranks are here
+      built_.clear();  // ends its communicators while all ranks are here
       stopped_ = end == RunEnd::stopped;
       return stopped_ ? dhp::GenerationEnd::stopped : dhp::GenerationEnd::finished;
     }
@@ -135,7 +135,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     auto& options = setup.options;
     options.mesh = rank.now.layout;
     const bool has_state = rank.now.steps >= 0;
-    // If it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
+    // If the state was lost with its ranks, the newest checkpoint of this run has most of it.
     if (!has_state && rank.now.number > 1 && !options.save.empty())
       if (const auto saved = dhp::newest_checkpoint(options.save)) {
         const auto state = dhp::detail::run_state_of(saved->second.about, saved->first);
@@ -153,24 +153,24 @@ class ElasticTraining : dhp::detail::NonCopyable {
                      .check_newest = rank.newest_check()});
   }
 
-  /// Waits until the device has no work of the last generation, which may have stopped in the middle.
+  /// Waits until the device has no work of the last generation, which may have stopped in the middle of a step.
   static void finish_all(auto& dev) {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }
-  /// State that this rank holds: of weights that replicas shard, only its own shares and redundant copies.
+  /// Returns the state that this rank holds; of weights that replicas shard, only its own shards and redundant copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  /// Which step the ranks that still hold the state have reached.
+  /// The last step of the ranks that still hold the state.
   struct Position {
     dhp::RunState state{.step = -1};
-    Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on
-    dhp::MeshShape layout{};  ///< of the generation that the state is from
-    bool repeats = false;     ///< it forgot the step that follows, and does it again
+    Measures last_step{};     ///< that step's line of metrics, for the rank that writes next
+    dhp::MeshShape layout{};  ///< layout of the state's generation
+    bool repeats = false;     ///< the following step was forgotten and is repeated
     void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
-  /// Collective. False: a part of it is lost.
+  /// Collective. Returns false if a part of the state is lost.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
     Position position;
@@ -198,8 +198,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     return true;
   }
 
-  /// Whether the ranks that stay are enough; if not, no rank leaves before the end. Collective over the ranks that
-  /// train.
+  /// Returns whether the remaining ranks are enough; if not, no rank leaves before the end. Collective over the
+  /// training ranks.
   [[nodiscard]] bool job_goes_on(Rank& rank) {
     auto& world = built_.back()->program.training().mesh().world();
     const double leaving = stopping_.asked() ? 1 : 0;
@@ -244,18 +244,18 @@ class ElasticTraining : dhp::detail::NonCopyable {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
-  std::vector<Common> common_;  // options that every member is sent
+  std::vector<Common> common_;  // options that every member receives
   dhp::ElasticOptions elastic_;
-  std::optional<LayoutPlanner> layouts_;  // where all axes may change
-  std::optional<MemoryPlanner> memory_;   // of the first generation
+  std::optional<LayoutPlanner> layouts_;  // set if all axes may change
+  std::optional<MemoryPlanner> memory_;   // plans the first generation
   bool stopped_ = false;
   std::string lost_;
-  std::size_t moved_bytes_ = 0;           // for the generation that begins
-  bool repeats_ = false;                  // the step that was interrupted is done again
-  std::optional<dhp::MeshShape> before_;  // the layout that the state was in last
-  /// The trainings that have the state, all after the same step: more than one only while ranks take it over.
+  std::size_t moved_bytes_ = 0;           // bytes moved for the generation that begins
+  bool repeats_ = false;                  // the interrupted step is repeated
+  std::optional<dhp::MeshShape> before_;  // previous layout of the state
+  /// The trainings that have the state, all after the same step; more than one only during a takeover.
   std::vector<std::unique_ptr<Built>> built_;
-  Clock::time_point since_ = Clock::now();  // the end of the last generation
+  Clock::time_point since_ = Clock::now();  // end of the last generation
 };
 
 }  // namespace examples

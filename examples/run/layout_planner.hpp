@@ -1,4 +1,4 @@
-// LayoutPlanner: in which layouts a run can go on when its ranks change, and about how long a step takes in each.
+// LayoutPlanner: the layouts in which a run can continue when its ranks change, and the estimated step time in each.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -17,14 +17,14 @@ namespace examples {
 
 class LayoutPlanner {
  public:
-  /// Keeps a reference. limit_bytes: of this rank's memory, before it takes any.
+  /// Keeps a reference to the setup. limit_bytes: this rank's memory limit, before it allocates any.
   LayoutPlanner(const TrainingSetup& setup, std::size_t limit_bytes)
       : setup_(setup),
         planner_(setup),
         model_(planner_.step_model(cluster_of(setup.options, on_gpu))),
         limit_bytes_(static_cast<double>(limit_bytes)) {}
 
-  /// All ranks go by one limit: the least one of the ranks that the job began with. Collective.
+  /// Sets one limit for all ranks: the smallest of the ranks that the job started with. Collective.
   void agree_on_limit(Dev& dev, dhp::Comm<Dev>& world) {
     const auto gathered = dhp::gather(dev, world, {agreed_ ? 1.0 : 0.0, limit_bytes_});
     bool known = false;
@@ -36,8 +36,8 @@ class LayoutPlanner {
     agreed_ = true;
   }
 
-  /// In seconds. None: the model cannot be cut so, a replica has nothing to do, or a rank's memory does not suffice for
-  /// a step, or for the state of two layouts, which a change needs.
+  /// Returns seconds, or nullopt if the layout cannot run: the model cannot be cut this way, a replica has nothing to
+  /// do, or a rank's memory is too small for a step, or for the state of two layouts, which a change needs.
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
     const auto [known, fresh] =
         plans_.try_emplace({layout.data, layout.tensor, layout.pipeline}, Plan{});

@@ -1,4 +1,4 @@
-// MpiProcess: MPI for as long as a program runs, where an MPI launcher has started it.
+// MpiProcess: keeps MPI initialised while a program runs, if an MPI launcher has started it.
 #pragma once
 
 #include <dhp/comm/mpi/context.hpp>
@@ -11,8 +11,8 @@
 
 namespace examples {
 
-/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it
-/// offers PMIx or PMI: some MPIs end them then, others give each a world of one.
+/// Returns whether MPI can be initialised in this process. MPI can connect processes of plain srun only if it offers
+/// PMIx or PMI: otherwise some MPIs end them, and others give each a world of one.
 [[nodiscard]] inline bool started_for_mpi(const dhp::ProcessRank& me) {
   if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
   return me.launcher == "Slurm" &&
@@ -26,7 +26,7 @@ class MpiProcess : dhp::detail::NonCopyable {
     dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
                    "MPI_Init_thread");
   }
-  /// After a failure other ranks may never come to MPI_Finalize: then the launcher ends the job.
+  /// After a failure other ranks may never reach MPI_Finalize, so the launcher ends the job.
   ~MpiProcess() {
     if (std::uncaught_exceptions() > 0) return;
     MPI_Finalize();

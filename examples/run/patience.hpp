@@ -1,4 +1,4 @@
-// When a run is over because a measure no longer gets better (Prechelt 1998, "Early stopping - but when?").
+// Patience: ends a run when a measure no longer improves (Prechelt 1998, "Early stopping - but when?").
 #pragma once
 
 #include <dhp/train/checkpoint_folder.hpp>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// The value of a measure that an option names. Throws where an evaluation has not found it.
+/// Returns the value of a measure that an option names. Throws if an evaluation does not have it.
 [[nodiscard]] inline double value_of(const char* option, const std::string& measure,
                                      const std::vector<std::pair<std::string, double>>& found) {
   std::string names;
@@ -27,23 +27,23 @@ namespace examples {
 
 class Patience {
  public:
-  /// measure: empty for a run that never stops early. evaluations: in a row that may find no better value. best: of
-  /// the run's state, so that it is in checkpoints; that of another measure is forgotten at the first evaluation.
+  /// measure: empty for a run that never stops early. evaluations: how many in a row may bring no better value. best: a
+  /// part of the run's state and of checkpoints; the first evaluation forgets the value of another measure.
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 
-  /// Takes what an evaluation after `step` has measured. Throws if the measure is not in it.
+  /// Takes the measures of an evaluation after `step`. Throws if the measure is missing.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
     if (measure_.empty()) return;
     const double value = value_of("--stop-early", measure_, found);
-    if (waits() && step == best_.step) return;  // a run that goes on begins with its last one
+    if (waits() && step == best_.step) return;  // a continued run begins with its last evaluation
     if (!waits() || is_better(value))
       best_ = {.measure = measure_, .best = value, .best_step = step};
     else ++best_.without_better;
     best_.step = step;
   }
   [[nodiscard]] bool is_over() const { return waits() && best_.without_better >= evaluations_; }
-  /// Why it is over.
+  /// Returns why the run ends.
   [[nodiscard]] std::string sentence() const {
     return dhp::concat(measure_, " was best after step ", best_.best_step, " (",
                        short_number(best_.best), "), and no better in ", best_.without_better,
@@ -52,7 +52,7 @@ class Patience {
 
  private:
   [[nodiscard]] bool waits() const { return !measure_.empty() && best_.measure == measure_; }
-  /// NaN is worse than any number.
+  /// Returns whether a value is better; NaN is worse than any number.
   [[nodiscard]] bool is_better(double value) const {
     if (std::isnan(best_.best)) return !std::isnan(value);
     return dhp::lower_is_better(measure_) ? value < best_.best : value > best_.best;

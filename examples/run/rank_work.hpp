@@ -1,4 +1,4 @@
-// RankWork: what a rank's time, samples and energy went to, told of all ranks.
+// RankWork: a rank's time, samples and energy, and their totals over all ranks.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -17,7 +17,7 @@ namespace examples {
 
 class RankWork {
  public:
-  /// Keeps references.
+  /// Keeps references to its arguments.
   RankWork(Dev& dev, const TrainingSetup& setup)
       : dev_(dev), setup_(setup), parts_(waits_of(dev)), energy_(pci_bus_id_of(dev)) {}
 
@@ -27,8 +27,8 @@ class RankWork {
     in_period_ += static_cast<double>(mine.batches.size());
   }
 
-  /// A sentence for each rank that has become slow, on all ranks. Only of ranks that are processes, which may be on
-  /// machines of their own, and not on GPUs, where waits are not seen. Collective.
+  /// Returns, on all ranks, a sentence for each rank that has become slow. It covers only ranks that are processes,
+  /// which may be on separate machines, and not GPUs, whose waits are not seen. Collective.
   [[nodiscard]] std::vector<std::string> slow_ranks(dhp::Comm<Dev>& world) {
     const auto& options = setup_.options;
     if (on_gpu || world.size() == 1 || !options.process()) return {};
@@ -51,11 +51,11 @@ class RankWork {
     return sentences;
   }
 
-  /// Covers all ranks, without the steps' numbers and values. Collective.
+  /// Returns the totals over all ranks, without the steps' numbers and values. Collective.
   [[nodiscard]] RunSummary summary(dhp::Mesh<Dev>& mesh) {
     const bool counts =
         mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
-    // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.
+    // With frozen parts the FLOP of a backward pass are unknown, so no FLOP are reported.
     const bool has_flop = counts && !setup_.options.tuning.freezes();
     const Share mine{parts_.seconds(), has_flop ? done_.forward_flop : 0, counts ? done_.tokens : 0,
                      energy_.joules().value_or(0)};
@@ -87,8 +87,8 @@ class RankWork {
   EnergyMeter energy_;
   StepWork done_;
   Stragglers stragglers_;
-  double in_period_ = 0;     // micro-batches
-  double own_s_before_ = 0;  // the period
+  double in_period_ = 0;     // micro-batches of this period
+  double own_s_before_ = 0;  // seconds before this period
 };
 
 }  // namespace examples

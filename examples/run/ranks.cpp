@@ -33,7 +33,7 @@ constexpr double soon_s = 5;
             "); start it plainly, and its ranks are threads");
 }
 
-/// How a rank that is a process runs, whatever carries its collectives.
+/// The setup of a rank that is a process, for any transport.
 struct ProcessSetup {
   const dhp::ProcessRank& me;
   const RunOptions& options;
@@ -43,7 +43,7 @@ struct ProcessSetup {
   void say(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
   }
-  /// Called when the world has ended, and this rank does not come back from its own work.
+  /// Called when the world has ended but this rank does not return from its own work.
   void stuck(const std::string& message) const {
     say(message + "; this rank does not come back from its work, and is ended");
     records.write();
@@ -52,7 +52,7 @@ struct ProcessSetup {
 };
 
 #ifdef DHP_HAS_ENGINE
-/// Refers to the setup.
+/// The result refers to the setup.
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
   dhp::ProcessOptions made;
   if (setup.options.comm_timeout) made.timeout_s = *setup.options.comm_timeout;
@@ -66,7 +66,7 @@ struct ProcessSetup {
 #endif
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
-/// Whether MPI carried the ranks; if not, another engine has to.
+/// Returns whether MPI carried the ranks; if not, another transport must.
 [[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto& body) {
   const bool asked_for = setup.options.transport == "mpi";
   if (!asked_for && !started_for_mpi(setup.me)) return false;
@@ -118,7 +118,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-/// Initialises CUDA on this process's first GPU and prints what that costs. Its rank reports errors of that GPU later.
+/// Initialises CUDA on this process's first GPU and prints the cost. Its rank reports errors of that GPU later.
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {
@@ -151,7 +151,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);
-  process.stuck_after_s = 60;  // it may be in the middle of a long step
+  process.stuck_after_s = 60;  // a rank may be in the middle of a long step
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
                    ? dhp::rendezvous_elastic(me, id, process)
@@ -168,7 +168,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 int end_before_rendezvous(const RunOptions& options, int status) {
   if (status == 0) return status;
   try {
-    RunOptions meeting;  // only what is needed of the wrong options
+    RunOptions meeting;  // keeps only what connecting needs, since the options are wrong
     meeting.comm_timeout = soon_s;
     meeting.transport = options.transport;
     meeting.network_interface = options.network_interface;
@@ -177,7 +177,7 @@ int end_before_rendezvous(const RunOptions& options, int status) {
       start_rank(*me, meeting, deadlines_of(meeting), [](const dhp::Comm<Dev>&) {
         dhp::fail("its command line is wrong; see what that rank printed");
       });
-  } catch (const std::exception&) {  // what is wrong has been said
+  } catch (const std::exception&) {  // the error has been reported
   }
   return status;
 }
@@ -186,7 +186,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
     begin_with_gpu<Dev>(options, me->local_rank, me->size);
-    // If the layout does not fit, other ranks may have been started with another one; but they may not be there.
+    // If the layout does not fit, other ranks may have been started with another layout, but they may also be missing.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
     if (!misfit.empty())
@@ -197,7 +197,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
       return start_rank(*me, meeting, deadlines, [&](dhp::Comm<Dev> world) {
         met = true;
         auto dev = make_device<Dev>(options, me->local_rank);
-        // dhp_doctor has none: it is to examine collectives that may not work.
+        // dhp_doctor has no options in common, since it examines collectives that may not work.
         if (options.common != "{}") check_same(dev, world, options_in_common(options));
         dhp::check(misfit.empty(), misfit);
         body(dev, std::move(world), deadlines.get());

@@ -1,4 +1,4 @@
-// How a program starts its ranks, or becomes one of them, and which device a rank has.
+// Starts a program's ranks, or makes it one of them, and chooses each rank's device.
 #pragma once
 
 #include <dhp/comm/observe/check.hpp>
@@ -17,7 +17,7 @@
 
 namespace examples {
 
-/// This rank's device. Ranks on GPUs have each their own, numbered from --device.
+/// Returns this rank's device. Ranks on GPUs have one GPU each, numbered from --device.
 template <class D>
 [[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
   const auto trace = options.trace.empty() ? nullptr : std::make_shared<dhp::Trace>();
@@ -33,7 +33,7 @@ template <class D>
               .trace = trace});
 }
 
-/// The world with observers of each of its calls: on the host of their time, and of what options ask for.
+/// Returns the world with observers of its calls: a timer on the host, and those that options ask for.
 template <class D>
 [[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
   if (world.size() == 1) return world;
@@ -46,29 +46,29 @@ template <class D>
   return world;
 }
 
-/// Learned where the user gives none.
+/// Returns the deadlines, learned unless the user sets them.
 [[nodiscard]] inline std::shared_ptr<dhp::Deadlines> deadlines_of(const RunOptions& options) {
   if (options.comm_timeout) return std::make_shared<dhp::Deadlines>(*options.comm_timeout);
   return std::make_shared<dhp::Deadlines>();
 }
 
-/// A rank's own work. deadlines: null where another rank of the process reports what the run is doing.
+/// A rank's own work. deadlines: null if another rank of the process reports the run's progress.
 using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::DefaultDevice> world,
                                     dhp::Deadlines* deadlines)>;
 
-/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were
-/// started with other options than rank 0 are refused before that.
+/// Runs body on every rank that this process starts: its own, or all of them as threads. A process whose options differ
+/// from rank 0's is rejected before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
-/// Ends a process that fails before it has connected to the others: if they are there or come soon, they get an error
-/// and need not wait for it. Returns the exit status.
+/// Ends a process that fails before it has connected to the others. Other ranks that are there or come soon get an
+/// error and need not wait for it. Returns the exit status.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #ifdef DHP_HAS_ENGINE
 using GenerationBody =
     std::function<dhp::GenerationEnd(dhp::GenerationRank<dhp::DefaultDevice>& rank)>;
 
-/// body in each generation of an elastic job that this process is a member of.
+/// Runs body in each generation of an elastic job that this process belongs to.
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::shared_ptr<const dhp::Deadlines> deadlines,
                         const dhp::ElasticOptions& elastic, const GenerationBody& body);

@@ -1,4 +1,4 @@
-// SavedRun: what a trainer loads, and saves while it trains.
+// SavedRun: loads a trainer's state, and saves it during training.
 #pragma once
 
 #include <dhp/train/export.hpp>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// How the data are cut into steps; a run that goes on begins where the saved one stopped.
+/// Returns how the data are cut into steps; a continued run starts where the saved one stopped.
 [[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
   const auto& options = setup.options;
   dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
@@ -24,7 +24,7 @@ namespace examples {
 
 class SavedRun : dhp::detail::NonCopyable {
  public:
-  /// Keeps references. may_commit: for elastic jobs, as in RunRecord.
+  /// Keeps references to its arguments. may_commit: for elastic jobs, as in RunRecord.
   SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
            RunReport& report, Patience& patience, std::function<void()> may_commit)
       : setup_(setup),
@@ -38,8 +38,8 @@ class SavedRun : dhp::detail::NonCopyable {
 
   ~SavedRun() { give_up(); }
 
-  /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective. Returns
-  /// whether something is left to do; if not, nothing has changed.
+  /// Loads what the options name, and checks that this run can save. total: steps of the run. Returns whether steps are
+  /// left to do; if not, nothing has changed. Collective.
   [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
     if (done_) {
@@ -49,8 +49,8 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
     return true;
   }
-  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before,
-  /// and a rank 0 of before may still hold it.
+  /// Reserves --save for this run; call it before begin(). goes_on: the job had the folder before, and an earlier rank
+  /// 0 may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty()) return;
     if (goes_on) files_.own(options_.save);
@@ -64,13 +64,13 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!problem.empty())
       report_.say("warning: ", problem, "; other runs are not kept out of ", options_.save);
   }
-  /// Takes measures of an evaluation before the next step.
+  /// Takes the measures of an evaluation before the next step.
   void evaluated(const Measures& found) {
     measures_ = {run_.trainer().steps_started(), found};
     if (const auto& best = options_.keep_best; !best.empty())
       (void)value_of("--keep-best", best, found);
   }
-  /// Begins a save that runs while training goes on. Collective.
+  /// Starts a background save. Collective.
   void save() {
     attempt([&] { files_.wait(); });
     attempt([&] {
@@ -78,7 +78,7 @@ class SavedRun : dhp::detail::NonCopyable {
       report_.say("saves ", folder());
     });
   }
-  /// A save under way leaves what was saved before.
+  /// Abandons a save in progress; earlier checkpoints stay.
   void give_up() {
     if (files_.give_up())
       report_.say("warning: the save of ", options_.save, "/",
@@ -101,7 +101,7 @@ class SavedRun : dhp::detail::NonCopyable {
   }
 
  private:
-  /// Runs a save. An elastic job has its state in its ranks: if a save fails, its training goes on.
+  /// Runs a save. If it fails, the training of an elastic job continues, since its ranks hold its state.
   void attempt(auto save) {
     try {
       save();
@@ -199,9 +199,9 @@ class SavedRun : dhp::detail::NonCopyable {
   RunReport& report_;
   Patience& patience_;
   std::function<void()> may_commit_;
-  bool done_ = false;                                   // by what was loaded
+  bool done_ = false;                                   // the loaded run was already done
   std::int64_t saved_step_ = -1;                        // step of the last save
-  std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step
+  std::pair<std::int64_t, Measures> measures_{-1, {}};  // step and measures of the last evaluation
 };
 
 }  // namespace examples

@@ -17,7 +17,7 @@ namespace {
 
 using Dev = dhp::DefaultDevice;
 
-/// Writes what a pass gives on rank 0. next: the first sample of the pass, which moves on.
+/// Writes the rows of a pass on rank 0. next: the first sample of the pass; it advances.
 void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scoring,
                 std::int64_t micro_batch, std::size_t& next, RowFile& file) {
   for (auto array : arrays) {
@@ -31,7 +31,7 @@ void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scorin
   }
 }
 
-/// One rank's part.
+/// Scores on one rank.
 void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const LoadedModel& model,
            const std::function<void(ScoredRun&)>& body) {
   const bool speaks = world.rank() == 0;
@@ -43,7 +43,7 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Lo
       dev, observed(dev, std::move(world), run_options),
       {.layout = run_options.mesh,
        .store = {.compute = run_options.precision, .initialize = false},
-       .optimizer = dhp::SgdOptions{}},  // it has no state
+       .optimizer = dhp::SgdOptions{}},  // SGD needs no state
       [&](dhp::ModelBuilder<Dev>& build) {
         build.adapt(model.adapters);
         return model.describe(build);

@@ -1,4 +1,4 @@
-// A model's predictions, in any layout of ranks: what score_bert, score_gpt and score_resnet50 do.
+// Runs a model's predictions in any layout of ranks, for score_bert, score_gpt and score_resnet50.
 #pragma once
 
 #include <dhp/data/loader.hpp>
@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// All ranks of this process, on the device of the build.
+/// Scores on all ranks of this process, on the device of the build.
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<dhp::DefaultDevice>::Describe& describe);
 
@@ -25,10 +25,10 @@ struct LoadedModel {
 /// A rank with its part of the model.
 struct ScoredRun {
   dhp::TrainingRun<dhp::DefaultDevice>& run;
-  dhp::Loader<dhp::DefaultDevice, AnyBatcher>& loader;  ///< of the samples
-  std::function<void(const std::string&)> say;          ///< on rank 0
+  dhp::Loader<dhp::DefaultDevice, AnyBatcher>& loader;  ///< loads the samples
+  std::function<void(const std::string&)> say;          ///< prints on rank 0
 };
-/// body on all ranks of this process.
+/// Runs body on all ranks of this process.
 void start_loaded(const ScoreOptions& options, const LoadedModel& model,
                   const std::function<void(ScoredRun&)>& body);
 

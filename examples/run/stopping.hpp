@@ -1,5 +1,5 @@
-// Stopping: SIGTERM and its like ask a run to save and to end. Batch systems send SIGTERM before they take a machine
-// away, SIGXCPU when the time is over, and a terminal that closes sends SIGHUP.
+// Stopping: SIGTERM and similar signals ask a run to save and to end. Batch systems send SIGTERM before they take a
+// machine away and SIGXCPU when the time is over; a closing terminal sends SIGHUP.
 #pragma once
 
 #include <dhp/core/on_signal.hpp>
@@ -26,32 +26,32 @@ class Stopping : dhp::detail::NonCopyable {
   static constexpr const char* nothing =
       "stops before its first step, as a signal asked: there is nothing to save";
 
-  /// To be made before other threads of the process. Before begin_steps() a signal ends the process at once, with
-  /// exit_status: whatever it waits for or reads, there is nothing to save. Afterwards asked() says so, and a second
-  /// SIGTERM or SIGINT ends the process at once, as does the end of the grace.
+  /// Construct it before the process has other threads. Before begin_steps() a signal ends the process at once with
+  /// exit_status, since there is nothing to save. Afterwards a signal makes asked() true. A second SIGTERM or SIGINT,
+  /// or the end of the grace period, then ends the process at once.
   explicit Stopping(double grace_s)
       : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }
 
-  /// If other ranks are gone: a signal to all of them may be on its way to this process, too, and end it.
+  /// Waits briefly if other ranks are gone: a signal to all ranks may still be on its way here, and end this process.
   void await_signal() const {
     if (!steps_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
-  /// From now on this process has something to save, or ranks that wait for it.
+  /// From now on this process has state to save, or ranks that wait for it.
   void begin_steps() { steps_ = true; }
-  /// Whether a signal has come.
+  /// Returns whether a signal has arrived.
   [[nodiscard]] bool asked() const { return first_ != 0; }
 
  private:
   static std::vector<int> numbers() {
     std::vector<int> made{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
     struct sigaction hangup {};
-    // nohup has it ignored, and a signal that is blocked would come all the same.
+    // nohup ignores SIGHUP; a blocked signal would still arrive.
     if (::sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
       made.push_back(SIGHUP);
     return made;
   }
-  /// SIGALRM comes after so long; 0: it does not.
+  /// Requests SIGALRM after this time; 0: none.
   static void set_timer(double seconds) {
     const auto us = static_cast<std::int64_t>(std::ceil(1e6 * std::min(seconds, 1e8)));
     itimerval timer{};
@@ -60,7 +60,7 @@ class Stopping : dhp::detail::NonCopyable {
   }
   void ask(int number) {
     if (number == SIGALRM) {
-      if (!asked()) return;  // another sender's
+      if (!asked()) return;  // sent by another process
       std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
                    first_.load(), grace_s_);
       ::_exit(128 + first_);
@@ -78,7 +78,7 @@ class Stopping : dhp::detail::NonCopyable {
 
   double grace_s_;
   std::atomic<bool> steps_{false};
-  std::atomic<int> first_{0};  // signal that has come; 0: none
+  std::atomic<int> first_{0};  // the first signal; 0: none
   dhp::detail::OnSignal on_signal_;
 };
 

@@ -35,7 +35,7 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #endif
 
-/// The setup, changed so that only the parts of the model are trained that the options name.
+/// Returns the setup with only those parts of the model trained that the options name.
 TrainingSetup tuned(const TrainingSetup& setup) {
   auto made = setup;
   made.make_model = [&setup](dhp::ModelBuilder<Dev>& build) {
@@ -48,7 +48,7 @@ TrainingSetup tuned(const TrainingSetup& setup) {
   return made;
 }
 
-/// The fastest mesh of as many ranks as the options have whose memory suffices; all go by rank 0's choice.
+/// Chooses the fastest mesh of this number of ranks that fits into memory; all ranks use rank 0's choice.
 void choose_axes(TrainingSetup& setup) {
   auto& options = setup.options;
   auto cluster = cluster_of(options, on_gpu);
@@ -64,7 +64,7 @@ void choose_axes(TrainingSetup& setup) {
   constexpr std::size_t most = 8;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
   const auto found = fastest(model, choices, most);
-  // The model's memory is about right; the plan's is counted.
+  // The step model only estimates memory; the memory plan counts it.
   const auto fits = [&](const Timed& one) {
     if (options.memory_limit_gb == 0) return true;
     const auto need = planner.need(one.second);
@@ -117,7 +117,7 @@ int run_trainer(RunOptions& options, std::optional<int> exit_status,
 int run_training(const TrainingSetup& described) {
   auto setup = tuned(described);
   if (setup.options.axes == "auto") choose_axes(setup);
-  const auto& stopping = setup.options.stopping;  // of run_trainer
+  const auto& stopping = setup.options.stopping;  // set by run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup);

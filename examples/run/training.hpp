@@ -1,4 +1,4 @@
-// The program that the trainers share, compiled once for the device of the build: starts the ranks, trains,
+// The program that the trainers share, compiled once for the device of the build. It starts the ranks, trains,
 // evaluates, saves and reports.
 #pragma once
 
@@ -30,7 +30,7 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// Describes the whole model without data; recompute: with --recompute.
+/// Describes the whole model without data. recompute: as with --recompute.
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
@@ -41,12 +41,12 @@ using DescribePlanned =
   };
 }
 
-/// The rank of this process, when all ranks of the job are connected.
+/// The rank of this process, once all ranks of the job are connected.
 struct ConnectedRank {
   Dev& dev;
   dhp::Comm<Dev> world;
   dhp::Deadlines* deadlines;
-  bool& left;  ///< set where ranks that were asked to stop ended before the first step
+  bool& left;  ///< set if ranks that were asked to stop ended before the first step
 };
 
 struct TrainingSetup {
@@ -57,25 +57,25 @@ struct TrainingSetup {
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   DescribePlanned plan_model;
-  /// Measures of an evaluation: from the terms of the model's loss, or from what it predicts.
+  /// Returns an evaluation's measures from the terms of the model's loss.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
-  /// One array for each micro-batch of the held-out samples, in order; none at all: names and zeros.
+  /// Returns measures from predictions, one array for each held-out micro-batch; without arrays, names and zeros.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};
-  /// Multiplications and additions in products and convolutions of these samples' forward pass, without padding.
+  /// Returns the multiplications and additions in products and convolutions of a forward pass, without padding.
   std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop;
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.
   std::map<std::string, std::string> files{};
-  /// Names of the last layers' weights begin so.
+  /// Prefix of the names of the last layers' weights.
   std::string head{};
-  /// Layers wait for the micro-batches of other replicas, which then need as many in every step.
+  /// Layers wait for the micro-batches of other replicas, so every replica needs the same number in every step.
   bool waits_for_replicas = false;
-  /// Micro-batches of as many samples have the same shapes.
+  /// Micro-batches with equally many samples have the same shapes.
   bool same_shapes = false;
-  /// Gaps of the device's libraries for the model, a sentence each.
+  /// Returns a sentence for each gap of the device's libraries for the model.
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Says what was read, and sets it up for the model that describe(build, config) describes. Keeps references.
+/// Prints a description of the data; returns the setup of the model describe(build, config). Keeps references.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
                                      const TrainerData& data, const auto& config, auto describe) {
   if (options.speaks()) {
@@ -94,7 +94,7 @@ struct TrainingSetup {
           .files = data.files};
 }
 
-/// As TrainingSetup has them, of attention, on one tensor rank.
+/// Returns the shortfalls of TrainingSetup for attention, on one tensor rank.
 template <class D>
 [[nodiscard]] std::vector<std::string> attention_shortfalls_of(D& dev, const RunOptions& run,
                                                                const auto& config, int key_heads,
@@ -110,9 +110,9 @@ template <class D>
   else return {};
 }
 
-/// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls
-/// run_training and returns its exit status. Ranks that are processes connect before that, so that all of them get the
-/// error at once if one cannot read its data; for other ranks `met` is null. Returns the exit status.
+/// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls run_training
+/// and returns its exit status. Ranks that are processes connect before that, so that all get the error at once if one
+/// cannot read its data; for other ranks `met` is null. Returns the exit status.
 [[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
                               const std::function<int(ConnectedRank* met)>& load_and_train);
 

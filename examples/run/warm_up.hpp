@@ -1,5 +1,5 @@
-// A step of one rank without the others, whose numbers mean nothing: afterwards its kernels are loaded and its plans
-// made. So with CUDA_MODULE_LOADING=LAZY no kernel is loaded while a collective waits for a GPU, which can block both.
+// Runs one step of a rank without the others, to load its kernels and make its plans; its numbers mean nothing. With
+// CUDA_MODULE_LOADING=LAZY no kernel is then loaded while a collective waits for a GPU, which can block both.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>
@@ -11,8 +11,8 @@
 
 namespace examples {
 
-/// For a run of these arguments, before it is made; example: a micro-batch of the shapes that all others have. prepare:
-/// what the program changes about its run before the first step.
+/// Warms up for a run with these arguments, before the run is made. example: a micro-batch with the shapes of all
+/// others. prepare: adapts the run before its first step.
 template <class Dev, class Reducer, class Optimizer>
 void warm_up_alone(
     Dev& dev, dhp::TrainingOptionsOf<Reducer, Optimizer> options, int rank,

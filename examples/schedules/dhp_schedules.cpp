@@ -1,5 +1,5 @@
-// dhp_schedules: how far the schedules that have a name are from the shortest one, under a limit of memory. The
-// shortest one can be written as the file that --schedule of the trainers takes.
+// dhp_schedules compares the built-in schedules with the shortest one under a memory limit. It can write the shortest
+// one as a file for --schedule of the trainers.
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
@@ -15,25 +15,25 @@ namespace {
 
 using namespace examples;
 
-/// Memory in activations of a whole stage.
+/// memory: limit in activations of a whole stage.
 struct Case {
   int stages, micro_batches, memory;
 };
 constexpr Case cases[] = {{2, 4, 1}, {3, 6, 2},  {4, 4, 4},  {4, 8, 2}, {4, 8, 3},
                           {4, 8, 4}, {6, 12, 3}, {6, 12, 6}, {8, 8, 8}, {8, 16, 6}};
 
-/// For a whole stage; a part of two takes half.
+/// Costs of a whole stage; each of its two parts takes half.
 struct Costs {
   int forward = 1, backward_input = 1, backward_weight = 1;
 };
 
 struct Timed {
-  double length;  ///< in slots of a whole stage's costs
+  double length;  ///< time in slots of a whole stage
   bool fits;
 };
 
 Timed timed(const dhp::StageLists& lists, const Case& of, int chunks, const Costs& costs) {
-  constexpr int messages = 4;  // that every engine has room for, from a rank to another
+  constexpr int messages = 4;  // message buffers that every engine has from one rank to another
   const auto report = dhp::check_schedule(lists, chunks, of.micro_batches, messages);
   const dhp::ActionCosts part{1.0 * costs.forward / chunks, 1.0 * costs.backward_input / chunks,
                               1.0 * costs.backward_weight / chunks};
@@ -41,7 +41,7 @@ Timed timed(const dhp::StageLists& lists, const Case& of, int chunks, const Cost
           std::ranges::max(report.most_until_weight_gradient) <= chunks * of.memory};
 }
 
-/// The shortest with one part per stage, or in a V of two.
+/// The shortest schedule with one part per stage, or with two in a V.
 struct Best {
   double at_least, length;
   std::string because;
@@ -62,7 +62,7 @@ Best shortest(const Case& of, bool v_shaped, const Costs& costs, double seconds)
     const auto [length, fits] = timed(lists, of, problem.chunks(), costs);
     if (fits && length < best.length) best.length = length, best.lists = std::move(lists);
   }
-  // The search counts in slots of a part.
+  // The search counts time in slots of a part of a stage, `best` in slots of a whole stage.
   std::optional<int> known;
   if (best.length < HUGE_VAL) known = static_cast<int>(std::lround(best.length * problem.chunks()));
   auto found = ScheduleSearch(problem, seconds).run(known);

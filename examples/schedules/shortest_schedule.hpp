@@ -1,10 +1,10 @@
-// The shortest schedule of a pipeline whose stages have limited room for activations: found by a search over all that
-// they could do, slot by slot, with a bound below which there is none.
-//
-// Micro-batches are alike, so each stage takes them in order, and a state is how many forwards, backwards and weight
-// gradients each part has begun. A state that is nowhere behind another can do whatever the other does, so the
-// other is dropped. (Not by forwards of two parts that share the room of a stage: the wrong one may fill it.) What
-// cannot end in time is dropped, too. If no state is left, no schedule is so short: a proof.
+// The shortest schedule of a pipeline whose stages have limited room for activations. A search over all actions of the
+// stages, slot by slot, finds it, and proves a bound below which there is none.
+// Micro-batches are alike, so each stage takes them in order, and a state is the number of forwards, backwards and
+// weight gradients that each part has begun. A state that is nowhere behind another one can do all that the other can,
+// so the other is dropped. (Forwards of two parts that share the room of a stage are not compared so: the wrong one may
+// fill it.) A state that cannot end in time is dropped, too. If no state is left, this proves that no schedule is so
+// short.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
@@ -26,8 +26,7 @@ namespace examples {
 struct ScheduleProblem {
   int stages = 1;
   int micro_batches = 1;
-  int memory =
-      1;  ///< activations of parts on each stage, from the forward until the weight gradient
+  int memory = 1;  ///< activations of parts that a stage holds, from forward to weight gradient
   bool v_shaped = false;  ///< two parts per stage in a V, instead of one
   /// Slots of a part's forward, input gradient and weight gradient.
   int forward = 1, backward_input = 1, backward_weight = 1;
@@ -36,15 +35,15 @@ struct ScheduleProblem {
   [[nodiscard]] int parts() const { return stages * chunks(); }
 };
 
-/// Bounds in slots. Proven if both are the same.
+/// Bounds in slots. If they are equal, the schedule is proven shortest.
 struct ShortestSchedule {
   int at_least = 0;
-  std::string because{};  ///< what no shorter schedule can avoid
+  std::string because{};  ///< why no schedule is shorter
   std::optional<int> length{};
   dhp::StageLists lists{};
 };
 
-/// A bound that needs no search, and its reason.
+/// Returns a bound that needs no search, and its reason.
 [[nodiscard]] inline std::pair<int, std::string> schedule_bound(const ScheduleProblem& of) {
   const int per_part = of.forward + of.backward_input;
   std::pair<int, std::string> most{of.parts() * per_part + of.backward_weight,
@@ -56,7 +55,7 @@ struct ShortestSchedule {
     const int starts = s * of.forward;
     const int work = of.micro_batches * of.chunks() * (per_part + of.backward_weight);
     at_least(starts + work, dhp::concat("the start and the work of stage ", s));
-    // Part v keeps an activation while it passes all later parts twice.
+    // Part v keeps an activation while its micro-batch passes all later parts twice.
     int kept = (of.parts() - s) * per_part + of.backward_weight;
     if (of.v_shaped) kept += (s + 1) * per_part + of.backward_weight;
     const int room = (of.micro_batches * kept + of.memory - 1) / of.memory;
@@ -74,7 +73,7 @@ class ScheduleSearch {
     dhp::check(of_.memory >= of_.chunks(), "a stage needs room for its ", of_.chunks(), " parts");
   }
 
-  /// known: the length of a known schedule, if any: only shorter ones are sought.
+  /// known: the length of a known schedule, if any; only shorter ones are searched.
   [[nodiscard]] ShortestSchedule run(std::optional<int> known = {}) {
     ShortestSchedule found;
     std::tie(found.at_least, found.because) = schedule_bound(of_);
@@ -89,7 +88,7 @@ class ScheduleSearch {
       }
       return ended;
     };
-    // A narrow search finds some schedule soon, a wide one proves.
+    // A narrow search finds some schedule soon, a wide search proves.
     for (int slots = found.at_least; slots < most; slots += 1 + (slots - found.at_least) / 4)
       if (finds(slots, 100) == End::found) most = slots;
     bool proves = true;
@@ -114,13 +113,13 @@ class ScheduleSearch {
 
   struct Stage {
     Count forwards[2] = {}, backwards[2] = {}, weights = 0;
-    Count busy = 0;   // slots
-    Count doing = 0;  // with what: 1 + kind * 2 + chunk
+    Count busy = 0;   // remaining slots of the current action
+    Count doing = 0;  // current action: 1 + kind * 2 + chunk
     friend bool operator==(const Stage&, const Stage&) = default;
   };
   struct State {
     std::array<Stage, most_stages> stages{};
-    std::uint32_t from = 0;  // of the states one slot before
+    std::uint32_t from = 0;  // index of the state before, one slot earlier
     friend bool operator==(const State& a, const State& b) { return a.stages == b.stages; }
   };
   static_assert(sizeof(Stage) == 7);
@@ -138,7 +137,7 @@ class ScheduleSearch {
                               : of_.backward_weight;
   }
   [[nodiscard]] static int doing(int kind, int chunk) { return 1 + kind * 2 + chunk; }
-  /// How many are finished of the part's actions of a kind.
+  /// Returns how many of the part's actions of this kind are finished.
   [[nodiscard]] int finished(const State& state, int kind, int part) const {
     const auto& stage = at(state, wiring_.stage_of(part));
     const int chunk = wiring_.chunk_of(part);
@@ -174,7 +173,7 @@ class ScheduleSearch {
     stage.doing = static_cast<Count>(doing(kind, chunk));
   }
 
-  /// Whether what is left fits into the slots that are left.
+  /// Returns whether the remaining work fits into the remaining slots.
   [[nodiscard]] bool in_time(const State& state, int left) const {
     for (int s = 0; s < of_.stages; ++s) {
       const auto& stage = at(state, s);
@@ -184,7 +183,7 @@ class ScheduleSearch {
         const int forwards = (of_.micro_batches - stage.forwards[chunk]) * cost(forward);
         const int backwards = (of_.micro_batches - stage.backwards[chunk]) * cost(backward);
         work += forwards + backwards;
-        // Behind the last forward it goes on to the end and back, behind the last backward to part 0.
+        // After the last forward a micro-batch passes to the end and back; after the last backward it passes to part 0.
         const int back = part * cost(backward) + cost(weight);
         if (forwards > 0 && stage.busy + forwards + (of_.parts() - 1 - part) * cost(forward) +
                                     (of_.parts() - part) * cost(backward) + back >
@@ -196,7 +195,7 @@ class ScheduleSearch {
     }
     return true;
   }
-  /// What is done counts more the later it comes on a micro-batch's way.
+  /// Returns the progress of a state; actions late on a micro-batch's way count more.
   [[nodiscard]] static int sum(const State& state) {
     int all = 0;
     for (const auto& stage : state.stages)
@@ -204,7 +203,7 @@ class ScheduleSearch {
              8 * stage.backwards[0] + 4 * stage.weights - stage.busy;
     return all;
   }
-  /// Whether `a` can do all that `b` can, as early.
+  /// Returns whether `a` can do all that `b` can, as early.
   [[nodiscard]] bool ahead(const State& a, const State& b) const {
     for (std::size_t s = 0; s < most_stages; ++s) {
       const auto &x = a.stages[s], &y = b.stages[s];
@@ -213,7 +212,7 @@ class ScheduleSearch {
         if (x.forwards[chunk] < y.forwards[chunk] || x.backwards[chunk] < y.backwards[chunk] ||
             (parts_share_room() && x.forwards[chunk] != y.forwards[chunk]))
           return false;
-      // What is under way there is not finished here: a busy stage has begun the same, or no more.
+      // `a` has not finished the action under way in `b`: a busy stage must do the same, or be in the same state.
       if (x.busy > 0 && x != y && x.doing != y.doing) return false;
     }
     return true;
@@ -223,7 +222,7 @@ class ScheduleSearch {
     return of_.v_shaped && of_.memory < 2 * of_.micro_batches;
   }
 
-  /// All that may follow one slot later, until there are too many.
+  /// Adds all states that may follow one slot later, until there are too many.
   void follow(const State& state, std::uint32_t number, int left, std::size_t room,
               auto& into) const {
     const bool may_wait = std::max({of_.forward, of_.backward_input, of_.backward_weight}) > 1;
@@ -251,7 +250,7 @@ class ScheduleSearch {
             self(self, s + 1);
             stage = before;
           }
-      // With actions of one slot, to do what takes no room that others need is never worse than to wait.
+      // If actions take one slot, doing an action that takes no room from others is never worse than waiting.
       if (!any || may_wait) self(self, s + 1);
     };
     choose(choose, 0);
@@ -286,7 +285,7 @@ class ScheduleSearch {
       states_ += static_cast<std::int64_t>(layer.size());
       layers_.push_back(std::move(layer));
     }
-    return End::found;  // what is left when no time is left has done all
+    return End::found;  // any state left at the end has done everything
   }
   void drop_those_behind(std::vector<State>& layer) const {
     constexpr std::size_t looked_at = 400;
@@ -300,7 +299,7 @@ class ScheduleSearch {
     layer = std::move(front);
   }
 
-  /// Lists what each stage began, slot by slot.
+  /// Lists the actions that each stage began, slot by slot.
   [[nodiscard]] dhp::StageLists lists() const {
     std::vector<State> path;
     std::size_t number = 0;
@@ -332,7 +331,7 @@ class ScheduleSearch {
   ScheduleProblem of_;
   dhp::detail::Wiring wiring_{of_.stages, of_.chunks(), of_.v_shaped};
   Clock::time_point end_;
-  std::vector<std::vector<State>> layers_;  // by slot
+  std::vector<std::vector<State>> layers_;  // states by slot
   std::int64_t states_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Checkpoints: what a training run saves and goes on from, and export of weights. Needs nlohmann/json.
+// Checkpoints, from which a training run can be resumed, and export of weights. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,4 +1,4 @@
-// core: errors, element types, shapes, random numbers, text, trace.
+// core: errors, element types, shapes, random numbers, text and trace.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,5 +1,5 @@
-// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs the standard library only. Kernels are
-// templates of the device, so that a program compiles only those that it calls.
+// dhp on the CPU: all of dhp with the kernels of device Cpu. It needs only the standard library. Kernels are templates
+// of the device, so that a program compiles only the kernels that it calls.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -30,7 +30,7 @@
 
 namespace dhp::detail {
 
-/// Never called: its declaration says that the kernels of the Cpu are included (nn/layer.hpp).
+/// Never called. nn/layer.hpp checks for this declaration to see whether the kernels of the Cpu are included.
 void kernels_are_included(const Cpu&);
 
 }  // namespace dhp::detail

@@ -1,5 +1,5 @@
-// dhp on the Cpu, for programs of several files: dhp/cpu.hpp, and the promise that one of the files includes
-// dhp/cpu_instances.ipp. All must be compiled with the same -march.
+// dhp on the CPU for programs of several files: dhp/cpu.hpp with extern template instances. One of the files must
+// include dhp/cpu_instances.ipp, and all files must be compiled with the same -march.
 #pragma once
 
 #include <dhp/cpu.hpp>

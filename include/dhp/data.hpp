@@ -1,4 +1,4 @@
-// data: datasets, batches, the loader. Readers that need another library are included by name.
+// data: datasets, batches and the loader. Readers that need another library have headers that you include yourself.
 #pragma once
 
 #include <dhp/data/augment.hpp>

@@ -1,5 +1,4 @@
-// The device of this build tree: a program that says DefaultDevice is compiled by g++ for Cpu and by
-// nvcc for Cuda without a changed line.
+// DefaultDevice: Cpu in a program that g++ compiles, Cuda in a program that nvcc compiles.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,4 +1,4 @@
-// device: the concept Device, and the Cpu.
+// device: the concept Device and the device Cpu.
 #pragma once
 
 #include <dhp/device/cpu.hpp>

@@ -1,5 +1,5 @@
-// dhp: everything that needs the standard library only and no particular device. Kernels come with
-// dhp/cpu.hpp or dhp/cuda.cuh; readers of files with other libraries are included by name.
+// dhp: everything that needs only the standard library and no particular device. dhp/cpu.hpp or dhp/cuda.cuh adds the
+// kernels. Readers of files that need other libraries have headers that you include yourself.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,5 +1,5 @@
-// Tensors to and from other libraries without a copy, by DLPack: NumPy, PyTorch, CuPy, JAX and others have its structs.
-// Work on a GPU's elements is not waited for: both sides use one stream, or one of them synchronizes first.
+// Exchanges tensors with other libraries without a copy, by DLPack, which NumPy, PyTorch, CuPy, JAX and others support.
+// No function here waits for work on a GPU: both sides use one stream, or one of them synchronizes first.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -11,8 +11,8 @@
 
 namespace dhp {
 
-/// DLPack's published ABI: versions 1.x, and the one before. Programs with dlpack.h may use its structs instead, since
-/// the functions below go by the members' names.
+/// DLPack's published ABI of versions 1.x and of the version before. Programs that include dlpack.h may use its structs
+/// instead, because the functions below only use the names of members.
 namespace dlpack {
 
 struct DLPackVersion {
@@ -30,10 +30,10 @@ struct DLTensor {
   DLDevice device;
   std::int32_t ndim;
   DLDataType dtype;
-  std::int64_t *shape, *strides;  ///< counted in elements; no strides: row-major
+  std::int64_t *shape, *strides;  ///< in elements; null strides mean row-major
   std::uint64_t byte_offset;
 };
-struct Context;  ///< belongs to the side that has made the struct
+struct Context;  ///< owned by the side that made the struct
 
 struct DLManagedTensor {
   DLTensor dl_tensor;
@@ -50,7 +50,7 @@ struct DLManagedTensorVersioned {
 static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensor) == 64 &&
               sizeof(DLManagedTensorVersioned) == 80);
 
-inline constexpr std::uint64_t read_only = 1;  ///< a bit of flags
+inline constexpr std::uint64_t read_only = 1;  ///< a bit of DLManagedTensorVersioned::flags
 inline constexpr std::int32_t cpu = 1, cuda = 2, cuda_host = 3, cuda_managed = 13;
 
 struct Element {
@@ -70,7 +70,7 @@ inline constexpr Element elements[] = {
        "; it takes f64, f32, f16, bf16, i64, i32 and u8");
 }
 
-/// Holds an exported struct.
+/// Owns an exported struct and its tensor.
 template <class Managed, class Dev>
 struct Export {
   Managed managed{};
@@ -80,8 +80,8 @@ struct Export {
 
 }  // namespace dlpack
 
-/// The tensor for another library, which owns it until it calls the struct's deleter, on any thread. If others have the
-/// elements too (share()), the struct says that they are read-only; a DLManagedTensor cannot say that, but it holds.
+/// Exports a tensor to another library, which owns it until it calls the deleter, on any thread. If the elements have
+/// other owners (share()), they are read-only, which a DLManagedTensor cannot express.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   requires(detail::has_data<Dev>)
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {
@@ -118,8 +118,8 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   return &made.release()->managed;
 }
 
-/// Another library's tensor, row-major, on this device. The struct's deleter is called when the last owner of the
-/// elements goes. Read-only ones cannot be written to (Tensor::mut). If this throws, the caller keeps the struct.
+/// Imports another library's row-major tensor on this device; the last owner calls the struct's deleter. Read-only
+/// elements cannot be written (Tensor::mut). If this function throws, the caller keeps the struct.
 template <class Dev, class Managed>
   requires(detail::has_data<Dev>)
 [[nodiscard]] Tensor<Dev> from_dlpack(Dev& dev, Managed* managed) {
@@ -158,7 +158,7 @@ template <class Dev, class Managed>
   const auto release = [managed](const std::byte*) {
     if (managed->deleter != nullptr) managed->deleter(managed);
   };
-  if (shape.count() == 0) {  // its pointer may be null
+  if (shape.count() == 0) {  // the pointer may be null
     Tensor<Dev> none(dev, type, shape);
     release(nullptr);
     return none;

@@ -1,4 +1,4 @@
-// Eigen and dhp on the same memory, both ways, without a copy. Tensors are row-major, Eigen's matrices
+// Maps between Eigen and dhp on the same memory, both ways, without a copy. Tensors are row-major and Eigen's matrices
 // column-major: a matrix with one observation per column is a tensor [observations, features].
 #pragma once
 
@@ -16,11 +16,11 @@
 
 namespace dhp::eigen {
 
-/// Eigen's name for an element type of dhp.
+/// Eigen's type for an element type of dhp.
 template <class T>
 using Scalar = std::conditional_t<std::is_same_v<T, bf16>, Eigen::bfloat16,
                                   std::conditional_t<std::is_same_v<T, f16>, Eigen::half, T>>;
-/// dhp's name for a scalar of Eigen.
+/// dhp's type for a scalar type of Eigen.
 template <class S>
 using Element = std::conditional_t<std::is_same_v<S, Eigen::bfloat16>, bf16,
                                    std::conditional_t<std::is_same_v<S, Eigen::half>, f16, S>>;
@@ -33,7 +33,7 @@ using ColumnMajor = Eigen::Matrix<Scalar<T>, Eigen::Dynamic, Eigen::Dynamic>;
 
 namespace detail {
 
-// A tensor gives read access; a view is taken as it is.
+// Returns a tensor's read-only view, or a given view unchanged.
 template <class From>
 auto host_view(From&& from) {
   if constexpr (requires { from.view(); }) {
@@ -45,7 +45,7 @@ auto host_view(From&& from) {
   }
 }
 
-// The elements of a view, as Eigen's type.
+// Returns a view's elements as Eigen's type.
 template <class T, class Dev, class Byte>
 auto* elements(const BasicView<Dev, Byte>& view) {
   static_assert(Dev::host_accessible, "Eigen computes on the host: copy the tensor there first");
@@ -56,13 +56,13 @@ auto* elements(const BasicView<Dev, Byte>& view) {
   return reinterpret_cast<To*>(view.template data<T>());
 }
 
-// Plain is const where the elements are.
+// Plain, made const if the elements S are const.
 template <class Plain, class S>
 using Like = std::conditional_t<std::is_const_v<S>, const Plain, Plain>;
 
 }  // namespace detail
 
-/// A tensor [.., C] as a row-major matrix with one sample per row.
+/// Returns a tensor [.., C] as a row-major matrix with one sample per row.
 template <class T, class From>
 [[nodiscard]] auto rows_of(From&& from) {
   const auto view = detail::host_view(std::forward<From>(from));
@@ -71,7 +71,7 @@ template <class T, class From>
       data, view.rows(), view.columns());
 }
 
-/// The same memory as a column-major matrix with one sample per column.
+/// Returns a tensor [.., C] as a column-major matrix with one sample per column.
 template <class T, class From>
 [[nodiscard]] auto columns_of(From&& from) {
   const auto view = detail::host_view(std::forward<From>(from));
@@ -80,7 +80,7 @@ template <class T, class From>
       data, view.columns(), view.rows());
 }
 
-/// A tensor of `rank` dims as an Eigen::TensorMap with the same indices in the same order.
+/// Returns a tensor of `rank` dims as an Eigen::TensorMap with the same indices in the same order.
 template <class T, int rank, class From>
 [[nodiscard]] auto tensor_of(From&& from) {
   const auto view = detail::host_view(std::forward<From>(from));
@@ -103,7 +103,7 @@ inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>,
 template <class S, int rank, int options, class Index>
 inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
 
-// True if the elements of M lie in memory; false for expressions that Eigen evaluates lazily.
+// Returns true if the elements of M are in memory, and false for expressions that Eigen evaluates lazily.
 template <class M>
 constexpr bool has_memory() {
   if constexpr (is_matrix<M>) return (M::Flags & Eigen::DirectAccessBit) != 0;
@@ -112,7 +112,7 @@ constexpr bool has_memory() {
     };
 }
 
-// The shape of the tensor on the matrix's memory; refuses other strides.
+// Returns the shape of a tensor on the matrix's memory. Throws Error if the strides do not fit.
 template <class M>
 Shape row_major_shape(const M& matrix) {
   if constexpr (is_matrix<M>) {
@@ -143,18 +143,18 @@ Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
   using S = std::remove_pointer_t<decltype(data)>;
   using Byte = std::conditional_t<std::is_const_v<S>, const std::byte, std::byte>;
   const Shape shape = row_major_shape(matrix);
-  // The tensor has a use count of its own: other owners of the matrix do not make it read-only.
+  // The tensor has its own use count, so that other owners of the matrix do not make it read-only.
   std::shared_ptr<Byte> memory(reinterpret_cast<Byte*>(data), [owner = std::move(owner)](Byte*) {});
-  // A matrix without elements has no memory, but its tensor is not empty().
+  // A matrix without elements has no memory, but its tensor must not be empty().
   if (data == nullptr) memory = std::make_shared<std::byte>();
   return {std::move(memory), dtype_of<Element<std::remove_const_t<S>>>(), shape};
 }
 
 }  // namespace detail
 
-/// A tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must outlive it. A
-/// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], a vector [N]; a const one
-/// gives a read-only tensor. Throws Error if the strides are not those of a tensor.
+/// Returns a tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must outlive the tensor. A
+/// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], and a vector [N]. A const matrix gives a
+/// read-only tensor. Throws Error if the strides are not those of a tensor.
 template <class M>
 [[nodiscard]] Tensor<Cpu> borrow(M&& matrix) {
   static_assert(std::is_lvalue_reference_v<M> || !detail::owns_memory<std::remove_cvref_t<M>>,
@@ -162,13 +162,13 @@ template <class M>
   return detail::tensor_over(matrix, nullptr);
 }
 
-/// The same with a shared owner: the tensor keeps the matrix alive.
+/// Like borrow(), but the tensor shares the ownership of the matrix and so keeps it alive.
 template <class M>
 [[nodiscard]] Tensor<Cpu> adopt(std::shared_ptr<M> owner) {
   auto& matrix = *owner;
   return detail::tensor_over(matrix, std::move(owner));
 }
-/// The tensor owns the matrix; adopt(std::move(matrix)) does not copy the elements.
+/// Like borrow(), but the tensor owns the matrix. adopt(std::move(matrix)) does not copy the elements.
 template <class M>
   requires(detail::owns_memory<M>)
 [[nodiscard]] Tensor<Cpu> adopt(M matrix) { return adopt(std::make_shared<M>(std::move(matrix))); }

@@ -1,4 +1,4 @@
-// Processes over Gloo: connect_gloo and run_process_rank. Needs Gloo and OpenSSL; link dhp::gloo.
+// Ranks as processes over Gloo: connect_gloo and run_process_rank. Needs Gloo and OpenSSL; link dhp::gloo.
 #pragma once
 
 #include <dhp/core/config.hpp>

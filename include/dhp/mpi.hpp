@@ -1,4 +1,4 @@
-// Processes over MPI: the session of a program that has MPI. Needs MPI and OpenSSL; link dhp::mpi.
+// Ranks as processes over MPI: the session of a program that uses MPI. Needs MPI and OpenSSL; link dhp::mpi.
 #pragma once
 
 #include <dhp/core/config.hpp>

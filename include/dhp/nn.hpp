@@ -1,4 +1,4 @@
-// nn: parameters and their store, layers, losses.
+// nn: parameters and their store, layers, and losses.
 #pragma once
 
 #include <dhp/nn/activation.hpp>

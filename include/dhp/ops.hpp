@@ -1,4 +1,4 @@
-// ops: one header per operation; kernels come with dhp/cpu.hpp or dhp/cuda.cuh.
+// ops: one header per operation. dhp/cpu.hpp or dhp/cuda.cuh adds the kernels.
 #pragma once
 
 #include <dhp/ops/activation.hpp>

@@ -1,4 +1,4 @@
-// optim: optimizers and learning rates.
+// optim: optimizers and learning rate schedules.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>

@@ -1,4 +1,4 @@
-// tensor: views, tensors, the tape, the micro-batch.
+// tensor: views, tensors, the tape and the micro-batch.
 #pragma once
 
 #include <dhp/tensor/micro_batch.hpp>

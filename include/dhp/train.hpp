@@ -1,4 +1,4 @@
-// train: the training run. What it saves needs nlohmann/json: dhp/checkpoint.hpp.
+// train: the training run. Checkpoints also need dhp/checkpoint.hpp and nlohmann/json.
 #pragma once
 
 #include <dhp/train/predictions.hpp>

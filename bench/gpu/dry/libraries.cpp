@@ -1,7 +1,7 @@
-// CUDA's libraries for a dry run: fakes that compute nothing, and write what is issued into the ledger with the bytes
-// and FLOP that its descriptors tell. They accept everything, with one algorithm each, so that nothing is timed. A
-// graph of cuDNN moves each of its tensors that is no intermediate once, and what a batch norm sums up once more, since
-// the sums of all rows come before the first result.
+// CUDA's libraries for a dry run: fakes that compute nothing and write each call into the ledger, with the bytes and
+// FLOP of its descriptors. They accept every call and offer one algorithm each, so that nothing is timed. A graph of
+// cuDNN moves each non-intermediate tensor once. It reads the input of a batch norm's sums once more, since the sums
+// over all rows precede the first result.
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_cudnn.hpp>
 
@@ -37,7 +37,7 @@ void add_product(const fake::ProductKind& kind, const fake::Layout& left, const 
                  const fake::Layout& c, bool adds) {
   const auto depth = kind.transposed[0] ? left.rows : left.columns;
   const bool has_aux =
-      (kind.epilogue & 128) != 0;  // a matrix like c, written, or read for gradients
+      (kind.epilogue & 128) != 0;  // forward writes an auxiliary matrix like c, backward reads it
   ledger().add(std::string("cuBLASLt ") + name_of(kind.epilogue),
                bytes_of(left) + bytes_of(right) + bytes_of(c) * (1 + adds + has_aux),
                2 * static_cast<double>(c.rows * c.columns) * static_cast<double>(depth));
@@ -85,7 +85,7 @@ double flop_of(const Descriptor& operation) {
   }
 }
 
-/// Bytes of a tensor in memory; of an intermediate one those of what it is computed from.
+/// Returns the bytes of a tensor in memory; for an intermediate tensor, those of the tensors it is computed from.
 double bytes_behind(const Descriptor& tensor, const std::vector<Handle>& operations) {
   if (tensor.number(CUDNN_ATTR_TENSOR_IS_BY_VALUE) != 0) return 0;
   if (tensor.number(CUDNN_ATTR_TENSOR_IS_VIRTUAL) == 0) return bytes_of(tensor);
@@ -101,7 +101,7 @@ double bytes_behind(const Descriptor& tensor, const std::vector<Handle>& operati
   return bytes;
 }
 
-/// What the second pass of a batch norm reads again.
+/// Returns the bytes that the second pass of a batch norm reads again.
 double second_pass(const std::vector<Handle>& operations) {
   double bytes = 0;
   for (const auto& operation : operations) {
@@ -114,7 +114,7 @@ double second_pass(const std::vector<Handle>& operations) {
   return bytes;
 }
 
-/// What an input gradient is added to.
+/// Returns the bytes of input gradients that are added to.
 double read_before(const std::vector<Handle>& operations) {
   double bytes = 0;
   for (const auto& operation : operations)
@@ -147,7 +147,7 @@ std::string name_of(const std::vector<Handle>& operations) {
 }
 
 void add_graph(const std::vector<Handle>& operations) {
-  // Bytes by number: a tensor that several operations use counts once.
+  // Bytes by tensor number, so that a tensor of several operations counts once.
   std::map<std::int64_t, double> tensors;
   double flop = 0;
   const auto add = [&](const Descriptor& tensor) {
@@ -172,7 +172,7 @@ void add_graph(const std::vector<Handle>& operations) {
   book.add(std::move(name), bytes, flop * (attention ? book.attention_pairs : 1));
 }
 
-/// What the host reads back, such as the losses, is small; the rest of the memory is address space.
+/// Records a copy. Small tensors, which the host reads back, such as losses, have memory; others only addresses.
 void add_copy(void* to, const void* from, std::size_t bytes) {
   const bool reads = ledger().tensor_of(from) != nullptr,
              writes = ledger().tensor_of(to) != nullptr;

@@ -1,7 +1,7 @@
-// A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry
-// CUDA, whose launches, and what libraries are asked for, it prints as JSON. It is one rank of the layout,
-// DHP_DRY_RANK, and alone. It takes the place of the trainers' run/training.cpp. All micro-batches
-// of the step must fit into one, since tokens are counted in the first.
+// A dry trainer: the command line, data and model of a trainer. Instead of training, it does one step on Cuda over a
+// dry CUDA and prints as JSON the launches and the calls of libraries. It is a single rank, DHP_DRY_RANK, of the
+// layout. It replaces the trainers' run/training.cpp. All micro-batches of the step must fit into one, since tokens are
+// counted in the first.
 #include <bench/gpu/dry/ledger.hpp>
 #include <dhp/comm/meta_comm.hpp>
 #include <examples/run/training.hpp>
@@ -21,7 +21,7 @@ struct Total {
   double bytes = 0, flop = 0;
 };
 
-/// So that a weight's bytes are known where a launch has its address.
+/// Tells the ledger each weight's bytes, so that it finds them by a launch's address.
 void name_weights(dhp::ParameterStore<Dev>& store) {
   for (const auto& parameter : store.parameters()) {
     dry::ledger().name_part(parameter->value.bytes(), parameter->value.size_bytes());
@@ -29,7 +29,7 @@ void name_weights(dhp::ParameterStore<Dev>& store) {
   }
 }
 
-/// The tokens of a batch, and their shares in the rounded attention problem; none for images.
+/// The tokens of a batch, and their shares of the rounded attention problem; none for images.
 struct Tokens {
   double count = 0, rows = 0, share_of_rows = 1, share_of_pairs = 1;
   explicit Tokens(const dhp::HostBatch& batch) {
@@ -68,7 +68,7 @@ int run_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   dry::begin();
   auto& ledger = dry::ledger();
-  // A program's own allocator is asked for each tensor, so that sizes are exact.
+  // Each tensor is a separate request to the allocator, so that sizes are exact.
   Dev dev({.deterministic = options.deterministic,
            .tf32 = options.tf32,
            .library_dropout = options.library_dropout,
@@ -94,7 +94,7 @@ int run_training(const TrainingSetup& setup) {
   const Tokens tokens(samples.collate(first, 0));
   ledger.attention_rows = tokens.share_of_rows;
   ledger.attention_pairs = tokens.share_of_pairs;
-  // The first step chooses plans; the second is like all others.
+  // The first step chooses plans; the second one is like all later steps.
   for (int step = 0; step < 2; ++step) {
     ledger.clear();
     (void)run.trainer().start(batches);

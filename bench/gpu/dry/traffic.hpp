@@ -1,5 +1,5 @@
-// The bytes that a kernel of dhp moves, from its arguments: each tensor that it points to is read or written once. A
-// kernel that touches less of a tensor, or reads and writes it in place, has an overload here.
+// Finds the bytes that a kernel of dhp moves from its arguments: each tensor that it points to is read or written once.
+// A kernel that touches less of a tensor, or updates it in place, has an overload here.
 #pragma once
 
 #include <bench/gpu/dry/ledger.hpp>
@@ -13,16 +13,16 @@
 
 namespace dry {
 
-/// "MapColumns<8, BatchNormApply<f16, true>>"
+/// Returns a readable name, such as "MapColumns<8, BatchNormApply<f16, true>>".
 [[nodiscard]] std::string kernel_name(const char* mangled);
 
-/// Two pointers into one tensor are parts of one pass; two equal ones are an update in place.
+/// Returns the bytes behind pointers: two into one tensor are parts of one pass, two equal ones an update in place.
 [[nodiscard]] double bytes_of_pointers(const std::uintptr_t* words, std::size_t count);
 
 template <class Kernel>
 [[nodiscard]] double bytes_of(const Kernel& kernel) {
   static_assert(std::is_trivially_destructible_v<Kernel>);
-  // What stands between members may look like an address.
+  // Padding between members may look like an address, so it is masked.
   constexpr auto count = sizeof(Kernel) / sizeof(std::uintptr_t) + 1;
   std::uintptr_t words[count] = {}, members[count];
   std::memset(members, 0xff, sizeof members);
@@ -47,7 +47,7 @@ template <class T>
 }
 
 template <class T>
-[[nodiscard]] double bytes_of(const dhp::detail::cuda::Rotary<T>& kernel) {  // in place
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::Rotary<T>& kernel) {  // updates in place
   return 4 * static_cast<double>(kernel.rows * kernel.half) * kernel.heads * sizeof(T);
 }
 
@@ -61,7 +61,7 @@ template <class T>
   return 3 * static_cast<double>(kernel.one.count + kernel.other.count) * sizeof(T);
 }
 
-// Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.
+// Kernels over all parameters have a table of addresses; gradients have as many elements as parameters.
 template <class A>
 [[nodiscard]] double bytes_of(const dhp::detail::cuda::SquareTiles<A>& kernel) {
   return ledger().block_bytes_at(kernel.source.flat);
@@ -72,7 +72,7 @@ template <class T, class Rule>
   const double flat = ledger().block_bytes_at(kernel.in.gradient);
   const int updated = (kernel.in.m != nullptr ? 2 : 0) + (kernel.in.v != nullptr ? 2 : 0) +
                       (kernel.in.masters != nullptr ? 2 : 0);
-  const int values = kernel.in.masters == nullptr ? 2 : 1;  // read and written, or written
+  const int values = kernel.in.masters == nullptr ? 2 : 1;  // reads and writes, or only writes
   return flat * (1 + updated) + flat / sizeof(A) * sizeof(T) * values;
 }
 template <class A>
@@ -88,7 +88,7 @@ template <class A>
   return 4 * ledger().block_bytes_at(kernel.gradient);  // gradient, m, v and weights
 }
 
-/// Of a kernel that is known for its FLOP: dhp's own attention, over the pairs of tokens.
+/// Returns the FLOP of a kernel, if known: those of dhp's own attention, over the pairs of tokens.
 template <class Kernel>
 [[nodiscard]] double flop_of(const Kernel&) {
   return 0;

@@ -1,4 +1,4 @@
-"""conan create cmake/packages/conan: the headers of this tree as a Conan package, with dhp's own files for CMake."""
+"""conan create cmake/packages/conan: packages this tree's headers for Conan, with dhp's own CMake files."""
 import re
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Dhp(ConanFile):
     def package(self):
         CMake(self).install()
 
-    def package_info(self):  # find_package(dhp) searches for OpenSSL, MPI and others on the user's machine
+    def package_info(self):  # find_package(dhp) finds OpenSSL, MPI and others on the user's machine
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = ["share/cmake/dhp"]
         self.cpp_info.bindirs = self.cpp_info.libdirs = []

@@ -1,8 +1,7 @@
-"""steps.py CONTAINERFILE FOLDER [ARG=VALUE]... [--mount DIR]...: runs a Containerfile's steps without a container engine.
-
-Each stage is an empty Debian that .ci/root.sh makes, FOLDER/NUMBER, whatever image its FROM names. DIRs of this machine
-are mounted into it, read-only. Knows the instructions that dhp's two files have, and refuses others.
-"""
+"""steps.py CONTAINERFILE FOLDER [ARG=VALUE]... [--mount DIR]...: runs a Containerfile's steps without a container
+engine.
+Each stage is an empty Debian that .ci/root.sh makes in FOLDER/NUMBER, whatever image its FROM names. The DIRs of this
+machine are mounted in it, read-only. Rejects instructions that dhp's two files do not have."""
 import glob
 import re
 import shlex
@@ -12,14 +11,14 @@ from pathlib import Path
 
 tree = Path(__file__).resolve().parents[3]
 machine = str(tree / ".ci/root.sh")
-# In a namespace of its own, which takes the mounts with it when it ends.
+# Runs in its own mount namespace, so that the mounts end with it.
 with_mounts = '''root=$1; shift
 for dir; do shift; [ "$dir" != -- ] || break
   mkdir -p "$root$dir"; mount --bind "$dir" "$root$dir"; mount -o remount,ro,bind "$root$dir"; done
 exec "$@"'''
 mounts = [dir for option, dir in zip(sys.argv, sys.argv[1:]) if option == "--mount"]
 given = dict(word.split("=", 1) for word in sys.argv[3:] if "=" in word)
-variables, stages = {}, {}  # a stage's folder by its name
+variables, stages = {}, {}  # stages: the folder of each stage, by its name
 
 text = re.sub(r"^#.*\n", "", Path(sys.argv[1]).read_text(), flags=re.M).replace("\\\n", " ")
 for line in filter(None, text.splitlines()):

@@ -1,16 +1,16 @@
-// Solutions of lesson 10. 1: all layouts of eight ranks, and what they hold and move. 2: shards, together with H and P.
+// Solutions of lesson 10. 1: all layouts of eight ranks, and the bytes they hold and move. 2: shards with H and P.
 #include "toy.hpp"
 
 using toy::Dev;
 constexpr int micro_batches = 8, steps = 20;
 
 struct Seen {
-  double loss = 0;                              // of the last step
+  double loss = 0;                              // loss of the last step
   double data = 0, tensor = 0, pipeline = 0;    // bytes sent by this rank, per step
-  std::size_t held_bytes = 0, state_bytes = 0;  // weights, gradients and state; the state alone
+  std::size_t held_bytes = 0, state_bytes = 0;  // held_bytes: weights, gradients, state
 };
 
-/// Two pairs of matrices [128, 512], of which each rank of a tensor axis of 2 has 32,768 numbers: two whole tiles.
+/// Two pairs of matrices [128, 512]. Each rank of a tensor axis of 2 has 32,768 numbers of a matrix: two whole tiles.
 dhp::Model<Dev> wide(dhp::ModelBuilder<Dev>& build) {
   const auto linear = [](std::int64_t in, std::int64_t out) {
     return dhp::LinearOptions{
@@ -43,8 +43,8 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide, dhp:
     for (int step = 0; step < steps; ++step) seen.loss = run.step(batches).loss;
     seen.state_bytes = toy::state_bytes(run.optimizer());
     seen.held_bytes = run.store().weight_bytes() + run.store().gradient_bytes() + seen.state_bytes;
-  }  // here the last all-gather of weights has ended
-  // The ranks of an axis are `apart` from each other; the first of this rank's has the place 0 on it.
+  }  // waits for the last all-gather of weights
+  // Neighbours on an axis are `apart` ranks apart; the group begins with the axis's place 0.
   const auto sent = [&](int size, int apart) {
     dhp::CallCounts::Group group;
     for (int at = 0; at < size; ++at) group.push_back(rank + (at - rank / apart % size) * apart);
@@ -82,19 +82,19 @@ int main() {
                     data + tensor + pipeline);
         right = right && std::abs(ranks[0].loss - one.loss) < 1e-4;
       } catch (const dhp::Error& error) {
-        const auto& sentence = error.sentence();  // "rank 4: ..."
+        const auto& sentence = error.sentence();  // such as "rank 4: ..."
         std::printf("     refused: %s\n", sentence.substr(sentence.find(": ") + 2).c_str());
         right = right && layout.pipeline == 8;
       }
     }
 
-  // 2: two replicas shard the state of what each rank holds, in whole tiles of 16,384 numbers.
+  // 2: two replicas shard the optimizer state of each rank, in whole tiles of 16,384 numbers.
   constexpr dhp::MeshShape two_each{.data = 2, .tensor = 2, .pipeline = 2};
   const auto whole = toy::on_each_rank(8, train, two_each, true, none);
   const auto shards = toy::on_each_rank(8, train, two_each, true, dhp::ZeroStage::optimizer);
   std::printf("\n2 x 2 x 2: loss %.8f, with shards %.8f\n", whole[0].loss, shards[0].loss);
   right = right && std::abs(whole[0].loss - shards[0].loss) < 1e-6;
-  constexpr std::int64_t numbers = 4 * 128 * 512 / 2 / 2;  // of one rank
+  constexpr std::int64_t numbers = 4 * 128 * 512 / 2 / 2;  // numbers of one rank
   constexpr std::int64_t others = 8 + 32 * (micro_batches + 1);
   toy::Ledger ledger;
   ledger.line("AdamW's state: two numbers of 4 bytes", whole[0].state_bytes, 2 * 4 * numbers);

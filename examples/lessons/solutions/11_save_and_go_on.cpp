@@ -1,5 +1,5 @@
-// Solutions of lesson 11. 1: a byte of the newest checkpoint is wrong. 2: another global batch after the first epoch
-// and a half.
+// Solutions of lesson 11. 1: the newest checkpoint has a wrong byte. 2: the global batch changes after an epoch and a
+// half.
 #include <dhp/checkpoint.hpp>
 
 #include "toy.hpp"
@@ -9,7 +9,7 @@
 
 using toy::Dev;
 
-/// Trains to the end of step `last` on one rank; what the samples of a step sum up to tells which they were.
+/// Trains to the end of step `last` on one rank. The sum over a step's samples tells which samples it used.
 std::vector<double> train(const std::string& folder, std::int64_t global_batch, std::int64_t last) {
   Dev dev;
   const auto sample = [](std::int64_t index) -> dhp::Sample {
@@ -48,7 +48,7 @@ int main() {
               loaded.remarks.empty() ? "" : "a damaged checkpoint was passed over");
   const bool passed_over = loaded.state.step == 4;
 
-  // Six steps of 64 are an epoch and a half, of which four count; then steps of 32 begin in the middle of an epoch.
+  // Six steps of 64 are an epoch and a half. Steps of 32 then begin in the middle of an epoch.
   (void)train(folder, 64, 6);
   const auto taken = train(folder, 32, 12);
   double samples = 6 * 64;

@@ -1,5 +1,4 @@
-// Solutions of lesson 12. 1: tanh instead of the sine. 2: what each rank adds to the sum of input gradients over the
-// tensor axis.
+// Solutions of lesson 12. 1: tanh instead of sine. 2: what each rank adds to the tensor axis's sum of input gradients.
 #include <dhp/eigen.hpp>
 #include <dhp/nn/check_gradients.hpp>
 
@@ -7,9 +6,9 @@
 #include "sine_layer.hpp"
 
 using dhp::eigen::columns_of, dhp::eigen::rows_of;
-using toy::Dev;  // the Cpu: Eigen computes on the host
+using toy::Dev;  // the Cpu, since Eigen computes on the host
 
-/// Y = tanh(W X). Its derivative is 1 - Y^2, so Y is what must be kept.
+/// Y = tanh(W X). The derivative is 1 - Y^2, so the layer keeps Y.
 class TanhLayer : public lesson::SineLayer {
  public:
   TanhLayer(dhp::ModelBuilder<Dev>& build, const std::string& name, std::int64_t in,
@@ -54,7 +53,8 @@ dhp::Tensor<Dev> numbers(Dev& dev, const dhp::Shape& shape) {
   return made;
 }
 
-/// The gradient of x [3, 2] of a layer with 4 outputs, for dy = 1 on this rank; -1: on all. Others have dy = 0.
+/// Returns the gradient of x [3, 2] of a layer with 4 outputs, for dy = 1 on this rank and dy = 0 on others; -1: dy = 1
+/// on all ranks.
 std::vector<double> input_gradient(dhp::Comm<Dev> world, int rank) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(world);

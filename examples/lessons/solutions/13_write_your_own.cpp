@@ -1,5 +1,5 @@
-// Solutions of lesson 13. 1: a reducer that gathers all gradients and adds them itself. 2: a schedule, refused and
-// mended.
+// Solutions of lesson 13. 1: a reducer that gathers all gradients and adds them itself. 2: a schedule, rejected and
+// corrected.
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
@@ -9,7 +9,7 @@ using toy::Dev;
 
 struct Gathered {};
 
-/// Every replica brings its whole gradient to all others, and adds them in the order of the ranks.
+/// Every replica sends its whole gradient to all others; each adds all gradients in rank order.
 class GatheringReducer {
  public:
   GatheringReducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group)
@@ -36,7 +36,7 @@ GatheringReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Co
 
 struct Seen {
   double loss = 0;
-  double gathered_bytes = 0, reduced_bytes = 0;  // sent in one step
+  double gathered_bytes = 0, reduced_bytes = 0;  // bytes sent in one step
   std::int64_t parameters = 0;
 };
 
@@ -65,7 +65,7 @@ Seen train(dhp::Comm<Dev> plain_world, auto reducer) {
   return seen;
 }
 
-/// Two micro-batches at a time. mistaken: the last stage does their backward passes in the other order.
+/// A schedule with two micro-batches at a time. mistaken: the last stage does their backward passes in the other order.
 std::vector<dhp::Action> two_at_a_time(bool mistaken, int stage, int stages, int micro_batches) {
   using Kind = dhp::Action::Kind;
   std::vector<dhp::Action> list;
@@ -87,7 +87,7 @@ int main() {
   std::printf("loss after 20 steps: %.8f gathered, %.8f all-reduced\n", gathered.loss, plain.loss);
   toy::Ledger ledger;
   const auto gradient = 4.0 * static_cast<double>(plain.parameters);
-  const double numbers = 8 + 32 * (4 + 1);  // a count, losses
+  const double numbers = 8 + 32 * (4 + 1);  // bytes of a count and of losses
   ledger.line("gathered: (n - 1) times the gradient", gathered.gathered_bytes,
               (ranks - 1) * gradient);
   ledger.line("all-reduced: 2 (n - 1) / n of it, and numbers", plain.reduced_bytes,

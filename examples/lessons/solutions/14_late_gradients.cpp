@@ -9,7 +9,7 @@
 
 using toy::Dev;
 
-/// The loss after 48 steps on 4 replicas.
+/// Returns the loss after 48 steps on 4 replicas.
 double loss_with(const dhp::AllTrainingOptions& options) {
   return toy::on_each_rank(4, [&](dhp::Comm<Dev> world) {
     Dev dev;
@@ -21,8 +21,8 @@ double loss_with(const dhp::AllTrainingOptions& options) {
 }
 
 int main() {
-  // 1. With SGD, the mean of weights after one step is the step along the mean of the gradients: weights are linear in
-  // the gradients. AdamW divides each gradient by its size, and the mean of quotients is not the quotient of means.
+  // 1. With SGD, the mean of the weights after one step is the step along the mean gradient, since weights are linear
+  // in gradients. AdamW divides each gradient by its size, and a mean of quotients is not the quotient of means.
   dhp::AllTrainingOptions options = toy::options({.data = 4});
   const auto with = [&](const dhp::OptimizerChoice& optimizer, const dhp::ReducerChoice& reducer) {
     options.optimizer = optimizer;
@@ -37,10 +37,10 @@ int main() {
   std::printf("a mean of weights in every step, against sums of gradients: the losses are\n");
   std::printf("  %.0e apart with SGD, %.0e with AdamW\n", apart_sgd, apart_adamw);
 
-  // 2. The smaller the steps, the less the weights have moved in the meantime, and the less a delay costs. But small
-  // steps are slow where nothing is late.
+  // 2. Smaller steps move the weights less during a delay, so a delay costs less. But small steps are slow if nothing
+  // is late.
   std::printf("loss by delay     0        1        2        4\n");
-  double times_worse = 0;  // with the delay of 4
+  double times_worse = 0;  // ratio at a delay of 4
   for (const double rate : {0.01, 0.0025}) {
     options.trainer.learning_rate.peak = rate;
     std::printf("rate %.4f", rate);

@@ -9,7 +9,7 @@
 using toy::Dev;
 constexpr int micro_batches = 4;
 
-/// Losses of two linear stages without an activation between them; the target is linear in the input, too.
+/// Returns the losses of two linear stages without an activation between them; the target is also linear in the input.
 std::vector<double> train(std::optional<dhp::SyntheticGradients> synthetic) {
   return toy::on_each_rank(2, [&](dhp::Comm<Dev> world) {
     Dev dev;
@@ -46,15 +46,15 @@ std::vector<double> train(std::optional<dhp::SyntheticGradients> synthetic) {
 }
 
 int main() {
-  // 1. With p stages and m micro-batches, a forward pass of 1 and a backward pass of 2 units: a pipeline takes (m +
-  // p - 1) 3, and with synthetic gradients m 3 + (p - 1) 1. What is saved, (p - 1) 2, does not depend on m.
+  // 1. With p stages, m micro-batches, a forward pass of 1 and a backward pass of 2 units, a pipeline takes (m + p - 1)
+  // 3 units. With synthetic gradients it takes m 3 + (p - 1) 1. The saving, (p - 1) 2, does not depend on m.
   std::printf("micro-batches      1     4    16    64   of 4 stages\nunits saved    ");
   for (const int m : {1, 4, 16, 64}) {
     const double pipeline = (m + 3) * 3, synthetic = m * 3 + 3;
     std::printf(" %4.0f%%", 100 * (pipeline - synthetic) / pipeline);
   }
-  // 2. The gradient of the squared error is linear in the output. Where network and target are linear in the input, it
-  // is so in the activation of each stage, and the predictor learns it.
+  // 2. The gradient of the squared error is linear in the output. If network and target are linear in the input, the
+  // gradient is linear in the activation of each stage, and the predictor learns it.
   const auto waits = train({}), predicts = train(dhp::SyntheticGradients{});
   std::printf("\n\nlinear all through\nstep   pipeline   synthetic\n");
   for (const std::size_t step : {0, 9, 19, 39})

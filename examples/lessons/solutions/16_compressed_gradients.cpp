@@ -1,11 +1,11 @@
-// Solutions of lesson 16. 1: when signs are no longer fewer bytes. 2: signs without an error memory.
+// Solutions of lesson 16. 1: when signs stop being fewer bytes. 2: signs without an error memory.
 #include <dhp/extra/reducer_choice.hpp>
 
 #include "toy.hpp"
 
 using toy::Dev;
 
-// A compressor of one's own: sends signs, and forgets what they do not say. Its options name it.
+// A user-written compressor: sends signs and forgets the rest. Its options name it.
 struct ForgetfulBit {};
 class ForgetfulCompressor {
  public:
@@ -28,8 +28,8 @@ dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
   return {dev, store, std::move(group), options};
 }
 
-/// Two replicas have one gradient each, the same in every step. How far is the mean of what was summed in so many
-/// steps from the true sum? Relative error: |mean - true| / |true|.
+/// Two replicas have one gradient each, the same in every step. Returns the relative error |mean - true| / |true| of
+/// the mean of the sums after `steps` steps.
 double mean_error(dhp::Comm<Dev> world, auto options, int steps) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
@@ -59,7 +59,7 @@ double mean_error(dhp::Comm<Dev> world, auto options, int steps) {
 }
 
 int main() {
-  // Exercise 1. Signs travel by an all-gather: a rank receives those of all others.
+  // Exercise 1. Signs travel by an all-gather: a rank receives the signs of all others.
   constexpr std::int64_t elements = 1 << 20;
   int even = 0;
   for (int ranks = 2; even == 0; ++ranks)

@@ -1,4 +1,4 @@
-// Solutions of lesson 17. 1: rows that the ranks do not divide. 2: gather again instead of keeping.
+// Solutions of lesson 17. 1: rows that the number of ranks does not divide. 2: gathering again instead of keeping.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Tensor;
@@ -11,8 +11,8 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// Shares are as long as the longest, so that all-gather can place them one behind the other. What is behind the last
-/// row is dropped.
+/// All shares have the length of the longest, so that all-gather can place them end to end. Rows behind the last one
+/// are dropped.
 Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -30,8 +30,8 @@ Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   return {found == whole.to_host<float>(dev), counts->sent_bytes(toy::everybody(ranks))};
 }
 
-/// Bytes a rank sends for the pair of layers, and keeps of its input. With `again` it keeps its rows alone, and gathers
-/// them again for the gradient of A.
+/// Returns the bytes that a rank sends for the pair of layers, and keeps of its input. With `again` it keeps only its
+/// own rows, and gathers all rows again for the gradient of A.
 std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool again) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

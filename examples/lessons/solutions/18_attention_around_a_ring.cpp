@@ -1,11 +1,11 @@
-// Solutions of lesson 18. 1: tokens for heads. 2: the ring backward.
+// Solutions of lesson 18. 1: exchanging tokens for heads. 2: the ring in the backward pass.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Tensor;
 using toy::Dev;
 constexpr std::int64_t tokens = 16, width = 16;
 
-/// Each rank has some tokens with all heads, and gets all tokens with some heads.
+/// Each rank has some tokens with all heads, and exchanges them for all tokens with some heads.
 struct Exchanged {
   bool right = false;
   double sent_bytes = 0;
@@ -15,7 +15,7 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
   const std::int64_t n = world.size(), me = world.rank(), some = tokens / n, columns = width / n;
-  // Element (token, column) is token * width + column. The block for a rank has its columns.
+  // Element (token, column) is token * width + column. The block for a rank has that rank's columns.
   std::vector<float> blocks;
   for (std::int64_t to = 0; to < n; ++to)
     for (auto token = me * some; token < (me + 1) * some; ++token)
@@ -26,18 +26,18 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
   world.all_to_all(dev, mine.view(), all.mut()).wait();
   bool right = true;
   const auto found =
-      all.to_host<float>(dev);  // [tokens, columns]: blocks came in the order of tokens
+      all.to_host<float>(dev);  // [tokens, columns], since blocks arrive in token order
   for (std::int64_t token = 0; token < tokens; ++token)
     for (std::int64_t column = 0; column < columns; ++column)
       right = right && found[static_cast<std::size_t>(token * columns + column)] ==
                            static_cast<float>(token * width + me * columns + column);
-  for (int more = 0; more < 3; ++more)  // that was q; now k, v, and back y
+  for (int more = 0; more < 3; ++more)  // after q come k and v, and y on the way back
     world.all_to_all(dev, mine.view(), all.mut()).wait();
   return {right, counts->sent_bytes(toy::everybody(world.size()))};
 }
 
-/// Only the messages: keys and values n - 1 times on; backward again, and behind them their gradients, which go once
-/// more to be at home.
+/// Sends only the messages. Keys and values pass on n - 1 times. In the backward pass they do so again, followed by
+/// their gradients, which pass on once more to return to their owner.
 double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -61,7 +61,7 @@ double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
 int main() {
   bool right = true;
   toy::Ledger ledger("bytes sent by one rank");
-  constexpr double all = 4 * tokens * width;  // of a matrix of all tokens
+  constexpr double all = 4 * tokens * width;  // bytes of a matrix of all tokens
   for (const int n : {2, 4, 8}) {
     const auto heads = toy::on_each_rank(n, tokens_for_heads);
     const auto ring = [n](bool back) { return toy::on_each_rank(n, around_the_ring, back)[0]; };

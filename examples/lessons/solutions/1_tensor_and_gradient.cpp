@@ -8,7 +8,7 @@ using toy::Dev;
 constexpr std::int64_t samples = 2, inputs = 3, outputs = 2;
 using Numbers = std::vector<double>;
 
-/// h = x W and y = gelu(h), as in lesson 1.
+/// Computes h = x W and y = gelu(h), as in lesson 1.
 struct Forward {
   Forward(Dev& dev, const Numbers& x_values, const Numbers& w_values)
       : x(Tensor<Dev>::from_host(dev, {samples, inputs}, x_values)),
@@ -18,21 +18,21 @@ struct Forward {
     gemm(dev, x.view(), w.view(), h.mut());
     activation_forward(dev, Activation::gelu, h.view(), y.mut());
   }
-  /// The first exercise's loss, or the second's.
+  /// Returns the loss of the first or of the second exercise.
   double loss(Dev& dev, bool of_squares) const {
     Tensor<Dev> total(dev, DType::f64, {1});
     if (of_squares) sum_of_squares(dev, y.view(), total.mut());
     else sum(dev, y.view(), total.mut());
     return total.to_host<double>(dev)[0];
   }
-  /// dy to dh = gelu'(h) dy.
+  /// Turns dy into dh = gelu'(h) dy.
   void backward(Dev& dev, Tensor<Dev>& dy) const {
     activation_backward(dev, Activation::gelu, h.view(), dy.view(), dy.mut());
   }
   Tensor<Dev> x, w, h, y;
 };
 
-/// Prints a gradient next to what moving each number gives; returns the largest difference.
+/// Prints a gradient next to the finite difference of each number; returns the largest difference between them.
 double compare(const char* name, const Numbers& gradient, const Numbers& values,
                const std::function<double(const Numbers&)>& loss_of) {
   double worst = 0;
@@ -52,7 +52,7 @@ int main() {
   const Numbers x{1, -2, 0.5, 3, 0, -1}, w{0.1, -0.2, 0.3, 0.4, -0.5, 0.6};
   const Forward now(dev, x, w);
 
-  // 1: h = x W, so dx = dh W^T. dx [2, 3] has the shape of x, as dW has that of W.
+  // 1: h = x W, so dx = dh W^T. dx [2, 3] has the shape of x, as dW has the shape of W.
   Tensor<Dev> dh(dev, DType::f64, {samples, outputs}), dx(dev, DType::f64, {samples, inputs});
   fill(dev, dh.mut(), 1);
   now.backward(dev, dh);
@@ -61,7 +61,7 @@ int main() {
     return Forward(dev, moved, w).loss(dev, false);
   });
 
-  // 2: of the sum of y^2, dy = 2 y. Only the first line of the backward pass is another.
+  // 2: for the sum of y^2, dy = 2 y. Only the first line of the backward pass changes.
   Tensor<Dev> dw(dev, DType::f64, {inputs, outputs});
   auto dy = clone(dev, now.y.view());
   scale(dev, 2, dy.mut());

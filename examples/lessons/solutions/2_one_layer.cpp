@@ -1,4 +1,4 @@
-// Solutions of lesson 2. 1: weight decay by hand. 2: two layers learn what one cannot.
+// Solutions of lesson 2. 1: weight decay by hand. 2: two layers learn a function that one layer cannot.
 #include "lesson.hpp"
 
 #include <optional>
@@ -8,7 +8,7 @@ using dhp::Tensor;
 using toy::Dev;
 using Numbers = std::vector<float>;
 
-/// Layers, the last with one output, trained to y = targets. Between two layers is GELU.
+/// Layers that are trained to y = targets; the last one has one output. Between two layers is GELU.
 class Network {
  public:
   Network(Dev& dev, const std::vector<std::int64_t>& widths, const dhp::SgdOptions& options)
@@ -25,7 +25,7 @@ class Network {
     store_.emplace(dev, parameters_, dhp::ParameterStoreOptions{.seed = 1});
     optimizer_.emplace(dev, *store_, options);
   }
-  /// One step; returns the loss before it. decay: of weights, by hand.
+  /// Does one step; returns the loss before it. decay: weight decay by hand.
   double step(const Numbers& inputs, const Numbers& targets, double decay = 0) {
     const auto samples = std::ssize(targets);
     store_->zero_gradients(dev_);
@@ -61,7 +61,7 @@ class Network {
 
 int main() {
   Dev dev;
-  // 1: the samples of lesson 2, y = 2 a - b + 0.5.
+  // 1: the samples of lesson 2, with y = 2 a - b + 0.5.
   const Numbers inputs{0, 0, 1, 0, 0, 1, 1, 1, -1, 2, 2, -1};
   Numbers targets;
   for (std::size_t at = 0; at < inputs.size(); at += 2)
@@ -84,7 +84,7 @@ int main() {
   bool right = toy::alike(by_hand.values(0), by_option.values(0)) &&
                toy::alike(by_hand.values(1), by_option.values(1));
 
-  // 2: exclusive or. A plane does best with y = 1/2 everywhere: a loss of 1/4.
+  // 2: exclusive or. The best plane is y = 1/2 everywhere, with a loss of 1/4.
   const Numbers corners{0, 0, 0, 1, 1, 0, 1, 1}, exclusive_or{0, 1, 1, 0};
   Network one(dev, {2, 1}, {.momentum = 0.5}), two(dev, {2, 8, 1}, {.momentum = 0.5});
   double loss_of_one = 0, loss_of_two = 0;

@@ -1,4 +1,4 @@
-// Solutions of lesson 3. 1: the mean of two means is not the mean. 2: an all-reduce in two halves.
+// Solutions of lesson 3. 1: a mean of two means is not the mean. 2: an all-reduce in two halves.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -7,7 +7,7 @@ using dhp::DType, dhp::Tensor;
 using toy::Dev;
 constexpr std::int64_t features = 4, samples = 12;
 
-/// The gradient of half the sum over samples [first, last) of (w x - y)^2 at w = 0, as in lesson 3.
+/// Returns the gradient of half the sum over samples [first, last) of (w x - y)^2 at w = 0, as in lesson 3.
 Tensor<Dev> gradient_of(Dev& dev, std::int64_t first, std::int64_t last) {
   std::vector<float> inputs, errors;
   for (auto sample = first; sample < last; ++sample) {
@@ -25,7 +25,7 @@ Tensor<Dev> gradient_of(Dev& dev, std::int64_t first, std::int64_t last) {
   return gradient;
 }
 
-/// Rank 0 has nine samples, rank 1 three. The gradient of the mean over all, divided before the sum by `mine` or all.
+/// Rank 0 has nine samples, rank 1 three. Returns the gradient of the mean, divided before the sum by `mine` or all.
 std::vector<float> summed(dhp::Comm<Dev> world, bool divide_by_own) {
   Dev dev;
   const std::int64_t first = world.rank() == 0 ? 0 : 9, last = world.rank() == 0 ? 9 : samples;
@@ -41,7 +41,7 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// Four ranks with three samples each: one all-reduce, or its two halves.
+/// Four ranks with three samples each do one all-reduce, or its two halves.
 Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -58,7 +58,7 @@ Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
 }
 
 int main() {
-  // A sample of rank 1 weighs 1/2 * 1/3 = 1/6 in the mean of means, one of rank 0 1/2 * 1/9 = 1/18. It should be 1/12.
+  // In the mean of means, a sample of rank 1 weighs 1/2 * 1/3 = 1/6, one of rank 0 1/2 * 1/9 = 1/18, instead of 1/12.
   const auto right = toy::on_each_rank(2, summed, false)[0];
   const auto wrong = toy::on_each_rank(2, summed, true)[0];
   double worst = 0;

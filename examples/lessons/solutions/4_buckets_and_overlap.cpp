@@ -1,4 +1,4 @@
-// Solutions of lesson 4. 1: how many buckets. 2: when each gradient is ready.
+// Solutions of lesson 4. 1: the number of buckets. 2: when each gradient is ready.
 #include "toy.hpp"
 
 #include <string>
@@ -6,7 +6,7 @@
 using toy::Dev;
 constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
 
-// A reducer of one's own: says which gradients became ready, and leaves the sum to another. Its options name it.
+// A user-written reducer: names the gradients that became ready; another reducer sums them. Its options name it.
 struct Telling {
   std::vector<std::string>* said;
 };
@@ -33,7 +33,7 @@ TellingReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm
 }
 
 int main() {
-  // Exercise 1. A bucket ends as soon as it has as many bytes as were asked for, and at least one parameter.
+  // Exercise 1. A bucket ends once it has the requested number of bytes, and at least one parameter.
   const auto buckets = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
     Dev dev;
     dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});

@@ -1,4 +1,4 @@
-// Solutions of lesson 5. 1: what a rank holds in each stage of ZeRO. 2: the largest model that fits.
+// Solutions of lesson 5. 1: the bytes that a rank holds in each ZeRO stage. 2: the largest model that fits.
 #include "lesson.hpp"
 
 #include <string>
@@ -8,7 +8,7 @@ using toy::Dev;
 constexpr int ranks = 3;
 constexpr std::int64_t weights = 49152;  // 128 x 384
 
-/// Weights, gradients and optimizer state, between two steps.
+/// Returns the bytes of weights, gradients and optimizer state between two steps.
 std::size_t held(dhp::Comm<Dev> world, ZeroStage stage) {
   Dev dev;
   const auto batches = toy::noise_batches(dev, 1, 8, 128, 384);
@@ -26,8 +26,8 @@ std::size_t held(dhp::Comm<Dev> world, ZeroStage stage) {
          toy::state_bytes(run.optimizer());
 }
 
-/// Bytes that each of n ranks holds of one weight: 4 of value, 4 of gradient, 8 of AdamW's two numbers. Each stage
-/// shards one thing more. In stage 1 a rank also has its shard of the gradients' sum, beside its own gradient.
+/// Returns the bytes that each of n ranks holds for one weight: 4 of value, 4 of gradient, 8 of AdamW's two numbers.
+/// Each stage shards one thing more. In stage 1 a rank also has its shard of the gradients' sum beside its gradient.
 double bytes_of_weight(ZeroStage stage, double n) {
   switch (stage) {
     case ZeroStage::none: return 4 + 4 + 8;

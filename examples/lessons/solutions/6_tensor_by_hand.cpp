@@ -1,4 +1,4 @@
-// Solutions of lesson 6. 1: the wrong way round. 2: four ranks.
+// Solutions of lesson 6. 1: the wrong order of cuts. 2: four ranks.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Tensor;
@@ -11,7 +11,7 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// y = gelu(x A) B. By the book: columns of A, rows of B, one sum. The wrong way round: rows of A and columns of B.
+/// Computes y = gelu(x A) B, split the right way (columns of A, rows of B, one sum) or the wrong way round.
 Seen forward(dhp::Comm<Dev> plain_world, bool wrong_way) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

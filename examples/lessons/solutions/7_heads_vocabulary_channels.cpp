@@ -1,4 +1,4 @@
-// Solutions of lesson 7. 1: heads that do not divide. 2: what gathering the logits would move.
+// Solutions of lesson 7. 1: a number of heads that the ranks do not divide. 2: the bytes of gathering the logits.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -8,7 +8,7 @@ using dhp::DType, dhp::Tensor;
 using toy::Dev;
 constexpr int ranks = 2;
 
-/// The sentence that refuses a layer with this number of heads, or nothing.
+/// Returns the error message for a layer with this number of heads, or nothing.
 std::string refusal(dhp::Comm<Dev> world, int heads) {
   dhp::ModelBuilder<Dev> build(world);
   build.place({{"heads.*", dhp::Placement::heads}});
@@ -26,7 +26,7 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// The loss of rows of logits whose words are split over the ranks: by four numbers a row, or from gathered logits.
+/// Returns the loss of rows of logits, split over the ranks by words: from four numbers a row, or after gathering.
 Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, bool gathers) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -55,7 +55,7 @@ int main() {
   std::printf("3 heads: %s\n4 heads: %s\n\n", three.c_str(),
               four.empty() ? "accepted" : four.c_str());
 
-  // Exercise 2. BERT's vocabulary, and 20 masked tokens.
+  // Exercise 2: BERT's vocabulary, and 20 masked tokens.
   constexpr std::int64_t rows = 20, words = 30522;
   const auto split = toy::on_each_rank(ranks, loss_of, rows, words, false)[0];
   const auto gathered = toy::on_each_rank(ranks, loss_of, rows, words, true)[0];

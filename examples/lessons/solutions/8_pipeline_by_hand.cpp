@@ -1,4 +1,4 @@
-// Solutions of lesson 8: three stages by hand, each a layer, with one forward, one backward (1F1B) in place of all
+// Solutions of lesson 8: three stages by hand, one layer each, with one forward, one backward (1F1B) instead of all
 // forwards first.
 #include "lesson.hpp"
 
@@ -10,7 +10,7 @@ using toy::Dev;
 constexpr int stages = 3, micro_batches = 6, steps = 20;
 constexpr std::int64_t rows = 4, columns = 8;
 
-/// A layer y = gelu(x W) of this stage. Keeps x and g = x W of a micro-batch until its gradient comes.
+/// The layer y = gelu(x W) of this stage. Keeps x and g = x W of a micro-batch until its gradient arrives.
 class Stage {
  public:
   Stage(Dev& dev, int stage)
@@ -59,12 +59,12 @@ struct Seen {
   std::int64_t sent_bytes = 0;
 };
 
-/// The loss is the sum of all outputs: dy = 1.
+/// Trains with the sum of all outputs as the loss: dy = 1.
 Seen train(dhp::Comm<Dev> plain_world, bool all_forwards_first) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto world = counted(dev, plain_world, counts);
-  // Activations and gradients go over communicators of their own: neither waits behind the other.
+  // Activations and gradients have separate communicators, so that neither waits behind the other.
   auto back = world.split(0, world.rank());
   const int rank = world.rank(), last = world.size() - 1;
   Stage stage(dev, rank);
@@ -107,7 +107,7 @@ int main() {
     std::printf("stage %d\n", s);
     ledger.line("  all forwards first: kept", all.most_kept, micro_batches);
     ledger.line("  one forward, one backward: kept", one.most_kept, stages - s);
-    // The middle stage sends activations and gradients, the two others one of them.
+    // The middle stage sends activations and gradients; the other two send one of them.
     ledger.line("  sent", one.sent_bytes / steps,
                 (s == 1 ? 2 : 1) * micro_batches * 4 * rows * columns);
   }

@@ -1,4 +1,4 @@
-// Solutions of lesson 9. 1: how many micro-batches keep the pipeline busy. 2: a schedule in which everybody waits.
+// Solutions of lesson 9. 1: how many micro-batches keep the pipeline busy. 2: a schedule that deadlocks.
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
@@ -6,14 +6,14 @@
 #include <cstdio>
 #include <string>
 
-/// The least number of micro-batches with which no stage idles for more than a share of the time.
+/// Returns the least number of micro-batches with which no stage idles more than a share of the time.
 int least_micro_batches(const dhp::AnySchedule& schedule, int stages, double share) {
   for (int m = 1;; ++m)
     if (dhp::simulate(dhp::all_stages(schedule, stages, m, 1)).idle_share[0] <= share + 1e-12)
       return m;
 }
 
-/// The first stage waits for its first gradient before it does the second forward; the others want two forwards first.
+/// A deadlock: the first stage waits for its first gradient after one forward; the others want two forwards first.
 std::vector<dhp::Action> waits_for_ever(int stage, int, int micro_batches, int) {
   using Kind = dhp::Action::Kind;
   const int ahead = stage == 0 ? 1 : 2;
@@ -28,7 +28,7 @@ std::vector<dhp::Action> waits_for_ever(int stage, int, int micro_batches, int) 
 
 int main() {
   bool right = true;
-  // Exercise 1. GPipe and 1F1B: (s - 1) / (m + s - 1) <= 1/10 where m >= 9 (s - 1). Zero-bubble has 3 m for m.
+  // Exercise 1. GPipe and 1F1B: (s - 1) / (m + s - 1) <= 1/10 if m >= 9 (s - 1). Zero-bubble has 3 m in place of m.
   for (const int stages : {2, 4, 8}) {
     const int gpipe = least_micro_batches(dhp::GPipe{}, stages, 0.1);
     const int one_f = least_micro_batches(dhp::OneForwardOneBackward{}, stages, 0.1);

@@ -1,4 +1,4 @@
-// Collective: a collective operation as a value: kind, views, reduction, root, call site.
+// Collective is a collective operation as a value: its kind, views, reduction, root and call site.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -22,7 +22,7 @@ enum class Reduce { sum, max, min };
 /// The call site, for messages about missing ranks.
 using CallSite = std::source_location;
 
-/// Everything a communicator can do. send and recv concern two ranks, all others the whole group.
+/// Every kind of call that a communicator has. send and recv concern two ranks, all others the whole group.
 enum class CallKind {
   all_reduce,
   reduce_scatter,
@@ -43,8 +43,8 @@ enum class CallKind {
   return names[static_cast<int>(kind)];
 }
 
-/// Bytes sent per rank, averaged over n ranks, for calls with this many bytes each, by the optimal ring algorithms
-/// (Patarasuk and Yuan 2009). Received bytes count at the sender.
+/// Returns the bytes that a rank sends to others, on average over the group, if the call has `bytes` on each rank, by
+/// the optimal ring algorithms (Patarasuk and Yuan 2009). Received bytes count at the sender.
 [[nodiscard]] constexpr double sent_bytes(CallKind kind, std::int64_t bytes, int ranks) {
   const auto brought = static_cast<double>(bytes);
   const auto others = static_cast<double>(ranks - 1);
@@ -66,15 +66,15 @@ enum class CallKind {
 /// A call without its buffers: the part that all ranks must agree on, and the local call site.
 struct Call {
   CallKind kind = CallKind::barrier;
-  std::int64_t count = 0;  ///< elements of this rank's input; of a message: its elements
+  std::int64_t count = 0;  ///< number of elements of this rank's input, or of the message
   DType dtype = DType::f32;
   Reduce reduce = Reduce::sum;
-  int other = 0;  ///< broadcast: the root; message: the other rank
+  int other = 0;  ///< root of a broadcast, or the other rank of a message
   CallSite where{};
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
-  /// The part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  /// Returns the part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;
@@ -83,7 +83,7 @@ struct Call {
     if (kind == CallKind::broadcast) detail::append_text(text, concat(" from rank ", other));
     return text;
   }
-  /// For messages: "recv of a message of 5 f32".
+  /// Returns the call as errors show it: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
   }
@@ -101,15 +101,15 @@ template <class Dev>
 struct Collective {
   Call call;
   ConstView<Dev> in{};  ///< this rank's input
-  View<Dev> out{};      ///< output; of all_reduce and broadcast the same memory
+  View<Dev> out{};      ///< this rank's output; for all_reduce and broadcast the memory of `in`
 
-  /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.
+  /// Reduces in place. Sums of 16-bit types accumulate in float; sums of integers wrap.
   [[nodiscard]] static Collective all_reduce(View<Dev> buffer, Reduce reduce = Reduce::sum,
                                              CallSite where = CallSite::current()) {
     return {
         {CallKind::all_reduce, buffer.count(), buffer.dtype(), reduce, 0, where}, buffer, buffer};
   }
-  /// Reduces: `in` has a block of out's shape for each rank.
+  /// Sums over ranks: `in` has a block of out's shape for each rank, and rank r receives the sum of all blocks r.
   [[nodiscard]] static Collective reduce_scatter(ConstView<Dev> in, View<Dev> out,
                                                  CallSite where = CallSite::current()) {
     return {{CallKind::reduce_scatter, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
@@ -126,18 +126,18 @@ struct Collective {
             buffer,
             buffer};
   }
-  /// Block r of `in` goes to rank r; block r of `out` comes from rank r. Not in place.
+  /// Sends block r of `in` to rank r; block r of `out` comes from rank r. Does not work in place.
   [[nodiscard]] static Collective all_to_all(ConstView<Dev> in, View<Dev> out,
                                              CallSite where = CallSite::current()) {
     return {{CallKind::all_to_all, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
-  /// Around a ring: `in` goes to the next rank, `out` comes from the one before. Not in place.
+  /// Sends `in` to the next rank of a ring; `out` comes from the previous rank. Does not work in place.
   [[nodiscard]] static Collective shift(ConstView<Dev> in, View<Dev> out,
                                         CallSite where = CallSite::current()) {
     return {{CallKind::shift, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
 
-  /// Throws Error if the views do not fit a group of this size. Engines call it, and need no checks of their own.
+  /// Throws Error if the views do not fit a group of this size. Engines call this, so they need no checks of their own.
   void check_for(int ranks) const {
     const detail::Located name(name_of(call.kind), call.where);
     const auto blocks = [&](const auto& whole, const auto& block) {

@@ -1,5 +1,5 @@
-// Comm: a type-erased communicator, cheap to copy, so that its users are compiled once for all engines. The default
-// one is a group of one, in which every collective is the identity.
+// Comm is a type-erased communicator, cheap to copy, so code that uses a Comm is compiled once for all engines. A
+// default Comm is a group of one rank, in which every collective is the identity.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -32,7 +32,7 @@ class SelfComm {
   }
   void barrier(CallSite) {}
   [[nodiscard]] SelfComm split(int, int, CallSite) { return {}; }
-  /// There is no other rank to stop: throws Error(message).
+  /// Throws Error(message), because there is no other rank to stop.
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 };
 }  // namespace detail
@@ -57,7 +57,7 @@ class Comm {
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 
-  // Not movable, because a moved-from object would be no communicator.
+  // Comm is copyable but not movable: a moved-from Comm would have no communicator.
   Comm(const Comm&) = default;
   Comm& operator=(const Comm&) = default;
 
@@ -99,15 +99,15 @@ class Comm {
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, buffer, from, where);
   }
-  /// The message of the next recv from that rank may come while this rank computes. Only engines whose messages wait
-  /// for their receiver do something.
+  /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. This has an
+  /// effect only on engines whose messages wait for their receiver.
   void expect(Dev& dev, DType dtype, const Shape& shape, int from,
               CallSite where = CallSite::current()) {
     model_->expect(dev, dtype, shape, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
-  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended, because received data
-  /// may then be garbage: call it before the host reads results of collectives.
+  /// Makes the host wait for all earlier work of the device. Throws Aborted if the world has ended, because received
+  /// data may then be garbage. Call this before the host reads results of collectives.
   void synchronize(Dev& dev) { model_->synchronize(dev); }
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);

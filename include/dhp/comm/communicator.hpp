@@ -1,5 +1,5 @@
-// concept Communicator: a group of ranks and what they do together. An engine (threads, MPI, Gloo, NCCL) is one, and so
-// is whatever you write. All ranks of a group make the same calls in the same order. Here is also what engines share.
+// Communicator is the concept of a group of ranks and their calls. Engines (threads, MPI, Gloo, NCCL) model it, and so
+// can your own class. All ranks of a group make the same calls in the same order. Engines share the helpers below.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -44,15 +44,15 @@ concept HasGroupCalls = requires(C& comm, CallSite where) {
 };
 }  // namespace detail
 
-/// start: begins a collective and returns its event; `in` and `out` must stay in place until then.
-/// send: takes the tensor without a copy; message.share() keeps a second owner, which may only read. It is asynchronous
-/// until send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
+/// start: begins a collective and returns its event; `in` and `out` must stay in place until the event is done.
+/// send: takes the tensor without a copy; message.share() keeps a second, read-only owner. send is asynchronous until
+/// send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
 /// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
 /// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
 ///
 /// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where), which begins the
-/// next recv. Engines whose collectives are work of the device also have synchronize(dev): the host waits for it. That
-/// throws if the world has ended, because received data may then be garbage.
+/// next recv. Engines whose collectives run on the device also have synchronize(dev): the host waits for the device.
+/// synchronize throws if the world has ended, because received data may then be garbage.
 template <class C, class Dev>
 concept Communicator = detail::HasRankAndSize<C> && detail::HasStart<C, Dev> &&
     detail::HasSendAndRecv<C, Dev> && detail::HasGroupCalls<C>;
@@ -67,12 +67,12 @@ namespace detail {
   return ranks;
 }
 
-/// A rank's argument of split().
+/// The arguments of one rank to split().
 struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// The part of rank `rank`, as of MPI_Comm_split, as ranks of the group, in their new order. color_keys: by rank.
+/// Returns rank `rank`'s new group as ranks of this group, ordered as by MPI_Comm_split. color_keys is indexed by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
   const auto color_key = [&](int of) { return color_keys[as_size(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
@@ -84,7 +84,7 @@ struct ColorKey {
   return part;
 }
 
-/// While a thread uses what `taken` guards; throws Error where another thread of the rank does.
+/// Marks a communicator as used by this thread; throws Error if another thread of the rank is using the communicator.
 class ExclusiveUse : NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {

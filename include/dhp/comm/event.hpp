@@ -1,5 +1,5 @@
-// Event: a pending collective, cheap to copy. wait() throws its error. On a device with a stream, the stream waits and
-// the host goes on. After wait(), later work of this rank sees the result on every kind of device.
+// Event is a pending collective, cheap to copy. wait() throws the collective's error. On a device with a stream, the
+// stream waits and the host goes on. After wait(), later work of this rank sees the result on every kind of device.
 #pragma once
 
 #include <dhp/device/device.hpp>
@@ -17,9 +17,9 @@ namespace dhp {
 template <class Dev>
 class Event {
  public:
-  Event() = default;  ///< done already
+  Event() = default;  ///< an event that is already done
 
-  /// An event that a progress thread completes; describes the operation and its call site.
+  /// Returns an event that a progress thread completes; `operation` and `where` describe the collective in traces.
   [[nodiscard]] static Event pending(const char* operation = "collective",
                                      std::source_location where = std::source_location::current()) {
     Event event;
@@ -28,7 +28,7 @@ class Event {
     event.state_->where = where;
     return event;
   }
-  /// Called by its creator: marks it done, or failed with `error`.
+  /// Marks the event as done, or as failed with `error`. The creator of the event calls this.
   void complete(std::exception_ptr error = nullptr) {
     if (!state_) return;
     {
@@ -44,14 +44,14 @@ class Event {
     const std::lock_guard lock(state_->mutex);
     return state_->done;
   }
-  /// Blocks the host; rethrows the collective's failure.
+  /// Blocks the host until the collective is done; rethrows its failure.
   void wait() const {
     if (!state_) return;
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Orders later work on `dev` after the collective. Here that is wait(), which trace and wait clock record.
+  /// Orders later work on `dev` after the collective. On the host this is wait(), recorded by trace and wait clock.
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);
@@ -75,8 +75,8 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// Event of a device with streams: the collective runs on its communicator's stream, and no wait blocks the host. A
-/// failure after the wait is thrown by the next call of any communicator of the world.
+/// Event of a device with streams: the collective runs on its communicator's stream, and no wait blocks the host. If
+/// the collective fails after the wait, the next call of any communicator of the world throws.
 template <class Dev>
   requires detail::works_by_itself<Dev>
 class Event<Dev> {
@@ -85,16 +85,16 @@ class Event<Dev> {
    public:
     virtual ~Work() = default;
     [[nodiscard]] virtual bool done() const = 0;
-    /// Orders later work after the collective: on its own device, or another.
+    /// Orders later work after the collective: work of the collective's own device, or work of `dev`.
     virtual void order() const = 0;
     virtual void order(Dev& dev) const = 0;
   };
 
-  Event() = default;  ///< done already
+  Event() = default;  ///< an event that is already done
   explicit Event(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
 
   [[nodiscard]] bool done() const { return !work_ || work_->done(); }
-  /// Orders later work of the collective's own device after it.
+  /// Orders later work of the collective's own device after the collective.
   void wait() const {
     if (work_) work_->order();
   }

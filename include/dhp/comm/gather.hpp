@@ -1,4 +1,4 @@
-// gather and gather_texts: every rank's numbers or text, at all ranks of a group.
+// gather and gather_texts return the numbers or the text of every rank, on all ranks of a group.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -14,8 +14,8 @@
 namespace dhp {
 
 namespace detail {
-/// For groups in which only some ranks send messages: NCCL needs all ranks at the first one, and this call provides
-/// it. Collective.
+/// Sends one message between neighbors of the group. NCCL needs all ranks at the first message, so call this first if
+/// only some ranks send messages later. Collective.
 template <class Dev>
 void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
   const int n = comm.size(), me = comm.rank();
@@ -25,7 +25,7 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
   Tensor<Dev> got(dev, DType::u8, Shape{1});
   comm.recv(dev, got.mut(), (me + n - 1) % n, where);
 }
-/// One behind the other. Collective.
+/// Returns `own` of every rank in one array, in rank order. Collective.
 template <class Dev, class T>
 [[nodiscard]] std::vector<T> rows_of_all(Dev& dev, Comm<Dev>& comm, const std::vector<T>& own,
                                          CallSite where) {
@@ -37,14 +37,14 @@ template <class Dev, class T>
 }
 }  // namespace detail
 
-/// Every rank's `own`, of equal length; rank r's numbers start at r * own.size(). Collective.
+/// Returns every rank's `own`, all of equal length; numbers of rank r start at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
   return detail::rows_of_all(dev, comm, own, where);
 }
 
-/// Every rank's text, of any length. Collective.
+/// Returns every rank's text, of any length. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm,
                                                     const std::string& own,
@@ -68,7 +68,7 @@ template <class Dev>
 }
 
 namespace detail {
-/// Every rank's value, of any type that Fields can pass. Collective.
+/// Returns every rank's value, of any type that Fields can write and parse. Collective.
 template <class Dev, class T>
 [[nodiscard]] std::vector<T> gather_values(Dev& dev, Comm<Dev>& comm, const T& own,
                                            CallSite where = CallSite::current()) {

@@ -1,4 +1,4 @@
-// Latch: ends a world with a reason that all of its ranks get. It is all that engines know of who watches over them.
+// Latch ends a world with a reason that all of its ranks get. Engines see nothing else of a watchdog.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,13 +15,13 @@
 
 namespace dhp {
 
-/// The world has ended for a reason that is not this rank's: the sentence is that reason.
+/// Thrown on a rank when the world has ended for a reason that is not this rank's own; the sentence is the reason.
 class Aborted : public Error {
  public:
   using Error::Error;
 };
 
-/// Thread-safe.
+/// Ends the world, and knows which ranks of this process have finished. Thread-safe.
 class Latch : detail::NonCopyable {
  public:
   virtual ~Latch() = default;
@@ -32,17 +32,17 @@ class Latch : detail::NonCopyable {
     if (ended_) [[unlikely]]
       throw_ended();
   }
-  /// Ends every rank with this message; the first of several counts. Returns when other processes can have received it.
+  /// Ends every rank with this message; the first message counts. Returns when other processes can have received it.
   virtual void abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     end(why);
   }
-  /// The connection to a rank has broken: throws Aborted when all ranks know the cause.
+  /// Reports that the connection to a rank has broken; throws Aborted when all ranks know the cause.
   [[noreturn]] virtual void lost(int peer, const std::string& why) {
     abort(concat("the connection to rank ", peer, " has broken (", why, ")"));
     throw_ended();
   }
-  /// The body of a rank of this process has returned. May throw Aborted.
+  /// Records that the body of a rank of this process has returned. May throw Aborted.
   virtual void finish(int rank) {
     const std::lock_guard lock(mutex_);
     finished_.insert(rank);
@@ -56,8 +56,8 @@ class Latch : detail::NonCopyable {
   }
 
   using OnChange = std::function<void()>;
-  /// Any thread calls it when the world ends or a rank of this process finishes, until the handle is gone. It may ask
-  /// whether the world has ended, and nothing else.
+  /// Registers `call`, which any thread runs when the world ends or a rank of this process finishes, until the handle
+  /// is gone. The lock is held then, so `call` may use nothing of the latch but ended().
   [[nodiscard]] std::shared_ptr<void> on_change(OnChange call) {
     const auto held = std::make_shared<OnChange>(std::move(call));
     const std::lock_guard lock(mutex_);
@@ -68,7 +68,7 @@ class Latch : detail::NonCopyable {
   }
 
  protected:
-  /// Needs the lock.
+  /// Ends the world. The caller holds the lock.
   void end(const std::string& message) {
     if (ended_) return;
     message_ = message;
@@ -86,7 +86,7 @@ class Latch : detail::NonCopyable {
   std::condition_variable changed_;
   std::atomic<bool> ended_ = false;
   std::string message_;
-  bool noticed_ = false;  ///< a rank of this process knows that the world has ended
+  bool noticed_ = false;  ///< whether a rank of this process knows that the world has ended
 
  private:
   void call_all() {

@@ -1,6 +1,6 @@
-// run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
-// others, and so does one that waits for a rank that has finished; the caller gets the error. dhp/watch.hpp has a
-// run_ranks with a time limit. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
+// run_ranks starts a world of ranks as threads of this process and waits for them. A rank that throws ends all others,
+// and so does a rank that waits for a finished rank; the caller gets the error. dhp/watch.hpp has a run_ranks with a
+// time limit. RankLauncher<Dev> starts the ranks of a device; this header has the one for the Cpu.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -20,8 +20,8 @@ namespace dhp {
 
 namespace detail {
 
-/// Runs body(rank) on a thread per rank and waits for all. Throws the error of the first rank that failed by itself,
-/// not the Aborted of others.
+/// Runs body(rank) on a thread per rank and waits for all threads. Throws the error of the first rank that failed by
+/// itself, not the Aborted of other ranks.
 void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   std::mutex mutex;
   std::string failure;
@@ -38,7 +38,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
     try {
       body(rank);
       latch.finish(rank);
-    } catch (const Aborted&) {  // for a reason that the latch knows
+    } catch (const Aborted&) {  // the latch knows the reason
       latch.finish(rank);
     } catch (const Error& error) {
       failed(rank, error.sentence(), error.where());
@@ -65,7 +65,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   }
 }
 
-/// Starts a device's ranks with body(Comm<Dev>): here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
+/// Runs body(Comm<Dev>) on each rank of a device, here on threads of the Cpu. Compiled once, in dhp::cpu_compiled.
 template <class Dev>
 class RankLauncher {
  public:
@@ -87,8 +87,8 @@ void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where)
   }
 }
 
-/// Runs body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank
-/// that failed. A world of one runs in the calling thread, and its exceptions pass unchanged.
+/// Runs body(world) on each of `ranks` threads; all threads share the body. Throws Error("rank 3: ...") for the first
+/// rank that failed. A world of one rank runs in the calling thread, and its exceptions pass unchanged.
 template <class Dev = Cpu, class Body>
 void run_ranks(int ranks, Body body, CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);

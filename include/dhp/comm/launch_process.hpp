@@ -1,5 +1,5 @@
-// run_process_rank: this process as one rank of a launched job: it connects to the others, is monitored with them,
-// runs, and reports how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
+// run_process_rank runs this process as one rank of a launched job: it connects to the others, is monitored with them,
+// runs a body, and reports how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
 #include <dhp/comm/launch.hpp>
@@ -17,14 +17,14 @@
 namespace dhp {
 
 struct ProcessOptions {
-  /// Limit of the rendezvous; without deadlines also of each wait for a rank, and of a rank's silence. 0: none.
+  /// Limit of the rendezvous, in seconds; without deadlines also of each wait and of a rank's silence. 0: no limit.
   double timeout_s = 300;
-  std::shared_ptr<const Deadlines> deadlines{};  ///< the program reports there what it does
-  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
-  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: the route to rank 0
-  /// Receives clients refused at the rendezvous. Called by other threads too.
+  std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section, which the program reports
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null makes one
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: that towards rank 0
+  /// Receives a message for each client that the rendezvous refuses. Other threads may call this too.
   std::function<void(const std::string& message)> log{};
-  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
+  /// Called when the world has ended and this rank does not return from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
 
@@ -56,7 +56,7 @@ namespace detail {
           .log = options.log};
 }
 
-/// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
+/// Runs work() of a rank. If work() throws, publishes the exception to the other ranks, then rethrows it.
 void run_in(Latch& latch, auto work) {
   try {
     work();
@@ -68,8 +68,8 @@ void run_in(Latch& latch, auto work) {
 
 }  // namespace detail
 
-/// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
-/// its exception reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
+/// Makes the world's communicator by connect(watchdog, me, options), a collective call, and runs body(Comm<Dev>). An
+/// exception of body reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
 void run_process_rank(const ProcessRank& me, auto connect, auto body,
                       const ProcessOptions& options = {}) {
   const auto store = rendezvous(detail::rendezvous_of(me, options));
@@ -80,8 +80,8 @@ void run_process_rank(const ProcessRank& me, auto connect, auto body,
   });
 }
 
-/// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one
-/// of its ranks, whose number it chooses, connected by `connect`; started plainly, on `ranks` threads.
+/// Runs body(Comm<Dev>) on each rank of a job. If a launcher (mpirun, srun, torchrun) started this process, the process
+/// is one rank of a job whose size the launcher chose, connected by `connect`. Otherwise `ranks` threads run the body.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();

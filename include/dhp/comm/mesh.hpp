@@ -1,5 +1,5 @@
-// Mesh: the world as a grid of data x tensor x pipeline x context ranks, with a communicator per axis. The tensor axis
-// is innermost, then context, then data, then pipeline, so the ranks that communicate most are neighbors.
+// Mesh arranges the world as a grid of data x tensor x pipeline x context ranks, with a communicator per axis. The
+// tensor axis is innermost, then context, then data, then pipeline, so the ranks that communicate most are neighbors.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -14,15 +14,15 @@ namespace dhp {
 
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1, context = 1;
-  /// The number of ranks; saturates at the largest int.
+  /// Returns the number of ranks, at most the largest int.
   [[nodiscard]] int size() const {
     std::int64_t ranks = 1;
     for (const int axis : {data, tensor, pipeline, context})
       ranks = std::min<std::int64_t>(std::numeric_limits<int>::max(), ranks * std::max(axis, 0));
     return static_cast<int>(ranks);
   }
-  /// Ranks that hold the same weights, or shards of them. Each works on other samples, or on other rows of the same
-  /// ones.
+  /// Returns the number of ranks that hold the same weights, or shards of them. Each replica works on other samples, or
+  /// on other rows of the same samples.
   [[nodiscard]] int replicas() const { return data * context; }
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
@@ -37,7 +37,7 @@ struct MeshShape {
 template <class Dev>
 class Mesh {
  public:
-  /// Collective over the world.
+  /// Splits the world into one group per axis. Collective over the world.
   Mesh(Comm<Dev> world, MeshShape shape) : world_(std::move(world)), shape_(shape) {
     check(std::min({shape.data, shape.tensor, shape.pipeline, shape.context}) >= 1,
           "every axis of a mesh has at least 1 rank, got ", shape);
@@ -49,7 +49,7 @@ class Mesh {
     context_index_ = replica % shape.context;
     data_index_ = replica / shape.context;
     pipeline_index_ = rank / (shape.tensor * replicas);
-    // The color numbers the groups of an axis by the other coordinates.
+    // The color of a rank numbers the groups of an axis by the coordinates on the other axes.
     tensor_ = world_.split(pipeline_index_ * replicas + replica, tensor_index_);
     data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, replica);
     const int column = replica * shape.tensor + tensor_index_;
@@ -63,16 +63,16 @@ class Mesh {
 
   [[nodiscard]] const MeshShape& shape() const { return shape_; }
   [[nodiscard]] Comm<Dev>& world() { return world_; }
-  /// All replicas: of the data and of the context axis.
+  /// Communicator of all replicas: the data axis and the context axis together.
   [[nodiscard]] Comm<Dev>& data() { return data_; }
   [[nodiscard]] Comm<Dev>& tensor() { return tensor_; }
   [[nodiscard]] Comm<Dev>& context() { return context_; }
   [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
   /// The same ranks as pipeline(), for the opposite direction.
   [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
-  /// Index of the part of all samples that this replica has.
+  /// Index of the part of all samples that this rank works on.
   [[nodiscard]] int data_index() const { return data_index_; }
-  /// Index of the part of their rows that this rank has.
+  /// Index of the part of the samples' rows that this rank works on.
   [[nodiscard]] int context_index() const { return context_index_; }
   [[nodiscard]] int tensor_index() const { return tensor_index_; }
   [[nodiscard]] int pipeline_index() const { return pipeline_index_; }
@@ -87,8 +87,8 @@ class Mesh {
 };
 
 namespace detail {
-/// The ranks of a tensor group each compute everything that is not split, and their copies of a weight must stay
-/// equal. So the device's bits must not depend on autotuning or on the order of sums.
+/// Makes the device deterministic if there is a tensor axis. Every rank of a tensor group computes what is not split,
+/// so results must not depend on autotuning or on the order of sums: copies of a weight must stay equal.
 template <class Dev>
 void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
   if constexpr (requires { dev.make_deterministic(); })

@@ -1,4 +1,4 @@
-// MetaComm: one rank of a group without other ranks. It exchanges nothing, so it is for devices without data.
+// MetaComm is one rank of a group without other ranks, for devices without data: it exchanges nothing.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -20,12 +20,12 @@ class MetaComm {
   struct Place {
     int rank = 0, size = 1;
   };
-  /// splits: the results of this rank's splits, in order; further splits return the whole group. threads: how many
-  /// messages wait for each receiver, if ranks are threads; empty: ranks are processes, whose engine holds the last
-  /// few.
+  /// splits: the group that each split of this rank returns, in order; later splits return the whole group. threads:
+  /// how many messages wait for each receiver, if ranks are threads; empty if ranks are processes, whose engine holds
+  /// the last send_capacity() messages.
   explicit MetaComm(Place place, std::vector<Place> splits = {}, std::optional<int> threads = {})
       : place_(place), splits_(std::move(splits)), threads_(threads) {}
-  /// A world for a Mesh of this shape.
+  /// Returns a world for a Mesh of this shape.
   [[nodiscard]] static MetaComm world(MeshShape shape, int rank, std::optional<int> threads = {}) {
     const int replica = rank / shape.tensor % shape.replicas();
     const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
@@ -59,7 +59,7 @@ class MetaComm {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
     messages_->expected.erase({group_, from});
   }
-  /// Of this group and those split from it.
+  /// Releases all sent messages of this group and of the groups split from it.
   void all_taken() { messages_->sent.clear(); }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
@@ -72,7 +72,7 @@ class MetaComm {
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
  private:
-  /// Counts what this rank would send to others.
+  /// Counts the bytes that this rank would send to others.
   void count(Dev& dev, double bytes) {
     if constexpr (requires { dev.count_call(bytes); })
       if (size() > 1) dev.count_call(bytes);
@@ -83,7 +83,7 @@ class MetaComm {
   std::optional<int> threads_;
   std::size_t next_ = 0;
   int group_ = 0;
-  struct Messages {  // by the group and the other rank
+  struct Messages {  // keyed by the group and the other rank
     std::map<std::pair<int, int>, std::deque<Tensor<Dev>>> sent{};
     std::map<std::pair<int, int>, Tensor<Dev>> expected{};
     int groups = 0;

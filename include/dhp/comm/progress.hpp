@@ -1,5 +1,5 @@
 // Progress starts collectives in issue order on its own thread and communicator, so that they overlap with the rank's
-// work. Where collectives are asynchronous anyway it needs no thread.
+// work. On devices whose collectives are asynchronous, Progress has no thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,11 +13,11 @@
 
 namespace dhp {
 
-/// Buffers must stay in place, unused, until the event is done. The event's wait throws a failure.
+/// The buffers of a collective must stay in place, unused, until its event is done. The event's wait throws failures.
 template <class Dev>
 class Progress {
  public:
-  /// Collective over the group.
+  /// Splits off a communicator. Collective over the group.
   explicit Progress(Comm<Dev>& group, CallSite where = CallSite::current())
       : state_(std::make_unique<State>()) {
     state_->comm = group.split(0, group.rank(), where);
@@ -25,7 +25,7 @@ class Progress {
   }
   Progress(Progress&&) noexcept = default;
   Progress& operator=(Progress&&) = delete;
-  /// Finishes issued collectives. During an exception the other ranks may never arrive, so it ends the world.
+  /// Finishes issued collectives. During an exception other ranks may never arrive, so the destructor ends the world.
   ~Progress() {
     if (!state_) return;
     const bool failing = std::uncaught_exceptions() > state_->exceptions;
@@ -59,7 +59,7 @@ class Progress {
   };
 
   struct State {
-    // Jobs stay in the queue until they are done.
+    // A job stays in the queue until its collective is done.
     void work() {
       std::unique_lock lock(mutex);
       for (;;) {
@@ -84,7 +84,7 @@ class Progress {
     void abandon() noexcept {
       try {
         if (comm.size() > 1) comm.abort("a rank failed while its collectives were under way");
-      } catch (...) {  // what is under way says more
+      } catch (...) {  // the exception under way says more
       }
     }
 
@@ -94,7 +94,7 @@ class Progress {
     std::condition_variable changed;
     std::deque<Job> jobs;
     bool stop = false;
-    bool drop = false;  // do not start what is left
+    bool drop = false;  // fail the remaining jobs instead of starting them
     int exceptions = std::uncaught_exceptions();
   };
   std::unique_ptr<State> state_;
@@ -104,7 +104,7 @@ template <class Dev>
   requires(!Dev::host_accessible)
 class Progress<Dev> {
  public:
-  /// Collective over the group.
+  /// Splits off a communicator. Collective over the group.
   explicit Progress(Comm<Dev>& group, CallSite where = CallSite::current())
       : comm_(group.split(0, group.rank(), where)) {}
 

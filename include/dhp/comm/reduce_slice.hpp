@@ -1,4 +1,4 @@
-// Host reductions, always in rank order.
+// reduce_slice reduces buffers on the host, always in rank order.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 
-/// Sums of integers wrap.
+/// Adds two values; sums of integers wrap.
 struct Sum {
   template <class A>
   [[nodiscard]] A operator()(A total, A value) const {
@@ -25,12 +25,12 @@ struct Sum {
   }
 };
 
-/// The ranks' buffers, all of one type.
+/// One buffer per rank, all of one element type.
 using Inputs = std::vector<const std::byte*>;
 using Outputs = std::vector<std::byte*>;
 
-// A constant count, as a type, makes loops that compilers vectorise at -O2. Each is code of its own: sums have them, of
-// types that are summed often.
+// A constant count, passed as a type, lets compilers vectorise the loop at -O2. Each constant adds another copy of the
+// code, so only sums use constants, and only for types that are summed often.
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
@@ -39,7 +39,7 @@ void fold_run(A* __restrict total, const T* __restrict from, Count count, Combin
     total[at] = combine(total[at], static_cast<A>(from[at]));
 }
 
-/// The reduction of elements of type T.
+/// Reduces elements of type T.
 template <class T>
 class SliceOf {
  public:
@@ -49,7 +49,7 @@ class SliceOf {
   void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
     constexpr std::int64_t run = 256, short_run = 32;
     if constexpr (std::is_same_v<Combine, Sum> && (!std::is_integral_v<T> || sizeof(T) == 8)) {
-      // A later input is read when there is a sum of earlier ones already.
+      // An output that is input 2 or later would be overwritten by the sum before it is read.
       const auto found = std::find(in_->begin(), in_->end(), out_->front());
       const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
       const bool in_place = home < 2;
@@ -81,7 +81,7 @@ class SliceOf {
       std::memcpy(out(copy, begin), run, as_size(count) * sizeof(T));
   }
 
-  /// Computes elements [begin, begin + count) outside the outputs.
+  /// Reduces elements [begin, begin + count) in a buffer on the stack, then copies the result to all outputs.
   template <std::int64_t most, class Count, class Combine>
   void run_apart(std::int64_t begin, Count count, Combine combine) const {
     using A = std::conditional_t<is_16_bit<T>, float, T>;
@@ -98,7 +98,7 @@ class SliceOf {
       copy_out(rounded, 0, begin, count);
     }
   }
-  /// The same, in the first output. home: the input with the same memory, 0 or 1; -1: none.
+  /// Reduces in the first output, without a buffer. home: the input that is this output, 0 or 1; -1 means no input.
   void run_in_place(int home, std::int64_t begin, auto count, auto combine) const {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
@@ -116,7 +116,7 @@ class SliceOf {
 template <class T>
 void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
                      Reduce reduce) {
-  // A NaN of any rank becomes the maximum and the minimum.
+  // If any rank has a NaN, the maximum and the minimum are NaN.
   const auto max = [](auto total, auto value) {
     return value > total || value != value ? value : total;
   };
@@ -131,7 +131,7 @@ void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, s
   }
 }
 
-/// out[k][i] = in[0][i] op in[1][i] op ... for every k and each element i in [first, last). An output may be an input.
+/// Computes out[k][i] = in[0][i] op in[1][i] op ... for every k and each i in [first, last). An output may be an input.
 /// 16-bit types accumulate in float, and are rounded once.
 inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std::int64_t first,
                          std::int64_t last, Reduce reduce) {

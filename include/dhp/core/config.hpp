@@ -1,8 +1,8 @@
-// dhp's version, which the build reads from here, and its compiler requirements. Every header includes this one, so
-// that a missing requirement is the first and only error.
+// The version of dhp, which the build reads from this file, and the compiler requirements. Every header includes this
+// one, so that a missing requirement is the first and only error.
 #pragma once
 
-#include <cmath>  // its functions are no macros behind it
+#include <cmath>  // undefines the macros isnan and isfinite of <math.h>
 #include <cstddef>
 
 #if __cplusplus < 202002L
@@ -42,13 +42,13 @@ inline constexpr int version_minor = 2;
 inline constexpr int version_patch = 0;
 
 namespace detail {
-/// A base for what has an identity, such as a lock or a file.
+/// Base of classes that have an identity, such as a lock or a file, and so cannot be copied.
 struct NonCopyable {
   NonCopyable() = default;
   NonCopyable(const NonCopyable&) = delete;
   NonCopyable& operator=(const NonCopyable&) = delete;
 };
-/// A count that is not negative, for the standard library.
+/// Converts a non-negative count to the size type of the standard library.
 [[nodiscard]] constexpr std::size_t as_size(auto count) { return static_cast<std::size_t>(count); }
 }  // namespace detail
 

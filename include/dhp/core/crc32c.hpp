@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an
-// instruction for it.
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 computes this
+// checksum with an instruction of SSE 4.2.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -40,7 +40,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
 }
 #endif
 
-/// The checksum of `bytes` after data with checksum `before`.
+/// Returns the CRC-32C of `bytes` appended to data whose CRC-32C is `before`.
 [[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
                                           std::uint32_t before = 0) {
   auto state = ~before;
@@ -53,7 +53,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   return ~crc32c_bytes(state, bytes);
 }
 
-/// TFRecord's checksum: rotated and offset, so that it also protects data containing checksums.
+/// Returns TFRecord's masked checksum. Its rotation and offset protect data that itself contains checksums.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::span<const std::byte> bytes) {
   const auto crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;

@@ -1,4 +1,4 @@
-// Errors are one sentence for people: what, where, and the way out. check() is always on.
+// An error message is one sentence for people: what is wrong, where, and the way out. Release builds run check() too.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp {
 namespace detail {
-/// A text with its source location, so that check() can name its caller. A view.
+/// A view of a text, with the source location of the caller that check() reports.
 struct Located {
   std::string_view text;
   std::source_location where;
@@ -23,7 +23,7 @@ struct Located {
 };
 }  // namespace detail
 
-/// The exception of dhp. what() is the sentence, then the source location.
+/// The exception that dhp throws. what() returns the message followed by the source location.
 class Error : public std::runtime_error {
  public:
   explicit Error(const detail::Located& sentence)
@@ -34,7 +34,7 @@ class Error : public std::runtime_error {
         sentence_(sentence),
         where_(where) {}
 
-  /// The sentence without the source location, for users of a program.
+  /// Returns the message without the source location, as the users of a program should see it.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
@@ -49,7 +49,7 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
-/// What people read of any exception.
+/// Returns the message of any exception, without a source location if it is an Error.
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
   const auto* const own = dynamic_cast<const Error*>(&error);
   return own != nullptr ? own->sentence() : error.what();
@@ -61,12 +61,12 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Throws Error(first + rest...) located at the caller.
+/// Throws an Error with the message first + rest... and the source location of the caller.
 [[noreturn]] void fail(detail::Located first, const auto&... rest) {
   detail::fail_with(first, {rest...});
 }
 
-/// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.
+/// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error if ok is false.
 void check(bool ok, detail::Located first, const auto&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);

@@ -1,4 +1,4 @@
-// Exposed communication: the fraction of step time that a rank waits for communication, from a trace.
+// Exposed communication: the fraction of step time in which a rank waits for communication, computed from a trace.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -10,16 +10,16 @@
 
 namespace dhp {
 
-/// Time that training steps wait for communication.
+/// The time that training steps spend waiting for communication.
 struct Exposure {
   int steps = 0;
   double steps_s = 0;                          ///< total time of all steps
-  double exposed_s = 0;                        ///< the part spent in waits
-  std::map<std::string, double> exposed_by{};  ///< seconds, by call: "all_reduce at reducer.hpp:45"
+  double exposed_s = 0;                        ///< part of steps_s spent in waits
+  std::map<std::string, double> exposed_by{};  ///< seconds per call: "all_reduce at reducer.hpp:45"
   [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
-/// Nested waits and waits outside a step do not count.
+/// Computes the exposed communication of a trace. Nested waits and waits outside a step do not count.
 [[nodiscard]] inline Exposure exposure_of(const Trace& trace) {
   struct Interval {
     double start_s, end_s;

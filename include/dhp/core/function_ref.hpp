@@ -1,4 +1,4 @@
-// FunctionRef: a callable by reference. A function that takes one is compiled once, and not once for each callable.
+// FunctionRef: a non-owning reference to a callable. A function that takes one compiles once, not once per callable.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -13,7 +13,7 @@ namespace dhp {
 template <class Signature>
 class FunctionRef;
 
-/// Does not own the callable, which must live as long as it is called.
+/// Does not own the callable, which must outlive all calls.
 template <class Result, class... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:

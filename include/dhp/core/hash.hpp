@@ -1,4 +1,4 @@
-// fnv1a(): a hash with the same value on every machine, unlike std::hash. Not cryptographic.
+// fnv1a(): a hash that has the same value on every machine, unlike std::hash. The hash is not cryptographic.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail {
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo).
+/// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo).
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char letter : text) {
@@ -19,7 +19,7 @@ namespace dhp::detail {
   return hash;
 }
 
-/// With leading zeros up to `least` digits: "002a" for 42, 4 and base 16.
+/// Writes a number with at least `least` digits, padded with zeros: "002a" for number 42, least 4 and base 16.
 [[nodiscard]] inline std::string digits_of(std::uint64_t number, std::size_t least, unsigned base) {
   std::string text;
   for (; number > 0 || text.size() < least; number /= base)
@@ -27,7 +27,7 @@ namespace dhp::detail {
   return text;
 }
 
-/// The same in 16 hexadecimal digits, for names of files.
+/// Returns fnv1a(text) as 16 hexadecimal digits, for file names.
 [[nodiscard]] inline std::string fnv1a_text(std::string_view text) {
   return digits_of(fnv1a(text), 16, 16);
 }

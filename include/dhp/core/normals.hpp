@@ -1,4 +1,4 @@
-// Vectorizable batches of standard normals, for users that round them below double precision.
+// Vectorizable batches of standard normals, for callers that round the values to less than double precision.
 #pragma once
 
 #include <dhp/core/philox.hpp>
@@ -8,10 +8,10 @@
 #include <cstdint>
 
 namespace dhp::detail {
-/// RandomStream::normal of consecutive indices, within error * radius.
+/// The values of RandomStream::normal for `count` consecutive indices, with an error of at most error * radius.
 struct NormalBlock {
   static constexpr int count = 256;
-  /// The maximum error divided by the radius. The series here and the standard library are each within 2^-50.
+  /// The maximum error divided by the radius. The series here and the standard library each err by at most 2^-50.
   static constexpr double error = 0x1p-48;
   double value[count];   ///< radius * cos(2 pi v)
   double radius[count];  ///< sqrt(-2 log(u))
@@ -28,7 +28,7 @@ struct NormalBlock {
     }
     transform(u, v);
   }
-  /// Makes them of given random words.
+  /// Makes normals from the given random words.
   NormalBlock(const std::uint32_t (&u)[count], const std::uint32_t (&v)[count]) { transform(u, v); }
 
  private:
@@ -38,12 +38,12 @@ struct NormalBlock {
     for (int at = 0; at < count; ++at) value[at] = radius[at] * cos_of_turn(v[at]);
   }
 
-  /// Exact below 2^52. x86 before AVX-512 has no such instruction.
+  /// Converts exactly if whole < 2^52. x86 before AVX-512 has no instruction for this conversion.
   static double to_double(std::uint64_t whole) {
     return std::bit_cast<double>(whole | 0x4330000000000000u) - 0x1p52;
   }
-  /// log((word + 1) / 2^32): the exponent times log 2, and the series of 2 atanh for a mantissa
-  /// between the square roots of 1/2 and 2.
+  /// Returns log((word + 1) / 2^32): the exponent times log 2, plus the series of 2 atanh for a mantissa between the
+  /// square roots of 1/2 and 2.
   static double log_of_fraction(std::uint32_t word) {
     const auto bits = std::bit_cast<std::uint64_t>(to_double(word) + 1.0);
     constexpr std::uint64_t root_of_half = 0x3fe6a09e667f3bcdu;
@@ -64,15 +64,15 @@ struct NormalBlock {
     constexpr double log_2 = 0.6931471805599453;
     return (to_double(exponent) - 32.0) * log_2 + (2.0 * s + 2.0 * s * (square * series));
   }
-  /// cos(2 pi word / 2^32) as the sine of a quarter turn more, folded to a quarter turn each way:
-  /// all of that is exact. Then the sine's series.
+  /// Returns cos(2 pi word / 2^32) by the series of the sine. The angle is first advanced by a quarter turn and folded
+  /// into a quarter turn either way; both steps are exact.
   static double cos_of_turn(std::uint32_t word) {
     const double turned = static_cast<std::int32_t>(word + (1u << 30));
     const double size = turned < 0 ? -turned : turned;
     const double folded = size < 0x1p31 - size ? size : 0x1p31 - size;
     const double x = folded * (6.283185307179586 * 0x1p-32);
     const double square = x * x;
-    double series = 1.0 / 51090942171709440000.0;  // 1 / 21!, and so on down to 1 / 3!
+    double series = 1.0 / 51090942171709440000.0;  // coefficients 1 / 21! down to 1 / 3!
     series = series * square - 1.0 / 121645100408832000.0;
     series = series * square + 1.0 / 355687428096000.0;
     series = series * square - 1.0 / 1307674368000.0;

@@ -1,5 +1,5 @@
-// OnSignal: while it lives, signals to this process do not end it, but have a function called by a thread that is
-// there for nothing else: it may do what it likes, write a file for instance, which a signal handler may not.
+// OnSignal: while an object lives, signals do not end the process but call a function on a dedicated thread. Unlike a
+// signal handler, the function may do anything, such as write a file.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail {
 
-/// A thread that blocks all signals, so that the process's signals go to the threads that wait for them.
+/// Starts a thread that blocks all signals, so that signals of the process go to the threads that wait for them.
 [[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
   ::sigfillset(&all);
@@ -25,14 +25,14 @@ namespace dhp::detail {
 
 class OnSignal : NonCopyable {
  public:
-  /// For signals like SIGUSR1. To be made before other threads of the process: those that were there before do not
-  /// leave the signals to this one, and they end the process. call(number) may not throw; signals that come while it
-  /// runs are followed by one more call each.
+  /// Handles signals such as SIGUSR1. Construct it before the process starts other threads: threads that exist already
+  /// do not block the signals, which then end the process. call(number) must not throw. Each signal number that arrives
+  /// during a call causes one more call.
   OnSignal(std::vector<int> numbers, std::function<void(int)> call)
       : blocked_(std::move(numbers)),
         call_(std::move(call)),
         thread_(thread_without_signals([this] { wait(); })) {}
-  /// By the thread that has made it. Waits for a call that is under way.
+  /// Must run on the constructing thread. Waits for a call in progress.
   ~OnSignal() {
     stop_ = true;
     ::pthread_kill(thread_.native_handle(), blocked_.any());
@@ -40,7 +40,7 @@ class OnSignal : NonCopyable {
   }
 
  private:
-  /// Threads inherit it from the one that makes it.
+  /// Blocks the signals on the constructing thread and on the threads that it starts afterwards.
   class Blocked : NonCopyable {
    public:
     explicit Blocked(std::vector<int> numbers) : numbers_(std::move(numbers)) {
@@ -50,12 +50,12 @@ class OnSignal : NonCopyable {
     }
     ~Blocked() {
       constexpr timespec at_once{};
-      while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // drops what came: no call follows
+      while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // drops pending signals
       }
       ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
     [[nodiscard]] int wait() const {
-      // A process that was stopped comes back early.
+      // sigwaitinfo() may fail when a stopped process continues.
       for (;;)
         if (const int number = ::sigwaitinfo(&set_, nullptr); number > 0) return number;
     }

@@ -1,4 +1,4 @@
-// Files with errors that name the path, and atomic replacement of files.
+// OpenFile, whose errors name the path, and replace_file(), which replaces a file atomically.
 #pragma once
 
 #include <dhp/core/system_error.hpp>
@@ -19,10 +19,10 @@
 
 namespace dhp {
 
-/// A file descriptor with RAII. Positions and sizes are in bytes.
+/// A file descriptor that the destructor closes. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
-  /// flags: as for open(2). The umask limits the permissions of a new file.
+  /// flags: those of open(2). The umask limits the permissions of a new file.
   OpenFile(const std::string& path, int flags)
       : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     detail::check_system(fd_ >= 0, "cannot open ", path);
@@ -59,8 +59,8 @@ class OpenFile : detail::NonCopyable {
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Locks this file, waiting for other holders. The lock ends with this object or the process. On a file system
-  /// without locks it returns at once.
+  /// Locks this file after other holders have released it. The lock ends with this object or the process. On a file
+  /// system without locks the call returns at once.
   void lock() {
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
   }
@@ -72,14 +72,14 @@ class OpenFile : detail::NonCopyable {
   int fd_;
 };
 
-/// All that a file has.
+/// Returns the whole content of a file.
 [[nodiscard]] inline std::string text_of(const std::string& path) {
   const OpenFile file(path, O_RDONLY);
   return file.text(0, detail::as_size(file.size()));
 }
 
-/// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed when it is completely on the
-/// disk. A symbolic link is kept and its target replaced; devices and pipes are refused.
+/// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed once it is completely on the disk.
+/// Keeps a symbolic link and replaces its target. Throws Error for devices and pipes.
 template <std::invocable<OpenFile&> Write>
 void replace_file(std::string path, Write write) {
   struct stat status {};

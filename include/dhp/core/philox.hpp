@@ -1,5 +1,5 @@
-// Vectorized Philox of rng.hpp. Dropout needs a word per element, and a single block is a
-// latency-bound chain of twenty multiplications.
+// Vectorized Philox, with the same numbers as rng.hpp. Dropout needs one random word per element, and computing a
+// single block is a latency-bound chain of twenty multiplications.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -10,7 +10,7 @@
 #include <utility>
 
 namespace dhp::detail {
-/// Philox counters in the lower halves of 64-bit lanes.
+/// A vector of 64-bit lanes. Philox keeps a counter word in the lower half of each lane.
 struct PhiloxLanes {
 #if defined(__AVX2__)
   static constexpr std::size_t count = 4;
@@ -19,7 +19,7 @@ struct PhiloxLanes {
 #endif
   typedef std::uint64_t type __attribute__((vector_size(8 * count)));
   static type all(std::uint64_t value) { return type{} + value; }
-  /// first, first + 1, ...
+  /// Returns first, first + 1, ..., one number per lane.
   static type from(std::uint64_t first) {
 #if defined(__AVX2__)
     return type{0, 1, 2, 3} + first;
@@ -28,7 +28,7 @@ struct PhiloxLanes {
 #endif
   }
 
-  /// 64-bit products of the lower halves.
+  /// Returns the 64-bit products of the lanes' lower halves.
   static type multiply(type a, type b) {
 #if defined(__SSE2__) && !defined(__clang__)
     // GCC does not know that the upper halves are irrelevant and would multiply them too.
@@ -46,7 +46,7 @@ struct PhiloxLanes {
   }
 };
 
-/// The words of `count` consecutive blocks, 4 each, in order.
+/// The random words of `count` consecutive blocks, four words per block, in order.
 struct PhiloxBlocks {
   static constexpr std::size_t count = 8;
   std::uint32_t words[4 * count];
@@ -57,10 +57,10 @@ struct PhiloxBlocks {
  private:
   using V = PhiloxLanes;
 
-  /// at: the vectors, unrolled so that they stay in registers at -O2 too.
+  /// at: indices of the vectors. The pack unrolls the loops so that the vectors stay in registers at -O2 too.
   template <std::size_t... at>
   PhiloxBlocks(const RandomStream& random, std::uint64_t first, std::index_sequence<at...>) {
-    // The four counter words.
+    // The four counter words of Philox, each with one lane per block.
     V::type a[] = {V::from(first + V::count * at)...};
     V::type b[] = {(a[at] >> 32)...};
     V::type c[] = {(static_cast<void>(at), V::all(random.use))...};
@@ -84,7 +84,7 @@ struct PhiloxBlocks {
     d = left;
   }
   static void store(V::type a, V::type b, V::type c, V::type d, std::uint32_t* to) {
-    static_assert(std::endian::native == std::endian::little);  // words are read lower half first
+    static_assert(std::endian::native == std::endian::little);  // memcpy copies lower halves first
     const V::type front = (a & 0xffffffffu) | (b << 32);
     const V::type back = (c & 0xffffffffu) | (d << 32);
     for (std::size_t lane = 0; lane < V::count; ++lane) {

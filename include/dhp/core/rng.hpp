@@ -13,7 +13,7 @@
 namespace dhp {
 
 namespace detail {
-/// The 64-bit product of 32-bit words.
+/// Returns the 64-bit product of two 32-bit words.
 [[nodiscard]] constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 #ifdef __CUDA_ARCH__  // one instruction; nvcc 13.0 would multiply 64-bit words
   if (!std::is_constant_evaluated()) {
@@ -43,16 +43,16 @@ namespace detail {
 }
 }  // namespace detail
 
-/// The random stream of one use (a dropout layer, an initial weight, a shuffle), one of a series: in training, of one
-/// step (StepContext::random). `index` numbers its elements globally, unsharded and unpacked.
+/// The random stream of one use (a dropout layer, an initial weight, a shuffle) in one series. In training, each step
+/// is a series (StepContext::random). `index` numbers the elements of the global tensor, unsharded and unpacked.
 struct RandomStream {
   std::uint64_t seed = 0;
   std::uint32_t series = 0, use = 0;
-  /// Unless null, the series is read here, in the memory of the drawing device. A recorded step can then be replayed
-  /// as another.
+  /// If not null, the series is read from this address in the memory of the drawing device. A recorded step can then be
+  /// replayed with the random numbers of another step.
   const std::uint32_t* series_at = nullptr;
 
-  /// Four random words: the elements 4*block .. 4*block+3 of the stream.
+  /// Returns four random words: the elements 4*block .. 4*block+3 of the stream.
   [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
     return detail::philox(
         {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, now()},
@@ -64,15 +64,15 @@ struct RandomStream {
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }
-  /// Uniform in [0, 1) with 24 bits, so float and double agree.
+  /// Returns a uniform number in [0, 1). The number has 24 bits, so that float and double agree.
   [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
     return static_cast<double>(bits(index) >> 8) * 0x1p-24;
   }
-  /// Uniform integer in [0, bound); bound < 2^32. Multiply-shift: bias below bound / 2^32.
+  /// Returns a uniform integer in [0, bound) for bound < 2^32. The multiply-shift method has a bias below bound / 2^32.
   [[nodiscard]] constexpr std::uint32_t below(std::uint32_t bound, std::uint64_t index) const {
     return static_cast<std::uint32_t>((std::uint64_t{bits(index)} * bound) >> 32);
   }
-  /// Standard normal (Box-Muller). Element `index` uses block `index`.
+  /// Returns a standard normal number (Box-Muller). Element `index` uses block `index`.
   [[nodiscard]] double normal(std::uint64_t index) const {
     const auto words = block(index);
     const double u = (static_cast<double>(words[0]) + 1.0) * 0x1p-32;  // (0, 1]
@@ -81,7 +81,7 @@ struct RandomStream {
   }
 };
 
-/// The finalizer of splitmix64: derives one seed from others.
+/// Derives a new seed from a value by the finalizer of splitmix64.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;

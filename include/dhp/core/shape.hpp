@@ -1,5 +1,5 @@
-// Shape: up to six extents, row-major. Images are [N, H, W, C], tokens [rows, C], weights of linear
-// layers [out, in], of convolutions [out, KH, KW, in].
+// Shape: up to six extents, row-major. Images are [N, H, W, C] and tokens [rows, C]. The weights of linear layers are
+// [out, in], those of convolutions [out, KH, KW, in].
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -37,13 +37,13 @@ class Shape {
   }
   [[nodiscard]] std::int64_t back() const { return (*this)[rank_ - 1]; }
 
-  /// Number of elements; 1 for rank 0 (a scalar).
+  /// Returns the number of elements, which is 1 for rank 0 (a scalar).
   [[nodiscard]] std::int64_t count() const {
     std::int64_t product = 1;
     for (int dim = 0; dim < rank_; ++dim) product *= extents_[detail::as_size(dim)];
     return product;
   }
-  /// The product of all dims but the last: [N, H, W, C] has N*H*W rows.
+  /// Returns the product of all dims but the last: [N, H, W, C] has N*H*W rows.
   [[nodiscard]] std::int64_t rows() const { return back() == 0 ? 0 : count() / back(); }
 
   [[nodiscard, gnu::noinline]] Shape with(int dim, std::int64_t extent) const {
@@ -73,7 +73,7 @@ class Shape {
     check(extent >= 0, "an extent is never negative, got ", extent);
     extents_[detail::as_size(rank_++)] = extent;
   }
-  // The limit leaves room for byte counts, and for the rounding of this product.
+  // The limit of 2^56 leaves room for counts of bytes and for the rounding of this product.
   void check_countable() const {
     double product = 1;
     for (int dim = 0; dim < rank_; ++dim)
@@ -92,7 +92,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// Part `index` of [0, extent) in `parts` parts: the first extent % parts are one longer.
+/// Returns part `index` of [0, extent) split into `parts` parts. The first extent % parts parts are one longer.
 [[nodiscard]] inline Range part_of(std::int64_t extent, int parts, int index) {
   check(0 <= index && index < parts, "no part ", index, " of ", parts);
   const std::int64_t base = extent / parts;

@@ -1,4 +1,4 @@
-// Errors of system calls, with errno's text.
+// check_system(): errors of system calls, with the text of errno.
 #pragma once
 
 #include <dhp/core/error.hpp>

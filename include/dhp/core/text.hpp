@@ -1,5 +1,5 @@
-// concat(parts...): one std::string of strings, numbers and types with to_text(). It avoids
-// <sstream> and <format>, which are slow to compile.
+// concat(parts...): joins strings, numbers and types with a to_text() into one std::string. It avoids <sstream> and
+// <format>, which are slow to compile.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -28,7 +28,7 @@ void append_text(std::string& out, Bool part) {
 }  // namespace detail
 
 namespace detail {
-/// Callers widen integers first, so that few instances are compiled.
+/// Appends a number. Callers widen integers first, so that only a few instances are compiled.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
@@ -45,7 +45,7 @@ void append_text(std::string& out, Number part) {
 }
 }  // namespace detail
 
-/// "trainer.hpp:120"
+/// Returns a location such as "trainer.hpp:120".
 [[nodiscard]] inline std::string to_text(const std::source_location& where) {
   const std::string_view file(where.file_name());
   std::string text(file.substr(file.rfind('/') + 1));
@@ -55,7 +55,7 @@ void append_text(std::string& out, Number part) {
 }
 
 namespace detail {
-/// A type takes part if its namespace has `std::string to_text(const T&)`.
+/// Appends any type whose namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
@@ -64,7 +64,7 @@ void append_text(std::string& out, const T& part) { out += to_text(part); }
 }  // namespace detail
 
 namespace detail {
-/// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
+/// A reference to one part of a text. Functions that join parts are compiled once, not for each combination of types.
 class TextPart {
  public:
   TextPart(const char* part) : TextPart(std::string_view(part)) {}
@@ -75,7 +75,7 @@ class TextPart {
         append_([](std::string& out, const TextPart& self) {
           out.append(reinterpret_cast<const char*>(self.of_), self.size_);
         }) {}
-  /// Takes any other type with an append_text.
+  /// Refers to any other type that has an append_text().
   template <class T>
     requires(!std::is_array_v<T> && !std::convertible_to<const T&, std::string_view>)
   TextPart(const T& part)
@@ -100,7 +100,7 @@ class TextPart {
 }
 [[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
 
-/// Ranks in a sentence: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
+/// Returns ranks as words: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
 [[nodiscard]] inline std::string rank_list(const std::set<int>& ranks) {
   constexpr std::size_t longest = 8;
   if (ranks.empty()) return "no rank";

@@ -1,4 +1,4 @@
-// Trace: a timeline of one rank: compute, communication, and waits.
+// Trace: a timeline of one rank's computation, communication and waits.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -16,14 +16,14 @@
 
 namespace dhp {
 
-/// A time in seconds since the start of the trace. A device may know it only later.
+/// A time in seconds since the start of the trace. A device may know the time only later.
 class TraceMoment {
  public:
   TraceMoment(double seconds = 0) : seconds_(seconds) {}
-  /// later: blocks until the device has reached this point, then returns the seconds.
+  /// later: blocks until the device has reached this point in time, then returns the seconds.
   explicit TraceMoment(std::function<double()> later) : later_(std::move(later)) {}
   [[nodiscard]] double seconds() const { return later_ ? later_() : seconds_; }
-  /// Resolves the time and frees the device's event.
+  /// Waits until the time is known, then frees the device's event.
   void resolve() {
     if (later_) seconds_ = std::exchange(later_, nullptr)();
   }
@@ -35,40 +35,40 @@ class TraceMoment {
 
 enum class TraceKind {
   step,           ///< one training step, on the compute track
-  work,           ///< nested spans on the compute track
-  wait,           ///< the compute track waits for communication
-  communication,  ///< on the track of its communicator
+  work,           ///< work inside another span, on the compute track
+  wait,           ///< a wait of the compute track for communication
+  communication,  ///< a collective or message, on the track of its communicator
 };
 
 struct TraceSpan {
   TraceKind kind = TraceKind::work;
   std::string name;
   TraceMoment start{}, end{};
-  int lane = 0;                  ///< communication: index of the communicator
-  std::int64_t bytes = 0;        ///< communication only
-  std::source_location where{};  ///< of the call, for communication and waits
+  int lane = 0;                  ///< communication only: index of the communicator
+  std::int64_t bytes = 0;        ///< communication only: number of bytes
+  std::source_location where{};  ///< communication and waits only: location of the call
   [[nodiscard]] double duration_s() const { return end.seconds() - start.seconds(); }
 };
 
-/// The trace of one rank, for all its threads. The constructing thread is the compute thread.
+/// The trace of one rank with all its threads. The constructing thread is the compute thread.
 class Trace : detail::NonCopyable {
  public:
-  /// capacity: the number of kept spans; later ones are only counted.
+  /// capacity: the number of spans that are kept; later spans are only counted.
   explicit Trace(std::size_t capacity = std::size_t{1} << 18) : capacity_(capacity) {}
   virtual ~Trace() = default;
 
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  /// True on the compute thread.
+  /// Returns true on the compute thread.
   [[nodiscard]] bool at_work() const { return std::this_thread::get_id() == worker_; }
-  /// Adds the track of a communicator.
+  /// Adds a track for a communicator and returns the track's index.
   [[nodiscard]] int add_lane(std::string name) {
     const std::lock_guard lock(mutex_);
     lanes_.push_back(std::move(name));
     return static_cast<int>(lanes_.size()) - 1;
   }
-  /// Virtual, so that it is compiled where traces are made and not by every program.
+  /// Virtual, so that add() is compiled where traces are made and not by every program.
   virtual void add(TraceSpan span) {
     const std::lock_guard lock(mutex_);
     if (spans_.size() < capacity_) spans_.push_back(std::move(span));
@@ -79,7 +79,7 @@ class Trace : detail::NonCopyable {
     const std::lock_guard lock(mutex_);
     return spans_.size();
   }
-  /// Resolves the times of the first `count` spans; waits for the device if needed.
+  /// Resolves the times of the first `count` spans, waiting for the device if needed.
   void resolve(std::size_t count) {
     const std::lock_guard lock(mutex_);
     for (; resolved_ < std::min(count, spans_.size()); ++resolved_) {
@@ -95,7 +95,7 @@ class Trace : detail::NonCopyable {
     const std::lock_guard lock(mutex_);
     return lanes_;
   }
-  /// The number of dropped spans.
+  /// Returns the number of dropped spans.
   [[nodiscard]] std::size_t left_out() const {
     const std::lock_guard lock(mutex_);
     return left_out_;
@@ -125,12 +125,12 @@ class TraceScope : detail::NonCopyable {
     if (dev_ != nullptr)
       span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};
   }
-  /// A wait for the call at `where`.
+  /// Records a wait for the call at `where`.
   [[gnu::noinline]] TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ == nullptr) return;
     span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment()};
-    // not in the initializer: nvcc miscounts designated initializers with gaps
+    // The initializer leaves out `where`: nvcc miscounts designated initializers with gaps.
     span_.where = where;
   }
   [[gnu::noinline]] ~TraceScope() {

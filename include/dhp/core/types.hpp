@@ -45,24 +45,24 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
   return type == DType::f64 || type == DType::f32 || type == DType::bf16 || type == DType::f16;
 }
 
-/// The type for gradients, statistics and losses of `type`.
+/// Returns the type of gradients, statistics and losses for tensors of `type`.
 [[nodiscard]] constexpr DType accumulation_type(DType type) {
   return type == DType::f64 ? DType::f64 : DType::f32;
 }
 
 namespace detail {
-/// Rounds to odd, so that a second rounding to 16 bits is correct (Boldo & Melquiond 2008). An
-/// inexact result takes the neighboring float with an odd last bit.
+/// Rounds to odd, so that a second rounding to 16 bits is correct (Boldo & Melquiond 2008). An inexact result becomes
+/// the neighboring float with an odd last bit; an overflow becomes the largest float, which is odd.
 [[nodiscard]] constexpr float round_to_odd(double value) {
   const auto near = static_cast<float>(value);
   const double back = near;
   if (back == value || value != value) return near;
-  const bool beyond = (back > value) == (value > 0);  // away from zero; the largest float is odd
+  const bool beyond = (back > value) == (value > 0);  // rounded away from zero
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(near) - (beyond ? 1u : 0u)) | 1u);
 }
 }  // namespace detail
 
-/// bfloat16: the upper half of a float; rounds to nearest even, keeps NaN a NaN.
+/// bfloat16: the upper half of a float. Conversions round to nearest even and keep NaN a NaN.
 struct bf16 {
   std::uint16_t bits = 0;
 
@@ -88,7 +88,7 @@ struct bf16 {
   }
 };
 
-/// IEEE binary16 with subnormals; values beyond 65504 (after rounding) become infinite.
+/// IEEE binary16 with subnormals. Values that round beyond 65504 become infinite.
 struct f16 {
   std::uint16_t bits = 0;
 
@@ -107,15 +107,15 @@ struct f16 {
     return narrow_word(std::bit_cast<std::uint32_t>(value));
 #endif
   }
-  // Without branches, so that loops over rows are vectorized.
+  // Has no branches, so that loops over rows are vectorized.
   static constexpr std::uint16_t narrow_word(std::uint32_t word) {
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7fffffffu;
-    // Subnormal: adding 0.5 lets the float adder do the shift and the rounding to nearest even.
+    // For a subnormal result, adding 0.5 makes the float adder shift and round to nearest even.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     const std::uint32_t small = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
     const std::uint32_t normal =
-        (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;  // rebias, round
+        (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;  // rebias and round
     std::uint32_t half = magnitude < 0x38800000u ? small : normal;
     half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to infinity
     half = magnitude > 0x7f800000u ? 0x7e00u : half;   // NaN
@@ -133,7 +133,7 @@ struct f16 {
   static constexpr float widen_bits(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7fffu) << 13;
-    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;  // rebias, also of subnormals
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;  // rebias, even subnormals
     const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
     return std::bit_cast<float>(sign |
                                 (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
@@ -143,7 +143,7 @@ struct f16 {
 template <class T>
 inline constexpr bool is_16_bit = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
-/// accumulation_type at compile time.
+/// The compile-time form of accumulation_type().
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -162,7 +162,7 @@ template <class T>
 }
 
 namespace detail {
-/// A Tag as a type and its accumulator: `visit_floating(dtype, [&]<class T, class A>(Tags<T, A>) {...})`.
+/// A Tag with its accumulator type: `visit_floating(dtype, [&]<class T, class A>(Tags<T, A>) {...})`.
 template <class T, class A>
 struct Tags {};
 }  // namespace detail
@@ -172,7 +172,7 @@ struct Tag : detail::Tags<T, Accumulator<T>> {
   using type = T;
 };
 
-/// Calls body(Tag<T>{}) for a floating-point type; throws for integer types.
+/// Calls body(Tag<T>{}) for a floating-point type. Throws Error for integer types.
 template <class Body>
 decltype(auto) visit_floating(DType type, Body&& body) {
   switch (type) {

@@ -1,4 +1,4 @@
-// WaitClock: how long a rank's thread was blocked by other ranks. A wait reads the clock twice.
+// WaitClock: measures how long a rank's thread was blocked by other ranks. Each wait reads the clock twice.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -9,12 +9,12 @@
 
 namespace dhp {
 
-/// Measures the constructing thread. Waits of other threads and nested waits do not count.
+/// Measures the waits of the constructing thread. Waits of other threads and nested waits do not count.
 class WaitClock {
  public:
   enum Of { collectives, messages };
 
-  /// A wait, until the end of the block.
+  /// Measures a wait that lasts until the end of the block.
   class Scope : detail::NonCopyable {
    public:
     /// clock may be null.
@@ -35,7 +35,7 @@ class WaitClock {
     std::chrono::steady_clock::time_point start_{};
   };
 
-  /// Only for the thread that made it.
+  /// Returns the time spent in waits. Only the constructing thread may call this function.
   [[nodiscard]] double seconds(Of of) const { return seconds_[of]; }
 
  private:

@@ -8,13 +8,13 @@
 namespace dhp::detail::cuda {
 
 struct Relu {
-  constexpr auto operator()(auto x) const { return x < 0 ? decltype(x)(0) : x; }  // NaN stays NaN
+  constexpr auto operator()(auto x) const { return x < 0 ? decltype(x)(0) : x; }  // keeps a NaN
 };
 struct ReluGradient {
   constexpr auto operator()(auto y, auto dy) const { return y > 0 ? dy : decltype(dy)(0); }
 };
 
-/// The normal distribution's cumulative probability; erfc keeps the digits of small tails.
+/// Returns the normal distribution's cumulative probability; erfc keeps the digits of small tails.
 template <class A>
 [[nodiscard]] constexpr A normal_below(A x) {
   return A(0.5) * std::erfc(x * A(-0.70710678118654752440));

@@ -1,5 +1,5 @@
-// Parts of a model's attention that cuDNN has no engine for, known before a run starts, and the cost of dhp's own
-// kernels instead.
+// Finds, before a run starts, the parts of a model's attention for which cuDNN has no engine, and estimates the time of
+// dhp's own kernels.
 #pragma once
 
 #include <dhp/cuda/cudnn_attention_graph.hpp>
@@ -15,7 +15,7 @@ namespace dhp::detail::cuda {
   return {.deterministic = deterministic, .workspace_bytes = std::size_t{8} << 30};
 }
 
-/// cuDNN's engines for both passes, as attention asks for them on a GPU of this compute capability.
+/// Numbers of cuDNN's engines for both passes of attention on a GPU of this compute capability.
 struct AttentionEngines {
   std::size_t forward = 0, backward = 0;
   [[nodiscard]] bool all() const { return forward > 0 && backward > 0; }
@@ -33,26 +33,26 @@ struct AttentionEngines {
                 backward_rules(deterministic))};
 }
 
-/// Multiply-adds of a multiprocessor in a cycle by mma.m16n8k16 with sums in fp32: on Hopper 62 % of what its own
-/// instructions reach; on a B200 assumed to be those of an A100.
+/// Multiply-adds of a multiprocessor per cycle, by mma.m16n8k16 with fp32 sums. On Hopper this is 62 % of what Hopper's
+/// own instructions reach; a B200 is assumed to match an A100.
 [[nodiscard]] constexpr double flash_products_per_cycle(int major, int minor) {
   if (major == 9) return 0.62 * 2048;
   return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;
 }
-/// Other instructions of a thread for one query and one key, as compiled for sm_90 with heads of 64 columns.
+/// A thread's instructions besides mma for each query-key pair, as compiled for sm_90 and heads of 64 columns.
 [[nodiscard]] constexpr double flash_instructions(bool backward, bool dropout) {
   return backward ? dropout ? 77 : 30 : dropout ? 33 : 9;
 }
 
-/// A GPU, as far as the time of dhp's own attention depends on it.
+/// The properties of a GPU that determine the time of dhp's own attention.
 struct AttentionGpu {
   std::string name;
   int major = 9, minor = 0, multiprocessors = 132;
   double clock_hz = 1.7e9;
   std::size_t memory_bytes = 0;
 
-  /// Models one pass over a whole problem. On tensor cores, their time and that of other instructions add up, and an
-  /// H100 took twice that; without them, loads from shared memory bound it.
+  /// Estimates the time of one pass over a problem. With tensor cores, the estimate is twice the sum of their time and
+  /// the time of other instructions, as measured on an H100. Otherwise, loads from shared memory are the bound.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
                        static_cast<double>(problem.length * problem.length) *
@@ -67,8 +67,8 @@ struct AttentionGpu {
   }
 };
 
-/// Says which passes dhp's own kernels will do instead of cuDNN's, and how long they take, a sentence each. Throws if
-/// cuDNN is to draw the dropout, since no other kernel has its numbers.
+/// Returns one sentence for each pass that dhp's own kernels will run instead of cuDNN, with its time. Throws Error if
+/// cuDNN was to draw the dropout, since no other kernel has cuDNN's random numbers.
 [[nodiscard]] inline std::vector<std::string> attention_shortfalls(const AttentionProblem& problem,
                                                                    const CudnnTarget& target,
                                                                    const AttentionGpu& gpu,

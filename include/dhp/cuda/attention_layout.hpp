@@ -1,5 +1,5 @@
-// Between dhp's ragged samples and cuDNN's layout: offsets in elements, padded lengths, and
-// logsumexp as [samples, heads, length, 1] instead of [heads, R].
+// Converts dhp's ragged samples to cuDNN's layout: offsets in elements, padded lengths, and logsumexp as [samples,
+// heads, length, 1] instead of [heads, R].
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The sample whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
+/// Returns the sample n whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
 [[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
                                                std::int64_t samples) {
   std::int64_t low = 0, high = samples - 1;
@@ -21,13 +21,13 @@ namespace dhp::detail::cuda {
   return low;
 }
 
-/// Seeds the library's generator: unique to this use and step, the micro-batch that begins with this row, and these
+/// Seeds cuDNN's generator. The seed is unique to this use and step, to the first row of the micro-batch, and to the
 /// heads.
 struct AttentionSeed {
   RandomStream random{};
   const std::int64_t* row_numbers = nullptr;
   int first_head = 0, total_heads = 1;
-  std::int64_t* seed = nullptr;  ///< with the generator's offset two elements behind it; null: none
+  std::int64_t* seed = nullptr;  ///< seed, and the offset two elements on; null: none
 
   constexpr void write() const {
     const auto words =
@@ -37,8 +37,8 @@ struct AttentionSeed {
   }
 };
 
-/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n]
-/// key_stride, lengths_out[n] = lengths[n]; 0 from `samples` on.
+/// Writes element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n]
+/// key_stride, lengths_out[n] = lengths[n]. Lengths are 0 from n = samples on.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns, stride, key_stride;
   const std::int32_t *offsets, *lengths;
@@ -59,7 +59,7 @@ struct DescribeSamples {
   }
 };
 
-/// ours[h, r] = theirs[n, h, i] for row i of sample n; 0 in padding.
+/// Sets ours[h, r] = theirs[n, h, i] for row i of sample n; 0 in padding.
 struct StatisticsFromCudnn {
   std::int64_t rows, heads, samples, length;
   const std::int32_t *offsets, *lengths;
@@ -79,7 +79,7 @@ struct StatisticsFromCudnn {
   }
 };
 
-/// The inverse; 0 beyond the lengths.
+/// The inverse of StatisticsFromCudnn; writes 0 beyond each sample's length.
 struct StatisticsForCudnn {
   std::int64_t rows, heads, samples, graph_samples, length;
   const std::int32_t *offsets, *lengths;
@@ -99,7 +99,7 @@ struct StatisticsForCudnn {
   }
 };
 
-/// x[r] = 0 for padding rows of all x, one warp per row.
+/// Sets x[r] = 0 for the padding rows r of each x; one warp works on a row.
 template <class T>
 struct ClearPadding {
   static constexpr int most = 3;
@@ -122,7 +122,7 @@ struct ClearPadding {
   }
 };
 
-/// At most three views of one shape, whose rows are `stride` elements apart.
+/// Zeroes the padding rows of at most three views of one shape, whose rows are `stride` elements apart.
 template <class T, KernelDevice Dev>
 void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_t stride,
                    ConstView<Dev> offsets, ConstView<Dev> lengths) {
@@ -140,7 +140,7 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
   launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
 }
 
-/// backward(q, k, v, dq, dk, dv) on matrices of their own, for views whose rows are `stride` elements apart.
+/// Calls backward(q, k, v, dq, dk, dv) on dense copies of views whose rows are `stride` elements apart.
 template <KernelDevice Dev, class Backward>
 void on_matrices_apart(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
                        std::int64_t stride, const Backward& backward) {

@@ -1,4 +1,4 @@
-// Place of a block of dhp's attention kernels, and of its dropout mask, in a batch.
+// Where a block of dhp's attention kernels, and its dropout mask, lies in a batch.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -8,24 +8,24 @@
 
 namespace dhp::detail::cuda {
 
-/// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
+/// Maps a block to its sample, head and rows. Invalid offsets and lengths are clamped.
 struct AttentionPlace {
   const std::int32_t *offsets, *lengths;
   const std::int64_t* row_numbers;
   std::int64_t rows, columns, max_length;
-  /// Row strides of q and dq, and of k, v, dk and dv; those of others are `columns`.
+  /// Row strides of q and dq (stride) and of k, v, dk and dv (key_stride); other rows are `columns` apart.
   std::int64_t stride, key_stride;
   int heads, first_head, total_heads, size;
-  int sharing;  ///< heads that have one head of keys
+  int sharing;  ///< number of query heads that share one key head
   bool causal;
   double scale, dropout;
-  std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
+  std::uint32_t threshold;  ///< a probability is kept if its 24 random bits are at least this
   RandomStream random;
 
   struct Head {
     std::int64_t first_row, rows, length, head;
   };
-  /// index: among the heads of all samples, with of_keys those of keys.
+  /// index: a number among the heads of all samples; with of_keys, among the key heads.
   constexpr Head head_of(std::int64_t index, bool of_keys = false) const {
     const int of_sample = of_keys ? heads / sharing : heads;
     const auto sample = index / of_sample;
@@ -37,7 +37,7 @@ struct AttentionPlace {
     if (length > max_length) length = max_length;
     return {first, own, length, index % of_sample};
   }
-  /// The keys of a head.
+  /// Returns the key head that a query head reads.
   constexpr Head keys_of(Head head) const {
     head.head /= sharing;
     return head;
@@ -45,19 +45,19 @@ struct AttentionPlace {
   constexpr bool sees(std::int64_t query, std::int64_t key) const {
     return !causal || key <= query;
   }
-  /// How many keys the queries before `query` see.
+  /// Returns how many keys the queries before `query` see.
   constexpr std::int64_t seen(const Head& head, std::int64_t query) const {
     return causal && query < head.length ? query : head.length;
   }
-  /// The first query of a tile that may see the keys from `key` on.
+  /// Returns the first query of a tile that may see the keys from `key` on.
   constexpr std::int64_t first_query(std::int64_t key, int tile) const {
     return causal ? key / tile * tile : 0;
   }
-  /// The offset of `row` of a head, in rows of that stride.
+  /// Returns the offset of a head's row, if rows are row_stride apart.
   constexpr std::int64_t at(const Head& head, std::int64_t row, std::int64_t row_stride) const {
     return (head.first_row + row) * row_stride + head.head * size;
   }
-  /// The random index of a query's first probability.
+  /// Returns the random index of a query's first probability.
   constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
     const auto number = row_numbers[head.first_row + query];
     return static_cast<std::uint64_t>((number * total_heads + first_head + head.head) * max_length);
@@ -67,26 +67,26 @@ struct AttentionPlace {
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
     return (random.bits(number) >> 8) >= threshold;
   }
-  /// The same, with the step loaded once instead of per block.
+  /// Returns the random stream with the step loaded once, not once for each Philox block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }
 };
 
-/// min(wanted, left), but at least 0.
+/// Returns min(wanted, left), but at least 0.
 [[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
   return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// Constants of all three kernels. A warp's own row is in shared memory too.
+/// Constants of all three kernels. A warp's own row is also in shared memory.
 struct AttentionTile {
-  static constexpr int rows = warp_size;  // of a tile; one per lane
-  static constexpr int warps = 8;         // rows per block
+  static constexpr int rows = warp_size;  // rows of a tile, one for each lane
+  static constexpr int warps = 8;         // rows of a block, one for each warp
   static constexpr int threads = warps * warp_size;
-  static constexpr int most_per_lane = 8;  // columns of a head per lane: up to 256 in all
-  /// Multiply-adds of a multiprocessor in a cycle: each loads two numbers from shared memory.
+  static constexpr int most_per_lane = 8;  // columns of a lane; a head has at most 256
+  /// Multiply-adds of a multiprocessor per cycle: each of them loads two numbers from shared memory.
   static constexpr double products_per_cycle = warp_size / 2.0;
-  /// The padded row length in shared memory: odd, to avoid bank conflicts.
+  /// Returns the padded row length in shared memory; an odd length avoids bank conflicts.
   static constexpr int stride(int size) { return size | 1; }
 };
 

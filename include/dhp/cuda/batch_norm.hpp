@@ -1,4 +1,4 @@
-// Batch normalization: column sums, and maps whose threads read per-column vectors once.
+// Batch normalization: sums over columns, and maps whose threads read the per-column vectors only once.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
+/// What masks dy: nothing, the sign of the recomputed output, or the sign of the stored output y.
 enum class NormGate { none, value, result };
 
 template <class A>
@@ -14,8 +14,8 @@ struct NormVectors {
   const A *mean, *inv_std, *gamma, *beta;
 };
 
-/// Per-thread columns of the vectors, to normalize values. The mean is subtracted first: folding it
-/// into the shift would lose digits.
+/// A thread's columns of the vectors, for normalizing values. The mean is subtracted first, because folding it into the
+/// shift would lose digits.
 template <class A, int n>
 struct NormState {
   Pack<A, n> mean, factor, shift;
@@ -31,7 +31,7 @@ struct NormState {
     return deviation * factor.at[at] + shift.at[at];
   }
 };
-/// The mean alone, if nothing is normalized again.
+/// Only the mean of a thread's columns, for kernels that do not recompute the output.
 template <class A, int n>
 struct MeanState {
   Pack<A, n> mean;
@@ -42,20 +42,20 @@ struct MeanState {
 template <class A, int n, NormGate gate>
 using GateState = std::conditional_t<gate == NormGate::value, NormState<A, n>, MeanState<A, n>>;
 
-/// dy, masked by the gate.
+/// Returns dy, masked by the gate.
 template <NormGate gate, class A, class State>
 [[nodiscard]] constexpr A pass(A dy, A deviation, const State& state, int at) {
   if constexpr (gate == NormGate::value) return state.value(deviation, at) > A(0) ? dy : A(0);
   else return dy;
 }
 
-/// A thread's pack of one row from each of `count` matrices.
+/// A thread's pack of one row, from each of `count` matrices.
 template <class T, int n, int count>
 struct Packs {
   Pack<T, n> of[count];
 };
 
-/// y = (x - mean) * (inv_std * gamma) + beta, plus the residual if `adds`.
+/// Computes y = (x - mean) * (inv_std * gamma) + beta, and adds the residual if `adds`.
 template <class T, bool adds>
 struct BatchNormApply {
   using A = Accumulator<T>;
@@ -93,8 +93,8 @@ struct BatchNormApply {
   }
 };
 
-/// The sums of dy and of dy * (x - mean), dy masked by the gate. With the gate `result` the masked
-/// dy is also stored; it may overwrite dy.
+/// Sums dy and dy * (x - mean), with dy masked by the gate. The gate `result` also stores the masked dy, which may
+/// overwrite dy.
 template <class T, NormGate gate>
 struct BatchNormGradientTerms {
   using Total = Accumulator<T>;
@@ -152,7 +152,7 @@ struct FinishGradientSums {
   }
 };
 
-/// dx = p dy + q (x - mean) + r; p, q, r per column, dy masked by the gate. dx may alias dy.
+/// Computes dx = p dy + q (x - mean) + r with p, q, r for each column and dy masked by the gate. dx may alias dy.
 template <class T, NormGate gate>
 struct BatchNormBackwardApply {
   using A = Accumulator<T>;
@@ -203,7 +203,7 @@ struct BatchNormBackwardApply {
   }
 };
 
-/// One thread a channel.
+/// Computes mean and inv_std from column sums; one thread works on a channel.
 template <class A>
 struct StatisticsFromSums {
   std::int64_t channels;
@@ -227,7 +227,7 @@ template <class A, class Dev>
   return {vectors.mean.data(), vectors.inv_std.data(), vectors.gamma.data(), vectors.beta.data()};
 }
 
-/// dresidual and y are for the gate `result`; otherwise both are empty.
+/// dresidual and y are only used by the gate `result`; otherwise both are empty.
 template <NormGate gate, class T, class Dev>
 void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, const T* y, T* dresidual,
@@ -241,7 +241,7 @@ void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                     v.gamma, v.beta, y, dresidual);
 }
 
-/// Calls body(integral_constant of the gate).
+/// Calls body with the gate as an integral_constant.
 void with_gate(bool relu, const auto& body) {
   if (relu) body(std::integral_constant<NormGate, NormGate::value>());
   else body(std::integral_constant<NormGate, NormGate::none>());

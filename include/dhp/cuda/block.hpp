@@ -1,8 +1,8 @@
 // How kernels are written. A kernel is a struct of its arguments; its call operator is the code of one thread, which
-// gets its grid position from a Block. It is a plain constexpr C++ template: nvcc compiles it for the GPU
-// (--expt-relaxed-constexpr), and tests run it on the host, thread by thread, against the kernels of cpu/. launch(dev,
-// grid, kernel) is found by the device's type. The device's stream orders all work, so a kernel sees the writes of
-// earlier ones. Kernels use no atomics: every sum has a fixed order.
+// gets its grid position from a Block. This is plain constexpr C++: nvcc compiles it for the GPU
+// (--expt-relaxed-constexpr), and tests run it on the host, thread by thread, against the kernels of cpu/. The device's
+// type selects launch(dev, grid, kernel). The device's stream orders all work, so a kernel sees the writes of earlier
+// kernels. Kernels use no atomics: every sum has a fixed order.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -16,8 +16,8 @@
 
 namespace dhp::detail {
 
-/// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
-/// multiprocessors: how many run blocks at once.
+/// A device that runs the kernels of cuda/. most_shared_bytes() is the shared memory of a block; multiprocessors() is
+/// the number of units that run blocks at the same time.
 template <class Dev>
 concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
@@ -31,21 +31,21 @@ namespace dhp::detail::cuda {
 
 inline constexpr int warp_size = 32;
 
-/// Launch dimensions; shared_bytes is per block.
+/// Launch dimensions; shared_bytes is the shared memory of one block.
 struct Grid {
   std::int64_t blocks = 1;
-  int threads = 256;  ///< a multiple of warp_size, at most most_threads of the kernel
+  int threads = 256;  ///< a multiple of warp_size, at most the kernel's most_threads
   std::size_t shared_bytes = 0;
 };
 
-/// The most threads of a block of Kernel: its most_threads, or 256. Registers are allotted for them.
+/// Returns the most threads of a block of Kernel, its most_threads or 256. It gets registers for that many.
 template <class Kernel>
 [[nodiscard]] constexpr int most_threads() {
   if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;
   else return 256;
 }
 
-/// Throws if Kernel cannot have such a grid.
+/// Throws Error if Kernel cannot run on this grid.
 template <class Kernel>
 void check_grid(const Grid& grid) {
   check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads >= 1 &&
@@ -55,16 +55,16 @@ void check_grid(const Grid& grid) {
         " threads per block, see its most_threads");
 }
 
-/// Throws if a block needs more shared memory than the GPU has. what...: "... need".
+/// Throws Error if a block needs more shared memory than the GPU has. what...: the message up to "need".
 void check_shared_memory(const auto& dev, const Grid& grid, const auto&... what) {
   check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
         " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
         " for a block; a narrower type (fp32, say) needs less");
 }
 
-/// A thread's position in the grid. shared<T>() is the block's shared memory, 16-byte aligned,
-/// uninitialized. sync() is the block's barrier; shuffle_xor exchanges with lane ^ mask of the
-/// warp. All threads of the block, or warp, must call them. Products of a warp: warp_product.hpp.
+/// A thread's position in the grid. shared<T>() returns the block's shared memory, 16-byte aligned and uninitialized.
+/// sync() is the block's barrier; shuffle_xor exchanges with lane ^ mask of the warp. All threads of the block, or of
+/// the warp, must call them. Matrix products of a warp: warp_product.hpp.
 template <class B>
 concept Block = requires(B& block, float value) {
   { block.index() } -> std::convertible_to<std::int64_t>;
@@ -84,7 +84,7 @@ struct alignas(sizeof(T) * count) Pack {
 template <class T>
 inline constexpr int pack_size = 16 / sizeof(T);
 
-/// Loads elements [first, first + n) as a pack; `from` must be aligned to its size.
+/// Loads elements [first, first + n) as a pack; `from` must be aligned to the pack's size.
 template <int n, class T>
 [[nodiscard]] constexpr Pack<T, n> load(const T* from) {
   return *reinterpret_cast<const Pack<T, n>*>(from);
@@ -99,14 +99,14 @@ constexpr void store_rounded(T* to, const Pack<A, n>& pack) {
   for (int at = 0; at < n; ++at) out.at[at] = static_cast<T>(pack.at[at]);
   store<n>(to, out);
 }
-/// Whether packs of n elements are possible: aligned pointers, `stride` a multiple of n.
+/// Returns whether packs of n elements fit: pointers are aligned, and `stride` is a multiple of n.
 template <int n, class... T>
 [[nodiscard]] bool packs_fit(std::int64_t stride, const T*... pointers) {
   return stride % n == 0 &&
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
 }
 
-/// Calls body(integral_constant<int, n>) with the widest n that packs_fit; the last is 1.
+/// Calls body(integral_constant<int, n>) with the widest n that packs_fit; the last candidate is 1.
 template <int width, int... narrower, class Body, class... T>
 void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   if constexpr (sizeof...(narrower) > 0)
@@ -115,21 +115,21 @@ void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   body(std::integral_constant<int, width>());
 }
 
-/// The most blocks of a grid-stride loop: enough for every multiprocessor to be busy until the end.
+/// Returns the most blocks of a grid-stride loop: enough to keep every multiprocessor busy until the end.
 [[nodiscard]] std::int64_t most_blocks(const auto& dev) {
   return std::int64_t{dev.multiprocessors()} * 16;
 }
-/// Enough blocks for one of `items` per thread, at most most_blocks: kernels use grid-stride loops.
+/// Returns a grid with one item for each thread, but at most most_blocks: kernels use grid-stride loops.
 [[nodiscard]] Grid grid_for(const auto& dev, std::int64_t items, int threads = 256) {
   return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most_blocks(dev)), threads,
           0};
 }
 
-/// Maximum number of partial sums over all blocks. It is the same on all GPUs, because it decides the order of a sum
-/// and so its bits.
+/// The most partial sums over all blocks. This number determines the order of a sum and so its bits, so it is the same
+/// on all GPUs.
 inline constexpr std::int64_t most_sum_parts = 1056;
 
-/// This thread's index in the grid, and the grid's number of threads.
+/// Returns this thread's index in the grid; grid_threads() returns the grid's number of threads.
 [[nodiscard]] constexpr std::int64_t grid_thread(const auto& block) {
   return block.index() * block.threads() + block.thread();
 }
@@ -158,11 +158,11 @@ template <class B, class A, class Op = Plus>
   return value;
 }
 
-/// The scratch of block_reduce, in elements.
+/// Elements of shared memory that block_reduce needs.
 inline constexpr int block_reduce_scratch = 32;
 
-/// Reduces over the block; every thread gets the result. scratch: shared memory of
-/// block_reduce_scratch elements, reusable on return.
+/// Reduces over the block; every thread gets the result. scratch: shared memory of block_reduce_scratch elements,
+/// reusable on return.
 template <class B, class A, class Op = Plus>
 [[nodiscard]] constexpr A block_reduce(B& block, A value, A* scratch, Op op = {}) {
   value = warp_reduce(block, value, op);

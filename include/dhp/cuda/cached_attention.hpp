@@ -1,5 +1,5 @@
-// Attention of a row after those in a cache, on the GPU: a block per sample and head; each of its warps has every
-// eighth key, and the warps' sums are joined at the end (Dao et al. 2023, "Flash-Decoding").
+// Attention of one row to the rows of a cache, on the GPU. A block works on one sample and head; each of its eight
+// warps takes every eighth key, and the warps' sums are joined at the end (Dao et al. 2023, "Flash-Decoding").
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// A row without a place is left out.
+/// Copies rows to their places in the cache; skips a row without a place.
 template <class T>
 struct AppendToCache {
   std::int64_t rows, columns, stride, samples, capacity;
@@ -31,7 +31,7 @@ struct AppendToCache {
   }
 };
 
-/// A row without a place becomes NaN.
+/// Computes the attention of new rows; a row without a place in the cache becomes NaN.
 template <class T>
 struct AttentionStep {
   using A = Accumulator<T>;
@@ -69,7 +69,7 @@ struct AttentionStep {
         mixed[part] = mixed[part] * kept + power * static_cast<A>(values[row + column]);
       most = now;
     }
-    A* const sums = block.template shared<A>();  // of each warp: mixed values, largest score, sum
+    A* const sums = block.template shared<A>();  // for each warp: mixed values, largest score, sum
     A* const mine = sums + warp * (size + 2);
     for (int part = 0, column = lane; column < size; ++part, column += warp_size)
       mine[column] = mixed[part];
@@ -82,7 +82,7 @@ struct AttentionStep {
       A value = 0, total = 0;
       for (int each = 0; each < warps; ++each) {
         const A* const of = sums + each * (size + 2);
-        if (of[size + 1] == 0) continue;  // without a key
+        if (of[size + 1] == 0) continue;  // this warp had no key
         const A power = std::exp(of[size] - highest);
         value += of[column] * power;
         total += of[size + 1] * power;

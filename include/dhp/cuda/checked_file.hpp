@@ -1,4 +1,4 @@
-// Small files with a checksum at the end, to detect damage.
+// Small files that end with a checksum, to detect damage.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -13,12 +13,12 @@ namespace dhp::detail::cuda {
 
 inline constexpr std::string_view checksum_line = "sum ";
 
-/// `text` with its checksum; text ends with a new line.
+/// Returns `text`, which must end with a newline, followed by its checksum.
 [[nodiscard]] inline std::string with_checksum(std::string text) {
   const auto sum = fnv1a(text);
   return std::move(text) + concat(checksum_line, sum, "\n");
 }
-/// The text without its checksum; nullopt if the file is damaged or cannot be read.
+/// Returns the text without its checksum; nullopt if the file is damaged or cannot be read.
 [[nodiscard]] inline std::optional<std::string> read_checked(const std::string& path) {
   std::string text;
   try {

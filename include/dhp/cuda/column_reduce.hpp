@@ -1,7 +1,7 @@
-// Maps and sums of matrices [rows, columns] by tiles, in which a thread keeps its columns and walks
-// down rows, with per-column values in registers. Neighboring threads read neighboring memory for
-// long and short rows. Sums have two stages: row tiles in the accumulation type, then tile sums in
-// double. Their order depends only on the matrix's size and alignment.
+// Maps and sums of matrices [rows, columns] by tiles. A thread keeps its columns and walks down rows, with per-column
+// values in registers. Neighboring threads read neighboring memory, for long and short rows. Sums have two stages:
+// first over the rows of a tile in the accumulation type, then over tiles in double. Their order depends only on the
+// matrix's size and alignment.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
+/// The tiling of a matrix; it depends on the matrix's size and on `width`, the elements of a row for each thread.
 struct ColumnTiles {
   std::int64_t rows = 0, columns = 0;
   static constexpr int most_threads = 512;
@@ -29,14 +29,14 @@ struct ColumnTiles {
 
 inline constexpr int rows_together = 4;
 
-/// width must divide columns. About `most_tiles` tiles at most, unless the columns need more.
+/// Returns a tiling with at most about `most_tiles` tiles, unless the columns need more. width must divide columns.
 [[nodiscard]] inline ColumnTiles column_tiles(std::int64_t rows, std::int64_t columns, int width,
                                               std::int64_t most_tiles = most_sum_parts) {
   ColumnTiles tiles{.rows = rows, .columns = columns};
   const std::int64_t packs = columns / width;
   tiles.tiles_across = (packs + warp_size - 1) / warp_size;
   if (rows == 0 || packs == 0) return tiles;
-  // At most a warp. Shorter rows are followed by the next row, in the block and in memory.
+  // At most a warp is across. If rows are shorter, the block's next threads take the next row, adjacent in memory.
   tiles.across = static_cast<int>((packs + tiles.tiles_across - 1) / tiles.tiles_across);
   tiles.tiles_across = (packs + tiles.across - 1) / tiles.across;
   tiles.down = tiles.threads / tiles.across;
@@ -48,8 +48,8 @@ inline constexpr int rows_together = 4;
   return tiles;
 }
 
-/// A thread's range: rows from `first` in steps of tiles.down to `last` (exclusive), columns from
-/// `column`, `width` of them. Surplus threads are inactive.
+/// A thread's range: rows from `first` in steps of tiles.down to `last` (exclusive), and `width` columns from `column`
+/// on. Surplus threads are inactive.
 struct ColumnPlace {
   constexpr ColumnPlace(const ColumnTiles& tiles, int width, const auto& block)
       : tile(block.index() / tiles.tiles_across),
@@ -67,9 +67,9 @@ struct ColumnPlace {
   bool active;
 };
 
-/// A thread's loop over its rows. Work: template <int n> struct State holds per-column values;
-/// begin<n>(column, state), if it has one, fills it; load<n>(row, column) reads; use<n>(row, column, loaded, state)
-/// computes and may store. Several loads are issued before the first use, to hide memory latency.
+/// Loops over a thread's rows. Work has: template <int n> struct State with per-column values; begin<n>(column, state),
+/// optional, fills the state; load<n>(row, column) reads; use<n>(row, column, loaded, state) computes and may store.
+/// Several loads are issued before the first use, to hide memory latency.
 template <int width, class Work, class State>
 constexpr void walk_rows(const Work& work, const ColumnPlace& place, std::int64_t step,
                          State& state) {
@@ -102,16 +102,16 @@ struct MapColumns {
   }
 };
 
-/// with_width for matrices whose columns stay with their threads.
+/// Calls with_width for matrices whose threads keep their columns.
 template <class T, class Body, class... Element>
 void with_column_width(std::int64_t columns, const Body& body, const Element*... pointers) {
   constexpr int widest = pack_size<T>;
-  if constexpr (widest > 4)  // columns such as a vocabulary's 30522
+  if constexpr (widest > 4)  // for columns such as a vocabulary's 30522
     with_width<widest, 2, 1>(columns, body, pointers...);
   else with_width<widest, 1>(columns, body, pointers...);
 }
 
-/// Runs a Work of walk_rows on every element. pointers: all that it loads and stores.
+/// Runs a Work of walk_rows on every element. pointers: all arrays that it loads and stores.
 template <class T, KernelDevice Dev, class Work, class... Element>
 void map_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Work& work,
                  const Element*... pointers) {
@@ -123,8 +123,8 @@ void map_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Work& 
   with_column_width<T>(columns, run, pointers...);
 }
 
-/// Terms: a Work of walk_rows with `sums` and `Total`, whose State<n> has Pack<Total, n>
-/// total[sums]. output(tile, sum, column, pack) receives the sum of a tile.
+/// Sums columns. Terms: a Work of walk_rows with `sums` and `Total`, whose State<n> has Pack<Total, n> total[sums].
+/// output(tile, sum, column, pack) receives the sums of a tile.
 template <int width, class Terms, class Output>
 struct SumColumns {
   using Total = typename Terms::Total;
@@ -139,7 +139,7 @@ struct SumColumns {
     const ColumnPlace place(tiles, width, block);
     typename Terms::template State<width> state{};
     if (place.active) walk_rows<width>(terms, place, tiles.down, state);
-    // Tree reduction over the threads of a column.
+    // Reduces the threads of each column along a tree.
     Total* const slots = block.template shared<Total>() + block.thread();
     for (int value = 0; value < values; ++value) slots[value * block.threads()] = of(state, value);
     block.sync();
@@ -169,7 +169,7 @@ struct SumColumns {
   }
 };
 
-/// Partial sums [tiles, sums, columns].
+/// Stores partial sums as [tiles, sums, columns].
 template <class Total, int sums>
 struct ToParts {
   Total* parts;
@@ -180,7 +180,7 @@ struct ToParts {
     store<width>(parts + (tile * sums + sum) * columns + column, pack);
   }
 };
-/// The partial sums as a matrix [tiles, sums * columns] for the next reduction.
+/// Reads partial sums as a matrix [tiles, sums * columns] for the next reduction.
 template <class Part>
 struct Parts {
   using Total = double;
@@ -201,7 +201,7 @@ struct Parts {
     state.total[0].at[0] += static_cast<double>(part);
   }
 };
-/// finish(sum, column, value) receives each result in one thread.
+/// Calls finish(sum, column, value) for each result, in one thread.
 template <class Finish>
 struct ToFinish {
   Finish finish;
@@ -211,7 +211,7 @@ struct ToFinish {
   }
 };
 
-/// One tile down all rows: for few wide rows, or many narrow ones.
+/// Returns a tiling with one tile down all rows: for few wide rows, or many narrow rows.
 [[nodiscard]] inline ColumnTiles one_tile_down(std::int64_t rows, std::int64_t columns) {
   constexpr int threads = ColumnTiles::most_threads, least_across = 8;
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(rows / rows_together + 1));
@@ -225,7 +225,7 @@ struct ToFinish {
   return tiles;
 }
 
-/// finish(sum, column, value in double) for each sum of `count` partial sums, parts [count, sums, columns].
+/// Calls finish(sum, column, value) with the sum, in double, of `count` partial sums [count, sums, columns].
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {
@@ -234,8 +234,8 @@ void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Tota
   launch(dev, second.grid(), second);
 }
 
-/// Calls finish(sum, column, value) for each of terms' sums over `rows` rows, value in double; 0
-/// without rows. pointers: all that terms loads and stores in packs.
+/// Calls finish(sum, column, value) for each of the sums of `terms` over `rows` rows, with the value in double. Without
+/// rows, each value is 0. pointers: all arrays that terms loads and stores in packs.
 template <class T, KernelDevice Dev, class Terms, class Finish, class... Element>
 void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Terms& terms,
                     const Finish& finish, const Element*... pointers) {
@@ -262,7 +262,7 @@ struct StoreColumn {
     to[column] = static_cast<A>(value);
   }
 };
-/// to = beta * to + value; with beta 0 `to` is not read.
+/// Sets to = beta * to + value; with beta 0, `to` is not read.
 template <class A>
 struct AddColumn {
   A* to;
@@ -273,7 +273,7 @@ struct AddColumn {
   }
 };
 
-/// Plain sums, or with `centered` sums of squared distances from a per-column value.
+/// The terms of plain sums or, with `centered`, of sums of squared distances from a per-column value.
 template <class T, bool centered = false>
 struct ColumnTerms {
   using Total = Accumulator<T>;
@@ -285,7 +285,7 @@ struct ColumnTerms {
     [[no_unique_address]] std::conditional_t<centered, Pack<Total, n>, Nothing> middle;
   };
   const T* x;
-  std::int64_t stride;  ///< from row to row
+  std::int64_t stride;  ///< elements from one row to the next
   const Total* middle = nullptr;
 
   template <int n, class S>

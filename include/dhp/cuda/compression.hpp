@@ -1,5 +1,5 @@
-// The kernels of compressed gradients. The largest elements and orthonormal columns are found by one block: small, and
-// in one fixed order.
+// The kernels of compressed gradients. A single block finds the largest elements, and makes columns orthonormal: the
+// data are small, and the order is fixed.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -26,7 +26,7 @@ struct KeepIfApplied {
   }
 };
 
-/// One block. The threshold is built bit by bit, from the highest; then each thread takes from a run of its own.
+/// Takes the `wanted` largest elements, in one block: finds their threshold bit by bit, then threads scan their ranges.
 template <class T>
 struct TakeLargest {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -35,7 +35,7 @@ struct TakeLargest {
   std::int32_t* indices;
   T* values;
 
-  /// Grows with the magnitude.
+  /// Returns a number that grows with the element's magnitude.
   [[nodiscard]] constexpr Bits size_of(std::int64_t at) const {
     return std::bit_cast<Bits>(x[at]) & (~Bits(0) >> 1);
   }
@@ -67,7 +67,7 @@ struct TakeLargest {
       before_above += other < block.thread() ? above[other] : 0;
       before_equal += other < block.thread() ? equal[other] : 0;
     }
-    const auto room = wanted - all_above;  // for equal ones
+    const auto room = wanted - all_above;  // elements equal to the threshold that still fit
     auto to = before_above + (before_equal < room ? before_equal : room);
     for (auto at = first; at < last; ++at) {
       const auto size = size_of(at);
@@ -119,7 +119,7 @@ struct AddSigns {
   }
 };
 
-/// One block; each thread has rows of its own.
+/// Makes columns orthonormal in one block; each thread has its own rows.
 template <class T>
 struct Orthonormalize {
   std::int64_t rows, columns;

@@ -1,5 +1,5 @@
-// Softmax cross-entropy on the GPU: one block per row of logits, with 16-byte loads if rows are
-// aligned. A kernel cannot throw, so a label outside [-1, classes) gives a NaN loss.
+// Softmax cross-entropy on the GPU: a block works on one row of logits, with 16-byte loads if rows are aligned. A
+// kernel cannot throw, so a label outside [-1, classes) gives a NaN loss.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail::cuda {
 
-/// A row of logits: so many classes, then padding. Packs divide the stride, not the classes.
+/// A row of logits: `classes` logits, then padding up to `stride`. Packs divide the stride, not the classes.
 struct LogitRow {
   std::int64_t classes, stride;
 };
@@ -124,7 +124,7 @@ struct RowRank {
     int better = onto && block.thread() == 0 ? rank[row] : 0;
     const auto count = [&](T x, std::int64_t column) {
       const A value = static_cast<A>(x);
-      // Not (value <= wanted): with a NaN logit no prediction is correct.
+      // With a NaN logit, no prediction counts as correct; (value <= wanted) would count some.
       if (!(value <= wanted) || (value == wanted && column < label)) ++better;
     };
     for_row<width>(block, logits, columns, count);
@@ -168,14 +168,14 @@ struct RowGradient {
   }
 };
 
-/// One block: totals over all rows.
+/// Totals the losses of all rows, in one block.
 template <class A>
 struct LossTotals {
   static constexpr int most_threads = 1024;
   std::int64_t rows;
   const A* loss;
   const std::int32_t* labels;
-  const std::int32_t* rank;  ///< or null
+  const std::int32_t* rank;  ///< may be null
   double* totals;
 
   constexpr void operator()(auto& block) const {
@@ -201,8 +201,8 @@ struct LossTotals {
   }
 };
 
-/// Launches Kernel<T, width>{LogitRow, arguments...} on the rows of the logits, with the widest
-/// packs that the logits and `out` (further output) allow. There may be no columns.
+/// Launches Kernel<T, width>{LogitRow, arguments...} on the rows of the logits, with the widest packs that the logits
+/// and `out` (another output) allow. There may be no columns.
 template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
 void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits,
                  const CrossEntropyOptions& options, const T* out, Arguments... arguments) {

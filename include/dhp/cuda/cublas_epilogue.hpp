@@ -1,7 +1,7 @@
-// The fused linear ops of ops/linear.hpp on Cuda, by cuBLASLt epilogues; each saves a pass over the
-// activations. If cuBLASLt cannot, functions return false and write nothing. It has only the tanh
-// form of GELU, so f32 stays unfused. Deterministic devices may use epilogues: a size always gets
-// one algorithm, and cuBLAS repeats its bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
+// The fused linear ops of ops/linear.hpp on Cuda, as cuBLASLt epilogues; each saves a pass over the activations. If
+// cuBLASLt cannot run one, the function returns false and writes nothing. cuBLASLt only has the tanh form of GELU, so
+// f32 stays unfused. Deterministic devices may use epilogues: a size always gets one algorithm, and cuBLAS repeats its
+// bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -9,8 +9,8 @@
 
 namespace dhp::detail::cuda {
 
-/// y = GELU(x w^T + bias), before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N]
-/// of one 16-bit type; N a multiple of 8.
+/// Computes y = GELU(x w^T + bias) and before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N] have
+/// one 16-bit type; N is a multiple of 8.
 template <class Dev>
 struct LinearGelu {
   ConstView<Dev> x, w, bias;
@@ -30,8 +30,8 @@ struct LinearGelu {
   }
 };
 
-/// dbefore = (dy w) GELU'(before). dy [R, N], w [N, K], before and dbefore [R, K], of one 16-bit type; K a multiple of
-/// 8. cuBLASLt can sum dbefore's columns, too, but in a kernel of its own: 570 us on an H100 where column_sums took 56.
+/// Computes dbefore = (dy w) GELU'(before). dy [R, N], w [N, K], before and dbefore [R, K] have one 16-bit type; K is a
+/// multiple of 8. cuBLASLt could also sum dbefore's columns, but its kernel took 570 us on an H100, column_sums 56.
 template <class Dev>
 struct LinearGeluGradient {
   ConstView<Dev> dy, w, before;
@@ -49,8 +49,8 @@ struct LinearGeluGradient {
   }
 };
 
-/// dw = dy^T x + beta dw, dbias = the sum of dy over rows (overwritten for every beta). dy [R, N],
-/// x [R, K], dw [N, K], dbias [N] of dw's type.
+/// Computes dw = dy^T x + beta dw and dbias = the sum of dy over rows (overwritten for every beta). dy [R, N], x [R,
+/// K], dw [N, K]; dbias [N] has dw's type.
 template <class Dev>
 struct WeightAndBiasGradient {
   ConstView<Dev> dy, x;
@@ -69,7 +69,7 @@ struct WeightAndBiasGradient {
   }
 };
 
-/// Runs any of the fused ops.
+/// Runs a fused op; returns false if it does not fit or cuBLASLt cannot run it.
 [[nodiscard]] bool run_fused(auto& dev, const auto& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }

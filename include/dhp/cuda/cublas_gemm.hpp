@@ -1,5 +1,5 @@
-// gemm on a GPU: cuBLASLt, or dhp's kernel where cuBLASLt cannot (k = 0, unaligned addresses). f64
-// and f32 keep their precision, unless the device allows TF32; 16-bit types are summed in f32.
+// gemm on a GPU, by cuBLASLt; dhp's kernel does what cuBLASLt cannot (k = 0, unaligned addresses). f64 and f32 keep
+// their precision unless the device allows TF32; 16-bit types are summed in f32.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The call of c = alpha op(a) op(b) + beta c.
+/// Describes the call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -28,8 +28,8 @@ template <class Dev>
           .beta = options.beta};
 }
 
-/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is rounded once; its
-/// padding goes there and back. False if cuBLASLt proposes nothing for it; c is untouched then.
+/// For any type of bias: sets c, or a wide copy, to beta c + bias and then adds the product, so c is rounded once;
+/// padding is copied back. Returns false and leaves c unchanged if cuBLASLt proposes no algorithm.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {
@@ -65,7 +65,7 @@ void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const Ge
     auto call = cuda::cublas_call(a, b, c, options);
     if (!bias.empty()) {
       call.epilogue = CUBLASLT_EPILOGUE_BIAS;
-      call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
+      call.bias = const_cast<std::byte*>(bias.bytes());  // this epilogue only reads the bias
       call.bias_type = bias.dtype();
     }
     const bool fits = bias.empty() || bias.dtype() == c.dtype();

@@ -1,7 +1,7 @@
-// CublasPlans: a device's cuBLASLt algorithms. Packed batches have another number of rows in every
-// step, so timing is done once per size class. For each size cuBLASLt then checks on the host
-// whether the class's algorithm applies; otherwise its heuristic favorite is used. So a size's
-// algorithm depends only on its class's choice, which was timed with the first size of the class.
+// CublasPlans: a device's cuBLASLt algorithms. Packed batches have another number of rows in every step, so timing is
+// done once for each class of sizes, with the first size of the class. For each other size, cuBLASLt checks on the host
+// whether the class's algorithm applies; if not, its heuristic favorite is used. So a size's algorithm depends only on
+// the choice for its class.
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
@@ -18,7 +18,7 @@ class CublasPlans : public CudaCached {
  public:
   explicit CublasPlans(Cuda&) {}
 
-  /// False if cuBLASLt cannot do it; nothing is written then.
+  /// Returns false, having written nothing, if cuBLASLt cannot compute the product.
   [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
     complete(dev, call);
     const CublasKey key(call);
@@ -26,7 +26,7 @@ class CublasPlans : public CudaCached {
     if (!plan.is_for(call)) fit(dev, call, key, plan);
     if (!plan.taken) return false;
     plan.product->point(call);
-    // some algorithms find out only here that they do not support the product
+    // some algorithms only report here that they do not support the product
     for (; plan.taken; take_next(dev, call, plan)) {
       const auto status = multiply(dev, call, *plan.product, *plan.taken, call.c);
       if (is_unsupported(status)) continue;
@@ -36,14 +36,14 @@ class CublasPlans : public CudaCached {
     }
     return false;
   }
-  /// Whether run() would return true. Launches nothing.
+  /// Returns whether run() would return true. Launches nothing.
   [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
     complete(dev, call);
     const auto found = plans_.find(CublasKey(call));
     if (found != plans_.end() && found->second.is_for(call)) return found->second.taken.has_value();
     return favorite(dev, call, CublasProduct(call)).has_value();
   }
-  /// All requests; refused_alone: only those with at least one refused size.
+  /// Returns all requests; refused_alone: only those with at least one refused size.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [key, plan] : plans_)
@@ -54,14 +54,14 @@ class CublasPlans : public CudaCached {
 
  private:
   struct Plan {
-    std::optional<CublasAlgorithm> by_time{};  // for the class
-    // For the most recent size:
+    std::optional<CublasAlgorithm> by_time{};  // the choice for the class
+    // The state of the most recent size:
     ColumnMajorProduct size{};
     std::optional<CublasProduct> product{};
-    std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot
-    std::vector<CublasAlgorithm> refused{};  // when they ran
+    std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot run it
+    std::vector<CublasAlgorithm> refused{};  // algorithms that refused to run
 
-    std::string refusal{};  // of at least one size
+    std::string refusal{};  // reason why some size was refused
     std::int64_t calls = 0;
 
     [[nodiscard]] bool is_for(const CublasCall& call) const {
@@ -88,7 +88,7 @@ class CublasPlans : public CudaCached {
     plan.size = call.product;
     plan.product = std::move(product);
   }
-  /// After a refusal: the first proposal for this size that has not been refused.
+  /// Takes, after a refusal, the first proposal for this size that has not been refused.
   static void take_next(Cuda& dev, const CublasCall& call, Plan& plan) {
     plan.refused.push_back(*plan.taken);
     plan.taken.reset();
@@ -101,14 +101,14 @@ class CublasPlans : public CudaCached {
       }
     plan.refusal = "none of its algorithms runs";
   }
-  /// The heuristic favorite for this size.
+  /// Returns the heuristic favorite for this size.
   static std::optional<CublasAlgorithm> favorite(Cuda& dev, const CublasCall& call,
                                                  const CublasProduct& product) {
     const auto all = algorithms(dev, call, product, 1);
     return all.empty() ? std::nullopt : std::optional(all.front());
   }
-  /// The class's algorithm for `problem`: from the file of choices, or the fastest for this size;
-  /// none if timing is not allowed or cuBLASLt cannot do this size.
+  /// Returns the class's algorithm for `problem`: from the file of choices, or the fastest for this size. Returns none
+  /// if timing is not allowed or cuBLASLt cannot run this size.
   static std::optional<CublasAlgorithm> find_by_time(Cuda& dev, const CublasCall& call,
                                                      const std::string& problem,
                                                      const CublasProduct& product) {
@@ -123,7 +123,7 @@ class CublasPlans : public CudaCached {
     return best;
   }
 
-  /// Writes to scratch if c is also an input.
+  /// Times the algorithms and returns the fastest. If c is also an input, they write to scratch.
   static CublasAlgorithm fastest(Cuda& dev, const CublasCall& call, const CublasProduct& product,
                                  const std::vector<CublasAlgorithm>& all) {
     CublasAlgorithm best = all.front();
@@ -145,12 +145,12 @@ class CublasPlans : public CudaCached {
           best_ms = ms;
         }
       }
-    } catch (const OutOfMemory&) {  // use the heuristic favorite
+    } catch (const OutOfMemory&) {  // keeps the best so far, at first the favorite
     }
     return best;
   }
 
-  /// An algorithm as text; cuBLASLt allows reuse in the same version.
+  /// Returns an algorithm as text, which the same version of cuBLASLt can reuse.
   static std::string to_hex(const CublasAlgorithm& algorithm) {
     std::string out;
     for (const auto word : algorithm.algorithm.data) out += digits_of(word, 16, 16);
@@ -168,7 +168,7 @@ class CublasPlans : public CudaCached {
     }
     return made;
   }
-  /// Whether an algorithm of another size or process fits this size.
+  /// Returns whether an algorithm found for another size, or by another process, fits this size.
   static bool fits(Cuda& dev, const CublasProduct& product, const CublasAlgorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(dev.cublas(), product.how(), product.left(), product.right(),

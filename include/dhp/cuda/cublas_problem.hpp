@@ -1,5 +1,5 @@
-// Row-major products for the column-major library: c^T = op(b)^T op(a)^T. So the operands are
-// swapped and keep their transpose flags.
+// Row-major products for the column-major library: c^T = op(b)^T op(a)^T. The operands are swapped and keep their
+// transpose flags.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -23,7 +23,7 @@ namespace dhp::detail::cuda {
   }
 }
 
-/// c [rows, columns] = op(left) op(right), all column-major; extents of left and right as stored.
+/// c [rows, columns] = op(left) op(right), all column-major; left and right have their stored extents.
 struct ColumnMajorProduct {
   struct Matrix {
     std::int64_t rows = 0, columns = 0;
@@ -35,7 +35,7 @@ struct ColumnMajorProduct {
   friend auto operator<=>(const ColumnMajorProduct&, const ColumnMajorProduct&) = default;
 };
 
-/// From row-major c [m, n] = op(a) [m, k] op(b) [k, n] without padding: left is b, right is a.
+/// Converts row-major c [m, n] = op(a) [m, k] op(b) [k, n] without padding: left is b, right is a.
 [[nodiscard]] constexpr ColumnMajorProduct column_major(bool transpose_a, bool transpose_b,
                                                         std::int64_t m, std::int64_t n,
                                                         std::int64_t k) {
@@ -47,9 +47,9 @@ struct ColumnMajorProduct {
       .c = {n, m}};
 }
 
-/// The largest product in the size class of `product`. Only an extent that is no leading dimension
-/// is rounded up, so an algorithm's alignment needs hold for the whole class. In linear layers it
-/// is the number of rows of x in y = x w^T, dx = dy w and dw = dy^T x.
+/// Returns the largest product in the size class of `product`. Only an extent that is no leading dimension is rounded
+/// up, so an algorithm's alignment needs hold for the whole class. In linear layers this extent is the number of rows
+/// of x in y = x w^T, dx = dy w and dw = dy^T x.
 [[nodiscard]] constexpr ColumnMajorProduct class_of(ColumnMajorProduct product) {
   const auto round_up = [](ColumnMajorProduct::Matrix& matrix) {
     matrix.columns = size_class(matrix.columns, 8);
@@ -60,7 +60,7 @@ struct ColumnMajorProduct {
   return product;
 }
 
-/// The largest power of two, up to 256, that divides the address.
+/// Returns the largest power of two, up to 256, that divides the address.
 [[nodiscard]] inline std::uint32_t alignment_of(const void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address) | 256;
   return static_cast<std::uint32_t>(number & (~number + 1));
@@ -75,9 +75,9 @@ struct CublasCall {
   std::byte* c = nullptr;
   double alpha = 1, beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  std::byte* bias = nullptr;  ///< [n], or the column sums; input or output, by epilogue
+  std::byte* bias = nullptr;  ///< the epilogue's input or output: the bias [n], or the column sums
   DType bias_type = DType::f32;
-  std::byte* aux = nullptr;  ///< [m, n] like c
+  std::byte* aux = nullptr;  ///< [m, n], like c
   bool tf32 = false;         ///< f32 inputs may be rounded to TF32
   std::int32_t sms = 0;      ///< multiprocessors to use (CudaOptions::cublas_sms); 0: all
 };
@@ -102,7 +102,7 @@ struct CublasKey {
                    alignment_of(call.bias), alignment_of(call.aux)} {}
   friend auto operator<=>(const CublasKey&, const CublasKey&) = default;
 
-  /// One line for the file of choices; "<=" marks the extent that is the class's maximum.
+  /// Returns one line for the file of choices; "<=" marks the extent that is the class's maximum.
   [[nodiscard]] std::string text() const {
     const auto& p = product;
     const bool columns_differ = !p.transpose_right,

@@ -1,4 +1,4 @@
-// The cuBLASLt API: descriptors, heuristics, calls.
+// CublasProduct: descriptors, heuristics and calls of the cuBLASLt API.
 #pragma once
 
 #include <dhp/cuda/cublas_problem.hpp>
@@ -13,7 +13,7 @@ namespace dhp::detail::cuda {
 using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using CublasLayout = CudaOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-/// The descriptors of a call. Needs no GPU.
+/// The descriptors of a call. Making them needs no GPU.
 class CublasProduct {
  public:
   explicit CublasProduct(const CublasCall& call)
@@ -82,8 +82,8 @@ struct CublasAlgorithm {
 
 inline constexpr int most_algorithms = 8;
 
-/// cuBLASLt's proposals, favorite first, at most `most`; none if it cannot. Split-k sums are added
-/// in the accumulation type, never in 16 bits.
+/// Returns at most `most` of cuBLASLt's proposals, favorite first; none if it cannot run the product. Split-k sums are
+/// added in the accumulation type, never in 16 bits.
 [[nodiscard]] inline std::vector<CublasAlgorithm> algorithms(Cuda& dev, const CublasCall& call,
                                                              const CublasProduct& product,
                                                              int most) {
@@ -99,7 +99,7 @@ inline constexpr int most_algorithms = 8;
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  // Where a weight lies in the store, and a piece beside others, depends on the layout.
+  // The alignment of a weight in the store, and of a piece beside other pieces, depends on the layout.
   const std::uint32_t most_told = dev.options().deterministic ? 16 : 256;
   const auto told = [&](const std::byte* address) {
     return std::min(alignment_of(address), most_told);
@@ -116,7 +116,7 @@ inline constexpr int most_algorithms = 8;
       cublasLtMatmulAlgoGetHeuristic(dev.cublas(), product.how(), product.left(), product.right(),
                                      product.c(), product.c(), made, most, results.data(), &count);
   std::vector<CublasAlgorithm> found;
-  if (code != CUBLAS_STATUS_SUCCESS) return found;  // not supported
+  if (code != CUBLAS_STATUS_SUCCESS) return found;  // cuBLASLt does not support the product
   for (int at = 0; at < count; ++at) {
     const auto& result = results[static_cast<std::size_t>(at)];
     if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= dev.workspace_bytes())
@@ -125,13 +125,13 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Whether cuBLASLt reports an algorithm as unsupported: then nothing ran.
+/// Returns whether cuBLASLt reports an algorithm as unsupported; in this case nothing has run.
 [[nodiscard]] constexpr bool is_unsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/// Issues the product on the device's stream. c: where to write it, aligned as the output that was planned for.
+/// Issues the product on the device's stream. c: the output's address, with the alignment of the planned output.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,
                                              const CublasAlgorithm& algorithm, std::byte* c) {

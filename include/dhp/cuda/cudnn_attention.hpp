@@ -1,7 +1,7 @@
-// Attention on a GPU: cuDNN's fused kernels for bf16 and f16 without dropout, dhp's for the rest.
-// Graphs are built for rounded-up sizes, so that similar batches share one. Padding rows must hold
-// finite numbers; their results are 0. cuDNN's random numbers depend on the layout; where a device
-// allows them, cuDNN does both passes with dropout, too, or says why it cannot.
+// Attention on a GPU: cuDNN's fused kernels for bf16 and f16 without dropout, dhp's kernels for the rest. Graphs are
+// built for rounded-up sizes, so that similar batches share one graph. Padding rows must hold finite numbers; their
+// results are 0. cuDNN's random numbers depend on the layout. If the device allows them, cuDNN also runs both passes
+// with dropout, or an error says why it cannot.
 #pragma once
 
 #include <dhp/cuda/attention_engines.hpp>
@@ -15,8 +15,8 @@
 
 namespace dhp::detail::cuda {
 
-/// The rounded problem: samples up to a power of two, length up to a multiple of 64, from 1024 on
-/// to an eighth of a power of two.
+/// Returns the problem with rounded sizes: samples up to a power of two, length up to a multiple of 64 and, from 1024
+/// on, of an eighth of a power of two.
 [[nodiscard]] inline AttentionProblem attention_problem(DType type, std::int64_t samples,
                                                         std::int64_t length, int heads,
                                                         std::int64_t columns, double dropout = 0) {
@@ -41,18 +41,18 @@ template <class Dev>
   problem.causal = options.causal;
   return problem;
 }
-/// Whether cuDNN may have the attention of these elements: in 16 bits, and not where dhp's numbers say what is dropped.
+/// Returns whether cuDNN may run attention in this type: 16 bits, and no dropout by dhp's random numbers.
 [[nodiscard]] inline bool is_for_cudnn(const Cuda& dev, DType type, double dropout) {
   return size_of(type) == 2 && (dropout == 0 || dev.options().library_dropout);
 }
-/// Throws if no other kernel can do a pass that cuDNN has refused: no kernel but cuDNN's has cuDNN's random numbers.
+/// Throws Error if cuDNN has refused a pass with dropout: no other kernel has cuDNN's random numbers.
 inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
   check(problem.dropout == 0, "cuDNN cannot do ", text,
         "; run without its own numbers for dropout (--library-dropout, "
         "CudaOptions::library_dropout)");
 }
 
-/// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
+/// Returns the device's plans, or null if cuDNN does not support the sizes or addresses, if it has refused `problem`
 /// earlier, or if the gradients' scratch does not fit.
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
@@ -92,7 +92,7 @@ class CudnnAttention {
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
     AttentionSeed seed;
     if (problem.dropout > 0) {
-      seed_ = Tensor<Dev>(dev, DType::i64, {4});  // 16-byte aligned numbers
+      seed_ = Tensor<Dev>(dev, DType::i64, {4});  // each number is 16-byte aligned
       seed = {options.random, sequences.row_numbers.template data<std::int64_t>(),
               options.first_head, options.total_heads, seed_.mut().template data<std::int64_t>()};
     }
@@ -137,7 +137,7 @@ class CudnnAttention {
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
   Tensor<Dev> element_offsets_, wide_offsets_, key_offsets_, graph_lengths_, statistics_;
-  Tensor<Dev> seed_;  // with dropout
+  Tensor<Dev> seed_;  // only with dropout
 };
 
 /// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
@@ -241,8 +241,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-/// Gaps of cuDNN here for attention of this size and their costs, a sentence each, to print before a run.
-/// columns: of all heads; the others as in AttentionOptions. Throws where the device's library_dropout cannot be had.
+/// Returns one sentence for each gap of cuDNN for attention of this size, with its cost, to print before a run.
+/// columns: of all heads; other arguments as in AttentionOptions. Throws Error if cuDNN lacks library_dropout.
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
 [[nodiscard]] std::vector<std::string> attention_shortfalls(

@@ -1,7 +1,7 @@
-// Attention as cuDNN graphs, in the operation order that its fused kernels match (Dao et al. 2022;
-// cuDNN's graph API, "fused flash attention"; mask and scale are placed as in the open
-// cudnn_frontend). Samples are ragged with a length each, so packed and padded batches use the same
-// graph. Dropout is cuDNN's own: a mask of other numbers made its kernels slower than dhp's.
+// Attention as cuDNN graphs, with operations in the order that cuDNN's fused kernels match (Dao et al. 2022; cuDNN's
+// graph API, "fused flash attention"; mask and scale are placed as in the open cudnn_frontend). Samples are ragged and
+// each has a length, so packed and padded batches use the same graph. Dropout is cuDNN's own, because a mask of other
+// random numbers made its kernels slower than dhp's.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -11,17 +11,17 @@
 
 namespace dhp::detail::cuda {
 
-/// Everything a graph depends on; surplus samples and lengths are empty.
+/// Everything on which a graph depends; surplus samples have length 0.
 struct AttentionProblem {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   std::int64_t samples = 1;
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  double dropout = 0;  ///< dropout probability, by the numbers of cuDNN's generator
-  /// Elements from a row to the next of q, k, v and their gradients; 0: heads * head_size.
+  double dropout = 0;  ///< dropout probability, drawn by cuDNN's generator
+  /// Elements between two rows of q, k, v and their gradients; 0: heads * head_size.
   std::int64_t row_stride = 0;
-  std::int64_t key_heads = 0;  ///< of k and v, fewer than heads; 0: as many
+  std::int64_t key_heads = 0;  ///< heads of k and v, fewer than heads; 0: equally many
   bool causal = false;
 
   [[nodiscard]] bool shares_keys() const { return key_heads > 0; }
@@ -35,11 +35,11 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// How a backward graph sums up dq: without scratch, which keeps the order of the sums; or in f32 scratch, in an order
-/// that depends on timing. The scratch has q's rows, or is dense: [samples, heads, length, head_size].
+/// How a backward graph sums dq. `none` needs no scratch and fixes the order of sums; others use f32 scratch, in an
+/// order that depends on timing: with q's rows, or dense [samples, heads, length, head_size].
 enum class DqSums { none, rows, dense };
-/// On a GPU of this compute capability. cuDNN accepts sums in rows everywhere, and they are wrong on 8.x and 12.x, and
-/// where dq's own rows lie further apart.
+/// Returns how dq is summed on a GPU of this compute capability. cuDNN accepts sums in rows on all GPUs, but their
+/// results are wrong on 8.x and 12.x, and if dq's own rows lie further apart.
 [[nodiscard]] constexpr DqSums dq_sums_for(const AttentionProblem& problem, int major,
                                            bool deterministic) {
   if (deterministic) return DqSums::none;
@@ -47,19 +47,19 @@ enum class DqSums { none, rows, dense };
   const bool rows = problem.head_size % 16 == 0 && major != 8 && major != 12 && !wide;
   return rows ? DqSums::rows : DqSums::dense;
 }
-/// On 12.x cuDNN's gradients want q, k and v as matrices of their own.
+/// Returns whether cuDNN's gradients need q, k and v as dense matrices, as on 12.x.
 [[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
   return major == 12 && problem.row_stride > problem.heads * problem.head_size;
 }
-/// Bytes of what gradients are summed up from, by head of the padded samples: dense sums of dq in f32, and dk and dv in
-/// 16 bits of heads that share keys.
+/// Returns the bytes of scratch for gradients, over the heads of the padded samples: dense sums of dq in f32, and dk
+/// and dv in 16 bits for each of the heads that share keys.
 [[nodiscard]] inline double attention_gradient_bytes(const AttentionProblem& problem, DqSums sums) {
   const auto elements = static_cast<double>(problem.samples * problem.heads) *
                         static_cast<double>(problem.length * problem.head_size);
   return elements * ((sums == DqSums::dense ? 4 : 0) + (problem.shares_keys() ? 4 : 0));
 }
-/// Whether scratch may be allocated: at most a sixteenth of the GPU's memory, since more is seldom free, and fewer than
-/// 2^31 elements, in case library kernels count in 32 bits.
+/// Returns whether scratch may be allocated: at most a sixteenth of the GPU's memory, since more is seldom free, and
+/// fewer than 2^31 elements, in case library kernels count in 32 bits.
 [[nodiscard]] constexpr bool attention_scratch_fits(double bytes, std::size_t memory_bytes) {
   return bytes <= static_cast<double>(memory_bytes) / 16 && bytes < 0x1p32;
 }
@@ -70,8 +70,8 @@ enum class DqSums { none, rows, dense };
                                            : "backward");
 }
 
-/// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
-/// dv; key_offsets: of k, v, dk and dv where heads share them; then dk_of_heads and dv_of_heads are scratch, dense:
+/// Argument numbers. offsets: i64 [samples + 1] in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
+/// dv; key_offsets: of k, v, dk and dv if heads share them. In this case dk_of_heads and dv_of_heads are dense scratch
 /// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32
 /// [samples, heads, length, 1]; seed and seed_offset: i64 [1].
 struct AttentionUids {
@@ -82,7 +82,7 @@ struct AttentionUids {
                                 dk_of_heads = 19, dv_of_heads = 20;
 };
 
-/// Tensors of both directions.
+/// The tensors that both passes use.
 class AttentionTensors {
   CudnnGraph& graph_;
   AttentionProblem problem_;
@@ -99,25 +99,25 @@ class AttentionTensors {
         query_lengths(lengths(AttentionUids::query_lengths)),
         key_lengths(lengths(AttentionUids::key_lengths)) {}
 
-  /// [samples, heads, length, head_size] over rows of heads * head_size.
+  /// Describes [samples, heads, length, head_size] over rows of heads * head_size elements.
   [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
     const auto& e = problem_;
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
                            16, offsets);
   }
-  /// The same over rows of the problem's stride.
+  /// Describes [samples, heads, length, head_size] over rows that are the problem's stride apart.
   [[nodiscard]] CudnnTensor wide_rows(std::int64_t uid) const {
     const auto& e = problem_;
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, wide_strides(),
                            16, wide_offsets);
   }
-  /// The same of keys or values.
+  /// Describes keys or values, with their own heads and stride.
   [[nodiscard]] CudnnTensor key_rows(std::int64_t uid) const {
     const auto& e = problem_;
     return graph_.argument(uid, e.type, {e.samples, key_heads(), e.length, e.head_size},
                            key_strides(), 16, key_offsets);
   }
-  /// The same as [samples, key heads, head_size, length].
+  /// Describes keys or values as [samples, key heads, head_size, length].
   [[nodiscard]] CudnnTensor transposed_key_rows(std::int64_t uid) const {
     const auto& e = problem_;
     const auto [sample, head, row, column] = key_strides();
@@ -128,7 +128,7 @@ class AttentionTensors {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
                            dense_strides(column_extents()));
   }
-  /// 1 where a probability is kept, 0 where it is dropped.
+  /// Makes the mask: 1 where a probability is kept, 0 where it is dropped.
   [[nodiscard]] CudnnTensor mask() const {
     return graph_.bernoulli(number(AttentionUids::seed), number(AttentionUids::seed_offset),
                             1.0 - problem_.dropout, score_extents());
@@ -155,7 +155,7 @@ class AttentionTensors {
     return problem_.shares_keys() ? problem_.key_heads : problem_.heads;
   }
 
-  /// q k^T / sqrt(head_size), minus infinity for padding and for what a query does not see.
+  /// Computes q k^T / sqrt(head_size), and minus infinity for padding and for keys that a query does not see.
   [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
                                           const CudnnTensor& scale, bool padding) const {
     const auto product = scores();
@@ -193,13 +193,13 @@ class AttentionTensors {
     const auto row = e.row_stride == 0 ? heads * e.head_size : e.row_stride;
     return {e.length * row, e.head_size, row, 1};
   }
-  /// Each element's index along `axis`.
+  /// Returns each element's index along `axis`.
   [[nodiscard]] CudnnTensor index(const CudnnTensor& like, std::int64_t axis) const {
     const auto made = scores(CUDNN_DATA_INT32);
     graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);
     return made;
   }
-  /// True where the index along `axis` is less than the length.
+  /// Returns true for each element whose index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
                                    const CudnnTensor& length) const {
     const auto at = index(like, axis);
@@ -213,12 +213,12 @@ class AttentionTensors {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_size)));
 }
 
-/// The scale of kept probabilities.
+/// Returns the scale of kept probabilities.
 [[nodiscard]] inline float kept_scale(const AttentionProblem& problem) {
   return static_cast<float>(1.0 / (1.0 - problem.dropout));
 }
 
-/// q, k, v -> y, statistics
+/// Makes the graph q, k, v -> y, statistics.
 [[nodiscard]] inline CudnnGraph attention_forward_graph(const AttentionProblem& problem) {
   using Uids = AttentionUids;
   CudnnGraph graph;
@@ -249,8 +249,8 @@ class AttentionTensors {
   return graph;
 }
 
-/// dy, q, k, v, y, statistics -> dq, dk, dv. inner_products is scratch: f32 [samples, heads, length, 1]; so is dq_sums,
-/// if any. Without sums, cuDNN's workspace grows with the square of the length.
+/// Makes the graph dy, q, k, v, y, statistics -> dq, dk, dv. inner_products, f32 [samples, heads, length, 1], is
+/// scratch, and so is dq_sums, if used. Without dq_sums, cuDNN's workspace grows with the square of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          DqSums dq_sums) {
   using Uids = AttentionUids;
@@ -265,7 +265,7 @@ class AttentionTensors {
   const auto dq = make.wide_rows(Uids::dq);
   const auto dk = make.key_rows(Uids::dk);
   const auto dv = make.key_rows(Uids::dv);
-  // Writes dk or dv by make_heads(to), and where heads share it their sum.
+  // Writes dk or dv by make_heads(to); if heads share keys, writes the sum over these heads.
   const auto of_keys = [&](const CudnnTensor& to, std::int64_t of_heads, const auto& make_heads) {
     if (!problem.shares_keys()) return make_heads(to);
     const auto heads =
@@ -283,12 +283,12 @@ class AttentionTensors {
     mask = make.mask();
     kept = graph.scalar(kept_scale(problem));
   }
-  // x times the factor, with dropout only.
+  // Returns x times the factor; without dropout, returns x.
   const auto times = [&](const CudnnTensor& x, const std::optional<CudnnTensor>& factor) {
     return factor ? graph.pointwise(CUDNN_POINTWISE_MUL, x, factor) : x;
   };
 
-  // dy . y / kept per query
+  // Computes dy . y / kept for each query.
   const auto products = graph.inner(dy.extents, dense_strides(dy.extents));
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, y, products);
   const auto sums = make.column();
@@ -296,7 +296,7 @@ class AttentionTensors {
   graph.pointwise(CUDNN_POINTWISE_MUL, sums,
                   graph.scalar(static_cast<float>(1.0 - problem.dropout)), inner_products);
 
-  // p again; dv
+  // Recomputes p; computes dv.
   const auto scores = make.masked_scores(q, k, scale, false);
   const auto shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scores, statistics);
   const auto probabilities = graph.pointwise(CUDNN_POINTWISE_EXP, shifted);
@@ -309,7 +309,7 @@ class AttentionTensors {
   of_keys(dv, Uids::dv_of_heads,
           [&](const CudnnTensor& to) { graph.multiply(turned, dy, to, key_rows); });
 
-  // ds; dk = ds^T q
+  // Computes ds, and dk = ds^T q.
   const auto dp = make.scores();
   graph.multiply(dy, v, dp, {.rows = make.query_lengths, .columns = make.key_lengths});
   const auto centered = graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products);
@@ -320,7 +320,7 @@ class AttentionTensors {
   of_keys(dk, Uids::dk_of_heads,
           [&](const CudnnTensor& to) { graph.multiply(turned_ds, q, to, key_rows); });
 
-  // dq = ds k
+  // Computes dq = ds k.
   const auto plain_k = graph.inner(dk.extents, dk.strides, problem.type, make.key_offsets);
   graph.reshape(k, plain_k);
   const CudnnLengths query_rows{.rows = make.query_lengths, .depth = make.key_lengths};

@@ -1,6 +1,6 @@
-// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as bits, and its gradient,
-// which reads these bits instead of y; or norm(x) alone. Hopper supports f32, bf16 and f16 with channels in multiples
-// of 16 bytes. Statistics cover these rows only. If they are known, x is read once less.
+// Fused batch norm on Cuda: one kernel computes y = ReLU(norm(x) + residual) and the signs of y as bits, or norm(x)
+// alone; another computes the gradient and reads the bits instead of y. Hopper supports f32, bf16 and f16 with channels
+// in multiples of 16 bytes. Statistics cover only the rows of x. If they are known, x is read once less.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
@@ -11,14 +11,14 @@
 
 namespace dhp::detail::cuda {
 
-/// Argument numbers.
+/// Argument numbers of the graphs.
 struct NormUids {
   static constexpr std::int64_t x = 1, gamma = 2, beta = 3, mean = 4, inv_std = 5, y = 6,
                                 residual = 7, signs = 8, dy = 9, dgamma = 10, dbeta = 11, dx = 12,
                                 dresidual = 13;
 };
 
-/// Bytes for `count` sign bits.
+/// Returns the bytes for `count` sign bits.
 [[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 struct NormExtents {
@@ -42,13 +42,13 @@ class NormTensors {
     const Dims extents{extents_.rows, extents_.channels, 1, 1};
     return graph_.argument(uid, type, extents, nhwc_strides(extents), extents_.alignment);
   }
-  /// f32 [1, C, 1, 1]
+  /// Adds a per-channel vector, f32 [1, C, 1, 1].
   [[nodiscard]] CudnnTensor vector(std::int64_t uid) const {
     const Dims extents{1, extents_.channels, 1, 1};
     return graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents),
                            extents_.alignment);
   }
-  /// The descriptor of that.
+  /// Adds a per-channel vector and returns its descriptor.
   [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
     return graph_.raw(vector(uid));
   }
@@ -58,15 +58,15 @@ class NormTensors {
   NormExtents extents_;
 };
 
-/// Steps after the normalization.
+/// The steps after the normalization.
 struct NormTail {
-  bool residual = false, relu = true;  ///< a residual only with a ReLU
+  bool residual = false, relu = true;  ///< a residual needs a ReLU
   [[nodiscard]] std::string text() const {
     return concat(relu ? " relu" : "", residual ? " residual" : "");
   }
 };
 
-/// y = ReLU(sum + residual) and its signs.
+/// Adds y = ReLU(sum + residual) and the signs of y.
 inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTensor sum,
                           const CudnnTensor& y, bool residual) {
   using Uids = NormUids;
@@ -98,7 +98,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// The same with known statistics.
+/// Makes the graph of norm_graph for known statistics.
 [[nodiscard]] inline CudnnGraph norm_apply_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
@@ -113,7 +113,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// The gradients; with a residual also its own, dy masked by y > 0.
+/// Makes the graph of the gradients; with a residual also the residual's gradient, dy masked by y > 0.
 [[nodiscard]] inline CudnnGraph norm_backward_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
@@ -138,7 +138,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// Runs graph_of(the extents of x [.., C], at the least alignment of all arguments); false where cuDNN cannot.
+/// Runs graph_of(extents of x [.., C], with the least alignment of all arguments); returns false if cuDNN cannot.
 [[nodiscard]] bool run_norm(Cuda& dev, const char* name, ConstView<Cuda> x, const std::string& tail,
                             const CudnnArguments& arguments, const auto& graph_of) {
   const NormExtents extents{x.dtype(), x.rows(), x.columns(), arguments.alignment()};
@@ -147,12 +147,12 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
                                       [&] { return graph_of(extents); });
 }
 
-/// A residual without a ReLU is not fused.
+/// Returns whether the norm can be fused; a residual without a ReLU is not.
 template <class Dev>
 [[nodiscard]] bool norm_fits(ConstView<Dev> x, ConstView<Dev> residual, bool relu) {
   return x.dtype() != DType::f64 && x.count() > 0 && (relu || residual.empty());
 }
-/// Memory for the signs of y; empty without a ReLU.
+/// Allocates memory for the signs of y; returns an empty tensor without a ReLU.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
   return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();

@@ -1,6 +1,6 @@
 // conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported cases. cuDNN has no fast
-// kernels that store f32 gradients of 16-bit weights: they are summed in f32, rounded to 16 bits once per call, then
-// added to dw in f32. A 1x1 convolution with stride 1 is a matrix product without that rounding.
+// kernels that store f32 gradients of 16-bit weights: a call sums in f32, rounds once to 16 bits, and adds the result
+// to dw in f32. A 1x1 convolution with stride 1 is a matrix product, without this rounding.
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -17,7 +17,7 @@ struct ConvolutionNames {
   cudnnBackendAttributeName_t geometry, x, w, y, alpha, beta;
 };
 
-/// A convolution in cuDNN's dim order, channels contiguous.
+/// A convolution in cuDNN's order of dims, with contiguous channels.
 struct Conv2dProblem {
   static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3, sum_uid = 4, square_uid = 5,
                                 onto_uid = 6, signs_uid = 7, norm_x_uid = 8, mean_uid = 9,
@@ -28,14 +28,14 @@ struct Conv2dProblem {
   DType type;
   Dims x, w, y;
   Conv2dGeometry geometry;
-  std::int64_t alignment;  ///< minimum of all addresses, in bytes
+  std::int64_t alignment;  ///< smallest alignment of all addresses, in bytes
   bool tf32;               ///< f32 inputs may be rounded to TF32
-  bool adds = false;       ///< to what the result holds already
-  bool sums = false;       ///< also the sums of y and y^2 over rows, f32 [1, O, 1, 1] each
-  bool to_norm = false;    ///< an input gradient: 0 where a sign is not set, and sums of it
-  bool onto = false;       ///< then also added to another
+  bool adds = false;       ///< adds to the previous values of the result
+  bool sums = false;       ///< also sums y and y^2 over rows, f32 [1, O, 1, 1] each
+  bool to_norm = false;    ///< masks an input gradient by sign bits, and sums it for a norm
+  bool onto = false;       ///< first adds another tensor to this gradient
 
-  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
+  /// Takes x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
                 const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment,
                 bool may_round = false)
@@ -107,7 +107,7 @@ struct Conv2dProblem {
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
     return {.deterministic = deterministic, .full_precision = type == DType::f32 && !tf32};
   }
-  /// One line; OH and OW are implied.
+  /// Returns one line that names the problem; OH and OW follow from the rest.
   [[nodiscard]] std::string text() const {
     return concat("conv2d ", names().kind, " ", type, " n ", x[0], " c ", x[1], " h ", x[2], " w ",
                   x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ", geometry.stride,
@@ -159,14 +159,14 @@ struct Conv2dProblem {
 /// Extra work of a convolution.
 template <class Dev>
 struct ConvolutionExtras {
-  bool adds = false;    ///< an input gradient, to what is in x
-  View<Dev> sums = {};  ///< f32 [2, O], of y and y^2, or of a norm's gradient; empty: none
-  /// An input gradient is added to `onto`, if that is not empty, passes this norm's ReLU and has sums.
+  bool adds = false;    ///< adds an input gradient to the values in x
+  View<Dev> sums = {};  ///< f32 [2, O], sums of y and y^2 or of a norm's gradient; empty: none
+  /// If set, an input gradient first gets `onto` (if not empty) added, then passes this norm's ReLU and is summed.
   const NormTrace<Dev>* norm = nullptr;
   ConstView<Dev> onto = {};
 };
 
-/// Runs the problem by cuDNN; false if unsupported.
+/// Runs the problem by cuDNN; returns false if cuDNN does not support it.
 template <class Dev>
 [[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
                                   ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry,
@@ -184,7 +184,7 @@ template <class Dev>
         .add(Conv2dProblem::norm_x_uid, extras.norm->x.view().bytes())
         .add(Conv2dProblem::mean_uid, extras.norm->mean.view().bytes())
         .add(Conv2dProblem::inv_std_uid, extras.norm->inv_std.view().bytes());
-    // In case that a plan adds to them.
+    // Some plans add to the sums instead of overwriting them.
     arguments.updates(Conv2dProblem::sum_uid, extras.sums.size_bytes() / 2)
         .updates(Conv2dProblem::square_uid, extras.sums.size_bytes() / 2);
   }
@@ -216,9 +216,9 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
   cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 
-/// For 16-bit images: their sums of squares, in f32, are exact enough for a variance. Not for images of few channels:
-/// cuDNN's kernels for these have no sums, and the others are slow. ResNet-50's first layer took 1.5 ms on an H100, and
-/// 3.4 ms with sums, which one more pass over its result has, too.
+/// Returns sums only for 16-bit images, whose sums of squares in f32 are exact enough for a variance. Returns nothing
+/// for few channels: cuDNN's kernels for these have no sums, and others are slow. ResNet-50's first layer took 1.5 ms
+/// on an H100, and 3.4 ms with sums, as with an extra pass over the result.
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
@@ -246,8 +246,8 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
-/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where
-/// a pipeline is cut. Strides have no such kernels.
+/// Returns nothing on deterministic devices: the sums are added in any order, and the pipeline's cuts decide whether a
+/// norm's trace exists. Returns nothing for strides, because cuDNN has no such kernels.
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(

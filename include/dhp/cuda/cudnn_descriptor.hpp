@@ -1,4 +1,4 @@
-// CudnnDescriptor: a descriptor of cuDNN's graph API; setters deduce the attribute's type.
+// CudnnDescriptor: a descriptor of cuDNN's graph API. Setters deduce the attribute's type.
 #pragma once
 
 #include <dhp/device/cuda_libraries.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cuda {
 
-/// cuDNN's tag of a C++ type.
+/// Returns cuDNN's tag of a C++ type.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
   if constexpr (std::is_same_v<T, cudnnBackendDescriptor_t>) return CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -68,7 +68,7 @@ class CudnnDescriptor {
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
     return set_array(name, std::ssize(values), values.data());
   }
-  /// cuDNN copies `value`, which must be finalized.
+  /// Sets an attribute to a copy of `value`, which must be finalized.
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
     return set_array(name, 1, &value.raw_);
   }
@@ -85,7 +85,7 @@ class CudnnDescriptor {
                 "cudnnBackendGetAttribute");
     return value;
   }
-  /// At most `most` values.
+  /// Returns at most `most` values of an attribute.
   template <class T>
   [[nodiscard]] std::vector<T> get_all(cudnnBackendAttributeName_t name, std::int64_t most) const {
     std::vector<T> values(static_cast<std::size_t>(most));
@@ -96,7 +96,7 @@ class CudnnDescriptor {
     values.resize(static_cast<std::size_t>(std::min(count, most)));
     return values;
   }
-  /// Text of any length; empty if cuDNN has none.
+  /// Returns an attribute's text of any length; empty if cuDNN has none.
   [[nodiscard]] std::string get_text(cudnnBackendAttributeName_t name) const {
     std::int64_t count = 0;
     if (cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_CHAR, 0, &count, nullptr) !=
@@ -105,7 +105,7 @@ class CudnnDescriptor {
     const auto text = get_all<char>(name, count);
     return {text.begin(), std::find(text.begin(), text.end(), '\0')};
   }
-  /// At most `most` descriptors of one type, filled in by cuDNN; possibly none.
+  /// Returns at most `most` descriptors of one type, filled in by cuDNN; possibly none.
   [[nodiscard]] std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,
                                                              cudnnBackendDescriptorType_t type,
                                                              std::int64_t most) const {

@@ -1,4 +1,4 @@
-// CudnnGraph: operations that cuDNN fuses. Building it needs no GPU; cudnn_plan.hpp compiles it.
+// CudnnGraph: operations that cuDNN fuses. Building one needs no GPU; cudnn_plan.hpp compiles it.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -23,41 +23,41 @@ namespace dhp::detail::cuda {
   fail("cuDNN has no such element type");
 }
 
-/// All tensors have four dims: images N, C, H, W; attention N, heads, rows, columns.
+/// All tensors have four dims: N, C, H, W for images; N, heads, rows, columns for attention.
 using Dims = std::array<std::int64_t, 4>;
 
-/// Strides of images with contiguous channels; also of filters [O, K, K, C] as O, C, K, K.
+/// Returns strides of images with contiguous channels, or of filters [O, K, K, C] seen as O, C, K, K.
 [[nodiscard]] constexpr Dims nhwc_strides(const Dims& extents) {
   const auto [n, c, h, w] = extents;
   static_cast<void>(n);
   return {c * h * w, 1, c * w, c};
 }
-/// Row-major strides.
+/// Returns row-major strides.
 [[nodiscard]] constexpr Dims dense_strides(const Dims& extents) {
   return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
 }
 
-/// A graph tensor, by number; numbers below first_own are arguments of the plan.
+/// A tensor of the graph, by its number. Numbers below first_own are arguments of the plan.
 struct CudnnTensor {
   std::int64_t uid = -1;
   Dims extents{}, strides{};
 };
 
-/// i32 [N, 1, 1, 1]: the valid rows or columns per sample.
+/// Tensors i32 [N, 1, 1, 1] with the number of each sample's valid rows, columns or depth.
 struct CudnnLengths {
   std::optional<CudnnTensor> rows{}, columns{}, depth{};
 };
 
 class CudnnGraph {
  public:
-  /// Unnamed tensors are numbered from here.
+  /// Numbers of tensors without a name start here.
   static constexpr std::int64_t first_own = 1000;
   struct Scalar {
     std::int64_t uid;
     float value;
   };
 
-  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample.
+  /// Adds an argument. alignment: of its address, in bytes. ragged_offset: the start of each sample.
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -65,7 +65,7 @@ class CudnnGraph {
     if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
     return keep(uid, std::move(descriptor), extents, strides);
   }
-  /// An intermediate tensor, never in memory.
+  /// Adds an intermediate tensor, which is never in memory.
   CudnnTensor inner(const Dims& extents, const Dims& strides,
                     cudnnDataType_t type = CUDNN_DATA_FLOAT,
                     const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -78,7 +78,7 @@ class CudnnGraph {
   CudnnTensor inner_like(const CudnnTensor& other, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
     return inner(other.extents, other.strides, type);
   }
-  /// A constant.
+  /// Adds a constant.
   CudnnTensor scalar(float value) {
     const auto uid = next_++;
     const Dims one{1, 1, 1, 1};
@@ -88,7 +88,7 @@ class CudnnGraph {
     return keep(uid, std::move(descriptor), one, one);
   }
 
-  /// y = mode(x), mode(x, b), or for a selection `choice` ? x : b. axis is for GEN_INDEX.
+  /// Adds y = mode(x), y = mode(x, b) or, for a selection, y = `choice` ? x : b. axis is only for GEN_INDEX.
   void pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x,
                  const std::optional<CudnnTensor>& b, const CudnnTensor& y,
                  cudnnDataType_t precision = CUDNN_DATA_FLOAT,
@@ -107,7 +107,7 @@ class CudnnGraph {
     node.finalize("a pointwise operation of cuDNN");
   }
 
-  /// The same into a new f32 tensor like x.
+  /// Adds a pointwise operation whose result is a new f32 tensor like x.
   CudnnTensor pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x,
                         const std::optional<CudnnTensor>& b = {}) {
     auto y = inner_like(x);
@@ -115,7 +115,7 @@ class CudnnGraph {
     return y;
   }
 
-  /// y = x reduced over the dims where y has extent 1.
+  /// Adds y = x reduced over the dims in which y has extent 1.
   void reduce(cudnnReduceTensorOp_t how, const CudnnTensor& x, const CudnnTensor& y) {
     CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, how)
@@ -128,7 +128,7 @@ class CudnnGraph {
         .finalize("a reduction of cuDNN");
   }
 
-  /// c = a b over the last two dims. padding: elements beyond the lengths count as 0.
+  /// Adds c = a b over the last two dims. padding: elements beyond the lengths count as 0.
   void multiply(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& c,
                 const CudnnLengths& lengths = {}, bool padding = false) {
     CudnnDescriptor product(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -148,7 +148,7 @@ class CudnnGraph {
       node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, raw(*lengths.depth));
     node.finalize("a matrix product of cuDNN");
   }
-  /// Dense random numbers, never in memory: 1 with the probability, else 0. seed and offset: i64 [1, 1, 1, 1].
+  /// Adds dense random numbers, never in memory: 1 with `probability`, else 0. seed and offset: i64 [1, 1, 1, 1].
   CudnnTensor bernoulli(const CudnnTensor& seed, const CudnnTensor& offset, double probability,
                         const Dims& extents) {
     const auto y = inner(extents, dense_strides(extents));
@@ -164,7 +164,7 @@ class CudnnGraph {
         .finalize("random numbers of cuDNN");
     return y;
   }
-  /// The same elements with other extents and strides.
+  /// Adds a view y of x's elements with other extents and strides.
   void reshape(const CudnnTensor& x, const CudnnTensor& y) {
     add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
         .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, raw(x))
@@ -172,7 +172,7 @@ class CudnnGraph {
         .finalize("a reshape of cuDNN");
   }
 
-  /// For other headers: adds a node to describe and finalize, and gives a tensor's descriptor.
+  /// For other headers: add() adds a node, to be described and finalized; raw() returns a tensor's descriptor.
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
   [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
     for (const auto& one : tensors_)
@@ -210,7 +210,7 @@ class CudnnGraph {
   };
   std::int64_t next_ = first_own;
   std::vector<Numbered> tensors_;
-  std::deque<CudnnDescriptor> nodes_;  // stable references
+  std::deque<CudnnDescriptor> nodes_;  // references stay valid
   std::vector<Scalar> scalars_;
 };
 

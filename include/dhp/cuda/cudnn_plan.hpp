@@ -1,5 +1,5 @@
-// Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. A device
-// description can replace the device: then everything but running works without a GPU.
+// Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. A description can replace
+// the device; then everything but running works without a GPU.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The target of a graph: a handle's device, or a described one.
+/// The target of a graph: a handle's device, or a described device.
 class CudnnTarget {
  public:
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
@@ -19,7 +19,7 @@ class CudnnTarget {
                     .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                          std::vector(json.begin(), json.end()))
                     .finalize("a description of a device for cuDNN")) {}
-  /// A description of the handle's device. Unlike a handle, several threads may use it at once.
+  /// Describes the handle's device. Unlike a handle, several threads may use the description at once.
   [[nodiscard]] static CudnnTarget described(cudnnHandle_t handle) {
     return CudnnTarget(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
                            .set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle)
@@ -36,12 +36,12 @@ class CudnnTarget {
 };
 
 struct CudnnRules {
-  bool deterministic = false;   ///< same bits in every run
+  bool deterministic = false;   ///< the same bits in every run
   bool full_precision = false;  ///< no TF32 for f32
   std::size_t workspace_bytes = std::size_t{1} << 30;
 };
 
-/// Engines less accurate than f32 sums are never allowed.
+/// Returns whether the rules allow an engine with these notes. They never allow less accuracy than f32 sums.
 [[nodiscard]] inline bool allowed(const std::vector<cudnnBackendNumericalNote_t>& notes,
                                   const CudnnRules& rules) {
   return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
@@ -70,14 +70,14 @@ class CudnnCandidate {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   }
-  /// Whether making its plan compiles a kernel, which takes a second.
+  /// Returns whether making the candidate's plan compiles a kernel, which takes a second.
   [[nodiscard]] bool compiles() const {
     const auto notes = engine().get_all<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                                                     CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
     return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) !=
            notes.end();
   }
-  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": engine, knob:value.
+  /// Returns a name for one graph, device and cuDNN version: engine, then knob:value, such as "3 2:1 14:5".
   [[nodiscard]] std::string name() const {
     std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
     for (const auto& choice :
@@ -100,7 +100,7 @@ class CudnnCandidate {
   CudnnDescriptor config_;
 };
 
-/// cuDNN's proposals that `rules` allow, favorites first; possibly none.
+/// Returns cuDNN's proposals that `rules` allow, favorites first; possibly none.
 [[nodiscard]] inline std::vector<CudnnCandidate> candidates(const CudnnGraph& graph,
                                                             const CudnnTarget& target,
                                                             const CudnnRules& rules) {
@@ -114,7 +114,7 @@ class CudnnCandidate {
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations)
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (target.device()) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.device());
-    // A heuristic mode may not know such graphs; that is not an error.
+    // It is no error if a heuristic mode does not know such graphs.
     if (cudnnBackendFinalize(heuristics.raw()) != CUDNN_STATUS_SUCCESS) continue;
     constexpr std::int64_t most = 64;
     for (auto& config : heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -130,7 +130,7 @@ class CudnnCandidate {
 struct CudnnArguments {
   std::vector<std::int64_t> uids;
   std::vector<std::byte*> addresses;
-  /// An argument that is read and written.
+  /// An argument that the plan reads and writes.
   struct Updated {
     std::int64_t uid;
     std::size_t bytes;
@@ -143,12 +143,12 @@ struct CudnnArguments {
     addresses.push_back(const_cast<std::byte*>(address));
     return *this;
   }
-  /// A plan is timed on other memory than that of an argument that it updates.
+  /// Names an argument that a plan updates; timing a plan uses other memory for it.
   CudnnArguments& updates(std::int64_t uid, std::size_t bytes) {
     updated.push_back({uid, bytes});
     return *this;
   }
-  /// allocate(bytes) gives an address.
+  /// Replaces the addresses of updated arguments; allocate(bytes) returns an address.
   [[nodiscard]] CudnnArguments with_updated_at(auto allocate) const {
     auto made = *this;
     for (const auto& one : updated)
@@ -156,7 +156,7 @@ struct CudnnArguments {
         if (uids[at] == one.uid) made.addresses[at] = allocate(one.bytes);
     return made;
   }
-  /// The least alignment of all addresses, at most 16 bytes.
+  /// Returns the smallest alignment of all addresses, at most 16 bytes.
   [[nodiscard]] std::int64_t alignment() const {
     std::uintptr_t bits = 16;
     for (const auto* const address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
@@ -164,16 +164,16 @@ struct CudnnArguments {
   }
 };
 
-/// Whether an error of cuDNN says that a plan does not support its arguments: then nothing ran.
+/// Returns whether a cuDNN error says that a plan does not support its arguments; nothing has run then.
 [[nodiscard]] inline bool is_unsupported(const CudaError& error) {
   constexpr int family = 1000;
   return error.code() / family == CUDNN_STATUS_NOT_SUPPORTED / family;
 }
 
-/// A compiled graph; keeps only the graph's constants.
+/// A compiled graph; of the graph it keeps only the constants.
 class CudnnPlan {
  public:
-  /// nullopt if the engine fails to compile or needs too much memory.
+  /// Returns nullopt if the engine fails to compile or needs too much memory.
   [[nodiscard]] static std::optional<CudnnPlan> make(const CudnnGraph& graph,
                                                      const CudnnTarget& target,
                                                      const CudnnCandidate& candidate,
@@ -182,7 +182,7 @@ class CudnnPlan {
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, candidate.config());
     return finalized(std::move(plan), graph, target, rules);
   }
-  /// From text() of the same graph, candidate, cuDNN version and kind of GPU, without compiling.
+  /// Makes a plan without compiling, from text() of the same graph, candidate, cuDNN version and kind of GPU. Returns
   /// nullopt if cuDNN refuses it. The text must be undamaged: cuDNN does not check the kernel in it.
   [[nodiscard]] static std::optional<CudnnPlan> from_text(const CudnnGraph& graph,
                                                           const CudnnTarget& target,
@@ -197,14 +197,14 @@ class CudnnPlan {
     }
     return finalized(std::move(plan), graph, target, rules);
   }
-  /// JSON with the compiled kernel; empty if the engine has none.
+  /// Returns JSON with the compiled kernel; empty if the engine has none.
   [[nodiscard]] std::string text() const {
     return plan_.get_text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Issues the plan on the handle's stream. workspace: workspace_bytes(), 16-byte aligned. Some
-  /// plans find out only here that they do not support the arguments (is_unsupported).
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes() bytes, 16-byte aligned. Some plans only
+  /// report here that they do not support the arguments (is_unsupported).
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));

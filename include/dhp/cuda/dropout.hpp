@@ -8,22 +8,22 @@
 
 namespace dhp::detail::cuda {
 
-/// The mask, shared by all dropout kernels.
+/// The mask that all dropout kernels use.
 template <class T>
 struct DropoutMask {
   using A = Accumulator<T>;
   RandomStream random;
-  std::uint32_t threshold;  // keep if the word's upper 24 bits are at least this
+  std::uint32_t threshold;  // an element is kept if its word's upper 24 bits are at least this
   A scale;
-  const std::int64_t* index;  // row numbers, or none
+  const std::int64_t* index;  // row numbers, or null
   std::int64_t first, total_columns, first_column;
 
-  /// The random index of a row's first element.
+  /// Returns the random index of a row's first element.
   [[nodiscard]] constexpr std::uint64_t number(std::int64_t row) const {
     const auto global = index == nullptr ? first + row : index[row];
     return static_cast<std::uint64_t>(global * total_columns + first_column);
   }
-  /// x scaled, or 0; unrounded.
+  /// Returns x scaled and unrounded, or 0.
   [[nodiscard]] constexpr A apply(std::uint32_t word, A x) const {
     const bool keep = (word >> 8) >= threshold;
     return keep ? x * scale : A(0);
@@ -31,8 +31,8 @@ struct DropoutMask {
   [[nodiscard]] constexpr T rounded(std::uint32_t word, T x) const {
     return static_cast<T>(apply(word, static_cast<A>(x)));
   }
-  /// Applies dropout to n neighbors, unrounded. The first has a random index that is a multiple of
-  /// n, so all are in one Philox block. With probability 0 nothing is drawn.
+  /// Applies dropout to n neighboring elements, without rounding. The first element's random index must be a multiple
+  /// of n, so that one Philox block has all numbers. With probability 0 nothing is drawn.
   template <int n>
   constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
                       Pack<A, n>& x) const {
@@ -42,26 +42,26 @@ struct DropoutMask {
     const auto skip = number_of_first % 4;
     for (int at = 0; at < n; ++at) {
       auto word = words[static_cast<std::size_t>(at)];
-      // select without indexing: registers cannot be indexed
+      // selects by comparing, because registers cannot be indexed
       for (int start = n; start < 4; start += n)
         if (skip == static_cast<std::uint64_t>(start))
           word = words[static_cast<std::size_t>(start + at)];
       x.at[at] = apply(word, x.at[at]);
     }
   }
-  /// The same, with the step loaded once instead of per block.
+  /// Returns the random stream with the step loaded once, not once for each Philox block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }
 };
 
-/// Rows of whole packs whose random indices start at multiples of four.
+/// Handles rows of whole packs whose random indices start at multiples of four.
 template <class T, int width>
 struct DropoutPacks {
   static_assert(width % 4 == 0);
   DropoutMask<T> mask;
   std::int64_t rows;
-  std::int64_t packs;  // per row
+  std::int64_t packs;  // packs of a row
   const T* x;
   T* y;
 
@@ -83,7 +83,7 @@ struct DropoutPacks {
   }
 };
 
-/// Any rows: one thread per Philox block, clipped to the row.
+/// Handles any rows: one thread for each Philox block, clipped to the row.
 template <class T>
 struct DropoutElements {
   DropoutMask<T> mask;
@@ -105,7 +105,7 @@ struct DropoutElements {
       }
     }
   }
-  /// Blocks per row for any alignment of its first element.
+  /// Returns the blocks of a row, enough for any alignment of its first element.
   [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 6) / 4; }
 };
 
@@ -145,7 +145,7 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     const auto mask = cuda::dropout_mask<T>(rows, options);
-    // Contiguous rows act as one long row.
+    // Treats contiguous rows as one long row.
     const bool one = mask.index == nullptr && x.columns() == options.total_columns;
     cuda::dropout(dev, mask, one ? 1 : x.rows(), one ? x.count() : x.columns(),
                   x.template data<T>(), y.template data<T>());

@@ -25,7 +25,7 @@ struct Scaled {
   constexpr A operator()(A y) const { return y * alpha; }
 };
 
-/// Two short vectors, each added to beta times another.
+/// Adds two short vectors, each to beta times another vector.
 template <class T>
 struct AddBoth {
   using A = Accumulator<T>;
@@ -52,7 +52,7 @@ struct AddBoth {
   }
 };
 
-/// The factor is in device memory.
+/// Scales by a factor in device memory.
 template <class Y>
 struct ScaledBy {
   using A = Accumulator<Y>;
@@ -144,7 +144,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
                 b.template data<T>());
       return;
     }
-    // Mixed types are rare: three passes via double avoid a kernel per triple of types.
+    // Mixed types are rare: three passes via double avoid a kernel for each triple of types.
     Tensor<Dev> total(dev, DType::f64, a.shape());
     cast_on(dev, a, total.mut());
     axpy_on(dev, 1.0, b, total.mut());
@@ -161,7 +161,7 @@ void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
 
 namespace cuda {
 
-/// to = beta to + fresh, of any types.
+/// Computes to = beta to + fresh, for any types.
 template <class Dev>
 void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
   if (beta == 0) return cast_on(dev, fresh, to);

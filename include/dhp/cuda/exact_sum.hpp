@@ -18,7 +18,7 @@ struct ExactAccumulate {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const double value = static_cast<double>(x[at]);
       if (magnitude_bits(value) < exact_limit) accumulate_limbs(value, high[at], low[at]);
-      else *flag = 1;  // all writers store the same value
+      else *flag = 1;  // all threads store the same value
     }
   }
 };

@@ -1,6 +1,6 @@
-// dhp's own attention: on tensor cores where these can (flash_attention.hpp), else the kernels below, for every type
-// and size. Tiles of keys and values (of queries, for their gradients) go through shared memory. A warp handles one
-// query (one key), each lane one row of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
+// dhp's own attention. Tensor cores run it if they can (flash_attention.hpp); otherwise these kernels do, for every
+// type and size. Tiles of keys and values (of queries, for the gradients of keys) go through shared memory. A warp has
+// one query (one key), a lane has one row of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Loads `wanted` rows of a head, from row `first`, into shared memory: 0 beyond its length.
+/// Loads `wanted` rows of a head, from row `first` on, into shared memory; rows beyond its length are 0.
 template <class A, class B, class T>
 constexpr void load_rows(const B& block, const AttentionPlace& place,
                          const AttentionPlace::Head& head, const T* from, std::int64_t row_stride,
@@ -35,7 +35,7 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) per tile of a head's rows [from, to); a and b of the tile are in shared memory.
+/// Calls body(first, count) for each tile of a head's rows [from, to), with the tile of a and b in shared memory.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
                          std::int64_t from, std::int64_t to, const T* a, std::int64_t stride_of_a,
@@ -56,7 +56,7 @@ constexpr void for_columns(int lane, int size, const Body& body) {
   for (int part = 0; part * warp_size + lane < size; ++part) body(part, part * warp_size + lane);
 }
 
-/// Calls kernel.group(block, head, first) for each group of `warps` rows of one head of this block.
+/// Calls kernel.group(block, head, first) for each group of `warps` rows that this block has of one head.
 template <class Kernel, class B>
 constexpr void visit_groups(const Kernel& kernel, B& block) {
   const auto head = kernel.place.head_of(block.index() / kernel.groups, Kernel::of_keys);
@@ -66,13 +66,13 @@ constexpr void visit_groups(const Kernel& kernel, B& block) {
     kernel.group(block, head, first);
 }
 
-/// One block per `warps` queries of a head.
+/// The forward pass: a block works on `warps` queries of a head.
 template <class T>
 struct AttentionForward {
   static constexpr bool of_keys = false;
   using A = Accumulator<T>;
   AttentionPlace place;
-  std::int64_t groups;  ///< of queries, per head
+  std::int64_t groups;  ///< groups of queries in a head
   const T *q, *k, *v;
   T* y;
   A* logsumexp;
@@ -92,7 +92,7 @@ struct AttentionForward {
     A* const queries = block.template shared<A>();
     A* const keys = queries + AttentionTile::warps * stride;
     A* const values = keys + tile * stride;
-    A* const weights = values + tile * stride + warp * tile;  // this warp's query
+    A* const weights = values + tile * stride + warp * tile;  // the row for this warp's query
     const auto query = first_query + warp;
     const bool real = query < head.length;
 
@@ -109,7 +109,7 @@ struct AttentionForward {
       const A higher = warp_reduce(block, score, Largest{});
       const A now = higher > most ? higher : most;
       const A power = scores ? std::exp(score - now) : A(0);
-      const A kept = std::exp(most - now);  // 0 at first
+      const A kept = std::exp(most - now);  // 0 for the first tile
       sum = (real ? sum * kept : A(0)) + warp_reduce(block, power);
       most = now;
       weights[lane] = scores && place.keeps(head, query, first + lane) ? power : A(0);
@@ -136,7 +136,7 @@ struct AttentionForward {
   }
 };
 
-/// products[head, row] = dy . y, one warp each.
+/// Computes products[head, row] = dy . y; one warp computes each product.
 template <class T>
 struct AttentionInner {
   using A = Accumulator<T>;
@@ -165,8 +165,8 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap, and the queries
-/// are those of all heads that share the keys.
+/// Computes dq: a block has `warps` queries and loops over keys. With of_keys it computes dk and dv: a block has keys
+/// and loops over the queries of all heads that share them.
 template <class T, bool of_keys_>
 struct AttentionGradient {
   static constexpr bool of_keys = of_keys_;
@@ -175,7 +175,7 @@ struct AttentionGradient {
   std::int64_t groups;
   const T *dy, *q, *k, *v;
   const A *logsumexp, *products;
-  T *dx, *dv;  ///< dq, or dk and dv
+  T *dx, *dv;  ///< dx is dq, or dk
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -189,7 +189,7 @@ struct AttentionGradient {
     const int lane = block.thread() % warp_size;
     const int size = place.size;
     const int stride = AttentionTile::stride(size);
-    // Own rows: of q and dy, or k and v. The others come in tiles.
+    // The block's own rows are of q and dy, or of k and v. The other rows come in tiles.
     A* const own = block.template shared<A>();
     A* const own_values = own + AttentionTile::warps * stride;
     A* const others = own_values + AttentionTile::warps * stride;
@@ -206,7 +206,7 @@ struct AttentionGradient {
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
     A sums[AttentionTile::most_per_lane] = {};
     [[maybe_unused]] A value_sums[AttentionTile::most_per_lane] = {};
-    auto reader = head;  // of the keys
+    auto reader = head;  // the query head
     const auto add_tile = [&](std::int64_t first, int count) {
       A weight = 0, value_weight = 0;
       const auto query = of_keys ? first + lane : mine, key = of_keys ? mine : first + lane;
@@ -252,7 +252,7 @@ struct AttentionGradient {
   }
 };
 
-/// One block per sample, head, of keys or not, and row group. Throws if a head exceeds the GPU's shared memory.
+/// Returns a grid with one block per sample, (key) head and row group. Throws Error if a head exceeds shared memory.
 template <class A, class Dev>
 [[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
                                   const Sequences<Dev>& sequences, std::int64_t groups,
@@ -268,12 +268,12 @@ template <class A, class Dev>
                       dtype_of<A>(), ", need");
   return grid;
 }
-/// Multiply-adds of a pass for one query and one key: forward a score and its value; backward both twice, and three
-/// gradients.
+/// Returns the multiply-adds of a pass for one query-key pair. Forward computes a score and a weighted value; backward
+/// computes both twice, and three gradients.
 [[nodiscard]] constexpr double fallback_attention_products(std::int64_t head_size, bool backward) {
   return static_cast<double>(head_size) * (backward ? 7 : 2);
 }
-/// Row groups per sample, padding included; blocks loop if a sample has more.
+/// Returns the row groups of a sample, with padding; blocks loop if a sample has more.
 [[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {
   const auto rows = std::clamp<std::int64_t>(place.max_length, 1, place.rows);
   return (rows + AttentionTile::warps - 1) / AttentionTile::warps;

@@ -1,5 +1,5 @@
-// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It is
-// the fallback of cuDNN, the reference in tests, and what emulation runs.
+// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It is the fallback of
+// cuDNN, the reference in tests, and the kernel that emulation runs.
 #pragma once
 
 #include <dhp/cuda/fallback_gemm.hpp>
@@ -13,7 +13,7 @@ namespace dhp::detail::cuda {
 
 /// The shapes of all three products.
 struct ConvolutionShape {
-  std::int64_t height, width, channels;  ///< of x
+  std::int64_t height, width, channels;  ///< extents of x
   std::int64_t out_height, out_width, out_channels;
   std::int64_t kernel, stride, padding;
 };
@@ -27,7 +27,7 @@ template <class Dev>
           out[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// x as a matrix [output pixels, taps * C]: the receptive field of each output pixel.
+/// Sees x as a matrix [output pixels, taps * C]: the receptive field of each output pixel.
 template <class T>
 struct Patches {
   ConvolutionShape shape;
@@ -44,7 +44,7 @@ struct Patches {
   }
 };
 
-/// dy as a matrix [input pixels, taps * O]: the outputs that each input pixel affects.
+/// Sees dy as a matrix [input pixels, taps * O]: the outputs that each input pixel affects.
 template <class T>
 struct Receivers {
   ConvolutionShape shape;
@@ -62,7 +62,7 @@ struct Receivers {
   }
 };
 
-/// Weights [O, taps, C] as a matrix [taps * O, C].
+/// Sees the weights [O, taps, C] as a matrix [taps * O, C].
 template <class T>
 struct WeightsByTap {
   ConvolutionShape shape;
@@ -75,7 +75,7 @@ struct WeightsByTap {
   }
 };
 
-/// Partial sums, [parts, rows, columns].
+/// Stores partial sums as [parts, rows, columns].
 template <class A>
 struct StorePart {
   A* parts;
@@ -85,7 +85,7 @@ struct StorePart {
   }
 };
 
-/// dw = beta dw + the parts in order.
+/// Computes dw = beta dw + the parts, in order.
 template <class A>
 struct AddFilterParts {
   std::int64_t count, parts;
@@ -125,7 +125,7 @@ void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
   });
 }
 
-/// Pixels are split into fixed parts, so that a small dw occupies many blocks.
+/// Splits the pixels into fixed parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
 void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                      Conv2dGeometry geometry, View<Dev> dw, double beta) {

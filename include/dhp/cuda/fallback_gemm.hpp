@@ -1,4 +1,4 @@
-// dhp's gemm kernel: the fallback of cuBLASLt, the reference in tests, and what emulation runs.
+// dhp's gemm kernel: the fallback of cuBLASLt, the reference in tests, and the kernel that emulation runs.
 #pragma once
 
 #include <dhp/cuda/tile_product.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp::detail::cuda {
 
-/// A stored matrix, or its transpose.
+/// Reads a stored matrix, or its transpose.
 template <class T>
 struct MatrixElement {
   const T* from;
@@ -18,13 +18,13 @@ struct MatrixElement {
   }
 };
 
-/// c = alpha sum + beta c + bias, in C's type.
+/// Stores c = alpha sum + beta c + bias, in C's type.
 template <class A, class C, class Bias>
 struct StoreProduct {
   A alpha, beta;
   C* c;
   std::int64_t stride;
-  const Bias* bias;  ///< or null
+  const Bias* bias;  ///< may be null
   constexpr void operator()(std::int64_t, std::int64_t row, std::int64_t column, A sum) const {
     C& to = c[row * stride + column];
     A value = alpha * sum;

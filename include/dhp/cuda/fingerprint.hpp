@@ -5,7 +5,7 @@
 
 namespace dhp::detail::cuda {
 
-/// parts[block] = times * the block's part of the sum.
+/// Sets parts[block] = times * the block's part of the sum.
 template <class Bits>
 struct FingerprintParts {
   std::int64_t count, first;

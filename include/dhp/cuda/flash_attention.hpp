@@ -1,6 +1,6 @@
-// dhp's own attention in bf16 and fp16, on tensor cores (Dao 2023, "FlashAttention-2"). A block keeps rows of one head
-// and goes over the others in tiles: queries over keys forward and for dq, keys over queries for dk and dv. Scores and
-// sums are fp32 in registers; probabilities are rounded for the product with the values. Sums have a fixed order.
+// dhp's own attention in bf16 and fp16, on tensor cores (Dao 2023, "FlashAttention-2"). A block keeps some rows of a
+// head and reads the other rows in tiles: it keeps queries for y and dq, and keys for dk and dv. Scores and sums are
+// fp32 registers; probabilities are rounded for the product with values. Sums have a fixed order.
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
@@ -11,21 +11,21 @@
 
 namespace dhp::detail::cuda {
 
-inline constexpr int flash_threads = 4 * warp_size;          // of a block
-inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements
+inline constexpr int flash_threads = 4 * warp_size;          // threads of a block
+inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements of a pack
 
 /// A query's data in shared memory.
 struct FlashQuery {
-  std::uint64_t number;      ///< the random index of its first probability
-  float logsumexp, product;  ///< to base 2, of a forward pass's result natural; dy . y
+  std::uint64_t number;      ///< random index of the query's first probability
+  float logsumexp, product;  ///< logsumexp is to base 2; product is dy . y
 };
 
-/// The tiles of a block. width: of a head, padded with zeros; row_tiles: of 16 rows, that a warp keeps.
+/// The tiles of a block. width: columns of a head, padded with zeros; row_tiles: tiles of 16 rows that a warp keeps.
 template <class T, int width, int row_tiles, int kept>
 struct FlashTiles {
   using Tile = MatrixTile<T, width>;
   static constexpr int rows = flash_threads / warp_size * row_tiles * 16;
-  static constexpr int others = 4096 / width;  ///< at a time
+  static constexpr int others = 4096 / width;  ///< rows of the other operand in one tile
   static constexpr std::size_t shared_bytes =
       (kept * rows + 2 * others) * Tile::stride * sizeof(T) +
       std::max(rows, others) * sizeof(FlashQuery);
@@ -63,7 +63,7 @@ struct FlashShare {
   }
 };
 
-/// A thread at a head.
+/// A thread's view of one head: loads, stores and dropout.
 template <class B>
 struct FlashHead {
   B& block;
@@ -73,12 +73,12 @@ struct FlashHead {
 
   constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
       : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
-  /// Moves to another head of the sample.
+  /// Makes the view of another head of the same sample.
   constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
     head.head = number;
   }
 
-  /// Its share of rows from `first`; 0 beyond the head's length and columns.
+  /// Returns this thread's share of rows from `first` on; 0 beyond the head's length and columns.
   template <int rows, int width, class T>
   [[nodiscard]] constexpr FlashShare<rows, width> read(const T* from, std::int64_t row_stride,
                                                        int first) const {
@@ -92,7 +92,7 @@ struct FlashHead {
     });
     return share;
   }
-  /// Stores `columns` columns of rows from `first`; 0 in padding.
+  /// Stores `columns` columns of the rows from `first` on; writes 0 in padding.
   template <int rows, int columns, class T, int width>
   constexpr void write(const MatrixTile<T, width>& from, int first, int first_column, T* to,
                        std::int64_t row_stride) const {
@@ -103,7 +103,7 @@ struct FlashHead {
                   first + row < head.length ? load_words(from.row(row) + column) : WarpWords{});
     });
   }
-  /// logsumexp and products may be null. Queries beyond the length get probabilities of 0.
+  /// Loads the data of `count` queries. Queries beyond the length get probabilities of 0. Both pointers may be null.
   template <int count>
   constexpr void load_queries(const float* logsumexp, const float* products, int first,
                               FlashQuery* to) const {
@@ -120,16 +120,16 @@ struct FlashHead {
     }
     to[block.thread()] = query;
   }
-  /// Whether dropout keeps the probabilities of element `number` and the three beside it, a bit each.
+  /// Returns four bits: whether dropout keeps the probabilities of element `number` and of its three neighbors.
   [[nodiscard]] constexpr std::uint32_t draw(std::uint64_t number) const {
     const auto words = random.block(number / 4);
     std::uint32_t bits = 0;
     unrolled<4>([&](auto at) { bits |= (words[at] >> 8 >= place.threshold ? 1u : 0u) << at; });
     return bits;
   }
-  /// The sums of a warp that dropout keeps: bit 4 j + e of number e of sums[j]. Rows are queries, or with of_keys
-  /// keys; `queries` and `key` are those of row and column 0. Where it can be, a lane draws four keys with one Philox
-  /// block, and gives its neighbors what is theirs. Columns from `count` on get any bits.
+  /// Returns which sums of a warp dropout keeps: bit 4 j + e is for number e of sums[j]. Rows are queries, or keys with
+  /// of_keys; `queries` and `key` belong to row and column 0. If keys are aligned, a lane draws four keys with one
+  /// Philox block and passes its neighbors their bits. Bits of columns from `count` on are undefined.
   template <bool of_keys>
   [[nodiscard]] constexpr std::uint32_t kept(const FlashQuery* queries, int key, int count) const {
     const int g = block.thread() % warp_size / 4, t = block.thread() % 4;
@@ -146,13 +146,13 @@ struct FlashHead {
           const auto number = number_of(of_keys ? column : row, of_keys ? row : column);
           four |= (draw(number) >> number % 4 & 1) << e;
         }
-      } else if constexpr (of_keys) {  // four lanes have the four keys of each of their numbers
+      } else if constexpr (of_keys) {  // four lanes share the four keys of each draw
         const int mine = g % 4;
         auto all = draw(number_of(8 * j + 2 * t + mine % 2, g / 4 * 4 + mine / 2 * 8)) << 4 * mine;
         all |= block.shuffle_xor(all, 4);
         all |= block.shuffle_xor(all, 8);
         for (int e = 0; e < 4; ++e) four |= (all >> (4 * e + mine) & 1) << e;
-      } else {  // two lanes have two of four keys each, in two rows
+      } else {  // two lanes share four keys, in two rows
         const int mine = t % 2;
         auto all = draw(number_of(g + 8 * mine, 8 * j + t / 2 * 4)) << 4 * mine;
         all |= block.shuffle_xor(all, 1);
@@ -165,7 +165,7 @@ struct FlashHead {
   }
 };
 
-/// Keys from `count` on get a probability of 0.
+/// Sets scores so that keys from `count` on get a probability of 0.
 template <class B, int n>
 constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   const int column = block.thread() % 4 * 2;
@@ -176,8 +176,8 @@ constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   });
 }
 
-/// Keys behind their query get a probability of 0. Rows are queries, or with of_keys keys; diagonal: the position of
-/// the first row less that of the first column.
+/// Sets scores so that keys after their query get a probability of 0. Rows are queries, or keys with of_keys; diagonal:
+/// the position of the first row minus that of the first column.
 template <bool of_keys, class B, int n>
 constexpr void hide_later_keys(const B& block, int diagonal, WarpSums<n>& scores) {
   const int row = diagonal + block.thread() % warp_size / 4, column = block.thread() % 4 * 2;
@@ -197,7 +197,7 @@ struct FlashAttentionForward {
   using Tiles = FlashTiles<T, width, row_tiles, 1>;
   static constexpr int most_threads = flash_threads;
   AttentionPlace place;
-  std::int64_t groups;  ///< of rows, per head
+  std::int64_t groups;  ///< groups of rows in a head
   const T *q, *k, *v;
   T* y;
   float* logsumexp;
@@ -224,7 +224,7 @@ struct FlashAttentionForward {
     constexpr int n = Tiles::others / 8;
     auto& block = here.block;
     const auto length = static_cast<int>(here.head.length);
-    const int row = block.thread() / warp_size * row_tiles * 16;  // this warp's first
+    const int row = block.thread() / warp_size * row_tiles * 16;  // first row of this warp
     const float scale = static_cast<float>(place.scale * std::numbers::log2e);
     here.template read<Tiles::rows, width>(q, place.stride, first).store_to(block, tiles.own);
     here.template load_queries<Tiles::rows>(nullptr, nullptr, first, tiles.queries);
@@ -276,8 +276,8 @@ struct FlashAttentionForward {
     block.sync();
   }
 
-  /// Scores of one row of each lane's two become powers relative to the highest so far, and what was summed relative to
-  /// another follows.
+  /// Turns the scores of one of a lane's two rows into powers relative to the highest score so far, and rescales the
+  /// earlier sums, which were relative to an earlier highest score.
   template <class B, int n, class Half>
   static constexpr void raise(B& block, float scale, WarpSums<n>& scores, float (&most)[2],
                               float (&sum)[2], WarpSums<width / 8>& mixed, Half half) {
@@ -289,7 +289,7 @@ struct FlashAttentionForward {
          [&](int j, int e) { highest = std::fmax(highest, scores[j][e]); });
     highest = std::fmax(highest, block.shuffle_xor(highest, 1));
     highest = std::fmax(highest, block.shuffle_xor(highest, 2));
-    const float kept = power_of_two((most[half] - highest) * scale);  // 0 at first
+    const float kept = power_of_two((most[half] - highest) * scale);  // 0 for the first tile
     each(std::integral_constant<int, n>(), [&](int j, int e) {
       scores[j][e] = power_of_two(scores[j][e] * scale - highest * scale);
       powers += scores[j][e];
@@ -300,20 +300,20 @@ struct FlashAttentionForward {
   }
 };
 
-/// Whether tensor cores can do it: heads of whole packs, all of them aligned.
+/// Returns whether tensor cores can run it: a head consists of whole packs, and all of them are aligned.
 template <class T, class... Pointer>
 [[nodiscard]] bool flash_fits(const AttentionPlace& place, const Pointer*... pointers) {
   return is_16_bit<T> && place.size % flash_pack == 0 &&
          packs_fit<flash_pack>(place.stride, pointers...) && place.key_stride % flash_pack == 0;
 }
-/// Calls body(integral_constant<int, width>) with the narrowest width of tiles that a head fits into.
+/// Calls body(integral_constant<int, width>) with the narrowest width of tiles that holds a head.
 template <class Body>
 void with_head_width(int size, const Body& body) {
   if (size <= 64) return body(std::integral_constant<int, 64>());
   if (size <= 128) return body(std::integral_constant<int, 128>());
   body(std::integral_constant<int, 256>());
 }
-/// One block per sample, head, row group and part of the columns. Sets the kernel's groups.
+/// Launches one block per sample, head, row group and part of the columns. Sets the kernel's groups.
 template <class Kernel, class Dev>
 void launch_flash(Dev& dev, std::int64_t samples, Kernel kernel) {
   using Tiles = typename Kernel::Tiles;

@@ -5,8 +5,8 @@
 
 namespace dhp::detail::cuda {
 
-/// dq, or with of_keys dk and dv: see AttentionGradient. A block has at most 128 columns of dk and dv, since there are
-/// twice as many sums in its registers.
+/// Computes dq, or dk and dv with of_keys, as AttentionGradient does. A block has at most 128 columns of dk and dv,
+/// because these need twice as many sums in its registers.
 template <class T, int width_, bool of_keys_>
 struct FlashAttentionGradient {
   static constexpr bool of_keys = of_keys_;
@@ -19,7 +19,7 @@ struct FlashAttentionGradient {
   std::int64_t groups;
   const T *dy, *q, *k, *v;
   const float *logsumexp, *products;
-  T *dx, *dv;  ///< dq, or dk and dv
+  T *dx, *dv;  ///< dx is dq, or dk
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -42,7 +42,7 @@ struct FlashAttentionGradient {
   constexpr void attend(const FlashHead<B>& here, int first, int column, const Tiles& tiles) const {
     auto& block = here.block;
     const auto length = static_cast<int>(here.head.length);
-    const int row = block.thread() / warp_size * 16;  // this warp's first
+    const int row = block.thread() / warp_size * 16;  // first row of this warp
     const float factor = 1 / (1 - static_cast<float>(place.dropout));
     here.template read<Tiles::rows, width>(of_keys ? k : q,
                                            of_keys ? place.key_stride : place.stride, first)
@@ -74,7 +74,7 @@ struct FlashAttentionGradient {
     block.sync();
   }
 
-  /// Adds the part of rows [from, to) of another head to the sums: of queries with of_keys, else of keys.
+  /// Adds to the sums what rows [from, to) of another head contribute: its queries with of_keys, otherwise its keys.
   template <class B>
   constexpr void add(const FlashHead<B>& there, int first, int row, int from, int to, int column,
                      float factor, const Tiles& tiles, Sums (&sums)[1],

@@ -1,5 +1,4 @@
-// Groups rows by their table entry, stably, by a radix sort (Satish, Harris & Garland 2009, section
-// 4) that needs no atomics.
+// Groups rows by their table entry, stably, by a radix sort (Satish, Harris & Garland 2009, section 4) without atomics.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -12,13 +11,13 @@ namespace dhp::detail::cuda {
 /// The most threads of a block that works on all items, or on a tile of them.
 inline constexpr int most_group_threads = 1024;
 
-/// Threads of one block for `count` items, in whole warps.
+/// Returns the threads of one block for `count` items, in whole warps.
 [[nodiscard]] inline int threads_for(std::int64_t count) {
   const auto wanted = std::min<std::int64_t>(count, most_group_threads) + warp_size - 1;
   return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
 }
 
-/// values[i] = the sum of values[0, i); one block.
+/// Replaces values[i] by the sum of values[0, i), in one block.
 struct ExclusiveSum {
   static constexpr int most_threads = most_group_threads;
   std::int64_t count;
@@ -36,7 +35,7 @@ struct ExclusiveSum {
     auto* const sums = block.template shared<std::int32_t>();
     sums[me] = mine;
     block.sync();
-    for (int distance = 1; distance < threads; distance *= 2) {  // Hillis & Steele 1986
+    for (int distance = 1; distance < threads; distance *= 2) {  // the scan of Hillis & Steele 1986
       const auto other = me >= distance ? sums[me - distance] : 0;
       block.sync();
       sums[me] += other;
@@ -58,7 +57,7 @@ void exclusive_sum(Dev& dev, std::int64_t count, std::int32_t* values) {
          ExclusiveSum{count, values});
 }
 
-/// The entry of an id; `entries` for ids outside the table.
+/// Returns the entry of an id; `entries` for ids outside the table.
 struct EntryOf {
   std::int64_t first_id, entries;
   constexpr std::int32_t operator()(std::int32_t id) const {
@@ -67,19 +66,19 @@ struct EntryOf {
   }
 };
 
-/// One digit of the keys: a block per tile, a thread per row.
+/// One digit of the keys. A block works on a tile, a thread on a row.
 struct Digit {
   static constexpr int most_bits = 8;
-  static constexpr int none = 1 << most_bits;  // for threads without a row
+  static constexpr int none = 1 << most_bits;  // the digit of a thread without a row
   std::int64_t rows, tiles;
-  int tile;  // rows per tile
+  int tile;  // rows of a tile
   int shift, bits;
 
   [[nodiscard]] constexpr int values() const { return 1 << bits; }
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
 };
 
-/// counts[value, tile]: rows of the tile with this digit. ranks[row]: those before the row.
+/// Sets counts[value, tile] to the tile's rows with this digit, and ranks[row] to the number of these before the row.
 struct RankInTiles {
   static constexpr int most_threads = most_group_threads;
   Digit digit;
@@ -109,7 +108,7 @@ struct RankInTiles {
     if (before == 0 && mine != Digit::none) of_warps[warp * values + mine] = all;
     block.sync();
 
-    // Exclusive sums over warps.
+    // Replaces the counts of warps by exclusive sums over warps.
     for (int value = block.thread(); value < values; value += digit.tile) {
       std::int32_t sum = 0;
       for (int at = 0; at < warps; ++at) {
@@ -125,11 +124,11 @@ struct RankInTiles {
   }
 };
 
-/// Moves rows and keys to their sorted positions, from prefix sums and ranks.
+/// Moves rows and keys to their sorted positions, which follow from prefix sums and ranks.
 struct PlaceRows {
   Digit digit;
   const std::int32_t* keys;
-  const std::int32_t* rows;  // null: the identity
+  const std::int32_t* rows;  // null means the identity
   const std::int32_t *firsts, *ranks;
   std::int32_t *new_keys, *new_rows;
 
@@ -143,7 +142,7 @@ struct PlaceRows {
   }
 };
 
-/// starts[entry] = the position of the first key >= entry.
+/// Sets starts[entry] to the position of the first key >= entry.
 struct FindStarts {
   std::int64_t rows, entries;
   const std::int32_t* keys;
@@ -166,12 +165,12 @@ struct FindStarts {
 /// Rows grouped by entry, on the device.
 template <class Dev>
 struct GroupedRows {
-  Tensor<Dev> rows;    ///< i32 [R]: sorted by entry, stably; rows without an entry come last
-  Tensor<Dev> keys;    ///< i32 [R]: their entries; the number of entries if none
-  Tensor<Dev> starts;  ///< i32 [entries + 1]: entry e has the positions [starts[e], starts[e + 1])
+  Tensor<Dev> rows;    ///< i32 [R], sorted by entry, stably; rows without an entry come last
+  Tensor<Dev> keys;    ///< i32 [R], the rows' entries; `entries` for a row without one
+  Tensor<Dev> starts;  ///< i32 [entries + 1]; the rows of entry e are at [starts[e], starts[e + 1])
 };
 
-/// Groups the rows of ids, i32 [R], by entry ids[r] - first_id, if it is in [0, entries).
+/// Groups the rows of ids, i32 [R], by entry ids[r] - first_id, if this lies in [0, entries).
 template <KernelDevice Dev>
 [[nodiscard]] GroupedRows<Dev> group_rows(Dev& dev, ConstView<Dev> ids, std::int64_t first_id,
                                           std::int64_t entries) {

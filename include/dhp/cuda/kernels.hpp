@@ -1,4 +1,4 @@
-// All ops as dhp's own kernels, for any device that runs them. dhp/cuda.cuh adds the libraries.
+// Includes all ops as dhp's own kernels, for any device that runs them. dhp/cuda.cuh adds the libraries.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>

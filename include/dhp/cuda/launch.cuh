@@ -1,4 +1,4 @@
-// Launching kernels on a GPU.
+// Launches kernels on a GPU.
 #pragma once
 
 #include <dhp/cuda/warp_product.hpp>

@@ -1,5 +1,5 @@
-// The kernels of layer normalization. Rows that fit a warp's registers are read once, and the
-// variance still comes from deviations.
+// The kernels of layer normalization. Rows that fit a warp's registers are read only once, and their variance is still
+// computed from deviations.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Normalizes by the root mean square if beta and mean are null.
+/// If beta and mean are null, rows are normalized by their root mean square.
 template <class T>
 struct LayerNormArguments {
   using A = Accumulator<T>;
@@ -22,7 +22,7 @@ struct LayerNormArguments {
   A *mean, *inv_std;
 };
 
-/// Writes y, mean and inv_std of a row x in registers.
+/// Writes y, mean and inv_std of a row x.
 template <class Rows, class B, class T>
 constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int64_t row,
                              const typename Rows::template Row<T>& x) {
@@ -86,11 +86,11 @@ struct LayerNormBackwardArguments {
   const T *dy, *x;
   const A *gamma, *mean, *inv_std;
   T* dx;
-  A* parts = nullptr;  ///< of rows in registers: sums of dgamma and dbeta, [blocks, 2, columns]
+  A* parts = nullptr;  ///< dgamma and dbeta sums of rows in registers [blocks, 2, columns]
 };
 
-/// A thread's sums for its columns over its rows: of dy * xhat for dgamma, of dy for dbeta. Rows too long for
-/// registers are summed by a separate pass.
+/// A thread's sums over its rows and columns: of dy * xhat for dgamma, of dy for dbeta. A separate pass sums rows that
+/// are too long for registers.
 template <class T, class Rows, bool = Rows::in_registers>
 struct NormSums {
   using A = Accumulator<T>;
@@ -105,7 +105,7 @@ struct NormSums {
       beta[step].at[at] += gradient;
     }
   }
-  /// The sums over the block's warps, in shared memory of as many rows of 2 columns.
+  /// Sums over the block's warps, in shared memory with one row of 2 * columns for each warp.
   template <class B>
   constexpr void finish(B& block, std::int64_t columns, A* parts) const {
     const int width = static_cast<int>(2 * columns);
@@ -135,8 +135,8 @@ struct NormSums<T, Rows, false> {
   constexpr void finish(B&, std::int64_t, A*) const {}
 };
 
-/// write(column, pack) receives the unrounded gradient of x. It may overwrite dy and x: a thread
-/// writes only what it alone has read.
+/// Calls write(column, pack) with the unrounded gradient of x. write may overwrite dy and x: a thread writes only
+/// elements that it alone has read.
 template <class Rows, class B, class T, class Write>
 constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, std::int64_t row,
                             NormSums<T, Rows>& sums, const Write& write) {
@@ -235,7 +235,7 @@ struct LayerNormSumTerms {
     }
   }
 };
-/// dgamma = beta * dgamma + value, dbeta, which may be null, likewise; with beta 0 they are not read.
+/// Sets dgamma = beta * dgamma + value, and dbeta, which may be null, in the same way; with beta 0 neither is read.
 template <class A>
 struct AddLayerNormSums {
   A *dgamma, *dbeta;
@@ -246,8 +246,8 @@ struct AddLayerNormSums {
   }
 };
 
-// Fused residual + dropout + layer normalization. For rows that fit a warp's registers, each pass
-// reads two matrices and writes two; a thread draws the random words of its elements.
+// Fused residual + dropout + layer normalization. For rows that fit a warp's registers, each pass reads two matrices
+// and writes two; a thread draws the random words of its own elements.
 
 /// norm.x is the input of dropout.
 template <class T>
@@ -295,7 +295,7 @@ struct ResidualNormForward {
     const auto columns = in.norm.columns;
     for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
       const auto at = row * columns;
-      // The sum may overwrite x or the residual: a thread writes only what it alone has read.
+      // The sum may overwrite x or the residual: a thread writes only elements that it alone has read.
       const Row x(block, in.norm.x + at, columns), residual(block, in.residual + at, columns);
       const ResidualSum<T, Rows, B> make{block, x, residual, in.mask, random, in.mask.number(row)};
       const Row sum(block, in.sum + at, columns, make);
@@ -304,7 +304,7 @@ struct ResidualNormForward {
   }
 };
 
-/// norm.x is the sum, norm.dx the gradient of the residual.
+/// norm.x is the sum; norm.dx is the gradient of the residual.
 template <class T>
 struct ResidualNormBackwardArguments {
   LayerNormBackwardArguments<T> norm;
@@ -312,7 +312,7 @@ struct ResidualNormBackwardArguments {
   T* dx;
 };
 
-/// Stores the packs of a row, and dropout of them.
+/// Stores the packs of a row, and the packs after dropout.
 template <class T>
 struct StoreBoth {
   StoreRounded<T> residual, dropped;
@@ -356,10 +356,10 @@ template <class T>
   return in.norm;
 }
 
-/// The number of blocks that sum rows: two per multiprocessor of an H200, on every GPU, as for most_sum_parts.
+/// The number of blocks that sum rows: two for each multiprocessor of an H200, but the same on every GPU.
 inline constexpr std::int64_t most_norm_parts = 264;
 
-/// Launches a kernel of gradients, and gives `finish` the sums: in the same pass for rows in registers.
+/// Launches a kernel of gradients and passes the sums to `finish`; for rows in registers, one pass computes both.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumulator<T>>& finish,

@@ -1,4 +1,4 @@
-// A record of requests to cuBLASLt and cuDNN: refused ones run on dhp's kernels, unnoticed else.
+// A record of requests to cuBLASLt and cuDNN. dhp's kernels run refused requests, which would otherwise go unnoticed.
 #pragma once
 
 #include <dhp/device/cuda.hpp>
@@ -11,12 +11,12 @@
 namespace dhp::detail::cuda {
 
 struct LibraryUse {
-  std::string name;        ///< the library: "cuDNN"
+  std::string name;        ///< name of the library: "cuDNN"
   std::string problem;     ///< one line: operation, element types, sizes
-  std::int64_t calls = 0;  ///< done by the library
+  std::int64_t calls = 0;  ///< calls that the library has run
   std::string refusal;     ///< the reason for refusal, or empty
 
-  /// The operation and its first attribute: "conv2d forward", "gemm bf16".
+  /// Returns the operation and its first attribute: "conv2d forward", "gemm bf16".
   [[nodiscard]] std::string kind() const {
     return problem.substr(0, problem.find(' ', problem.find(' ') + 1));
   }
@@ -27,13 +27,13 @@ struct LibraryUse {
                 "): other kernels do it, slower");
 }
 
-/// Remembers reported refusals: one per kind, since a model has many sizes.
+/// Remembers reported refusals: one of each kind, since a model has many sizes.
 class RefusalNews : public CudaCached {
  public:
   RefusalNews() = default;
   explicit RefusalNews(Cuda&) {}
 
-  /// One sentence per new kind in `uses`.
+  /// Returns one sentence for each new kind of refusal in `uses`.
   [[nodiscard]] std::vector<std::string> of(const std::vector<LibraryUse>& uses) {
     std::vector<std::string> sentences;
     for (const auto& use : uses)

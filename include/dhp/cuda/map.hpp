@@ -1,4 +1,4 @@
-// map: y[i] = f(x[i]...), the kernel of elementwise ops. Moves 16 bytes at a time if aligned.
+// map: y[i] = f(x[i]...), the kernel of elementwise ops. It moves 16 bytes at a time if arrays are aligned.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// f in the accumulation type, rounded once.
+/// Computes f in the accumulation type and rounds once.
 template <class T, class F>
 struct Rounded {
   F f;
@@ -18,7 +18,7 @@ struct Rounded {
   }
 };
 
-/// f maps stored elements of each x to the stored element of y. y may alias an x.
+/// f maps stored elements of each x to a stored element of y. y may alias an x.
 template <class F, int width, class Y, class... X>
 struct Map {
   F f;
@@ -30,7 +30,7 @@ struct Map {
     const std::int64_t packs = count / width;
     for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block))
       one_pack(pack * width, std::index_sequence_for<X...>());
-    // The remainder, less than a pack.
+    // Maps the remainder, less than a pack.
     for (auto at = packs * width + grid_thread(block); at < count; at += grid_threads(block))
       y[at] = element(at, std::index_sequence_for<X...>());
   }

@@ -5,8 +5,8 @@
 
 namespace dhp::detail::cuda {
 
-/// Positions first, first + step, ... of a row-major matrix; it divides only at the start. `for
-/// (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
+/// Visits positions first, first + step, ... of a row-major matrix; divides only at the start. `for (MatrixWalk at =
+/// walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
 template <class Index = std::int64_t>
 class MatrixWalk {
  public:

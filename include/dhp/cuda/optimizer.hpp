@@ -1,5 +1,5 @@
-// Fused optimizer updates on the GPU, one launch for all segments. Each thread first derives its
-// constants from the step's state; a step that is not applied returns at once.
+// Fused optimizer updates on the GPU, in one launch for all segments. Each thread first derives its constants from the
+// step's state; if the step is not applied, it returns at once.
 #pragma once
 
 #include <dhp/cuda/segments.hpp>
@@ -8,16 +8,16 @@
 
 namespace dhp::detail::cuda {
 
-/// Flat tensors of an update, in the accumulation type; null if the optimizer has none.
+/// Flat tensors of an update, in the accumulation type; null if the optimizer lacks one.
 template <class A>
 struct UpdateTensors {
   const A* gradient;
   A *m, *v, *masters;
 };
 
-/// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
-/// constants; step(constants, state, tile) gives a function (weight, gradient, moments...) -> new weight.
-/// Rule::moments: none, m, or m and v. If that were known at run time only, nvcc would not store in packs.
+/// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) returns per-thread constants;
+/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. Rule::moments selects
+/// none, m, or m and v; if it were no constant, nvcc would not store in packs.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
@@ -51,7 +51,7 @@ struct UpdateWeights {
     const auto packs = piece.count / width;
     for (std::int64_t pack = block.thread(); pack < packs; pack += block.threads())
       some<width>(values + pack * width, piece.first + pack * width, step);
-    // The remainder, less than a pack.
+    // Updates the remainder, less than a pack.
     for (auto at = packs * width + block.thread(); at < piece.count; at += block.threads())
       some<1>(values + at, piece.first + at, step);
   }
@@ -114,7 +114,7 @@ struct LambRule : AdamRule<A> {
   }
 };
 
-/// `gradient` points to sums of statistics here.
+/// Here, `gradient` points to sums of statistics.
 template <class A>
 struct MovingAverageRule {
   static constexpr int moments = 0;
@@ -123,7 +123,7 @@ struct MovingAverageRule {
   constexpr auto step(int, const StepState&, const SegmentTile&) const { return moves; }
 };
 
-/// The sums of squares of tiles, of weights and of LAMB's directions. Reads everything once.
+/// Sums the squares of weights and of LAMB's directions, for each tile. Reads all tensors only once.
 template <class A>
 struct LambSquares {
   AdamUpdate update;

@@ -1,7 +1,7 @@
-// CudnnPlans: a device's cuDNN plans, by problem text. At the first use it builds the graph, times
-// a few plans on the actual arguments and keeps the fastest, also in the file of choices and, with
-// its compiled kernel, in a file of its own: later processes read it and compile nothing. A plan
-// that turns out to be unsupported when it runs is refused, and the next one takes its place.
+// CudnnPlans: a device's cuDNN plans, by problem text. At a problem's first use it builds the graph, times a few plans
+// on the actual arguments and keeps the fastest plan: in the file of choices and, if it has a compiled kernel, in its
+// own file, so that later processes compile nothing. If a plan turns out to be unsupported when it runs, it is refused
+// and replaced by the next plan.
 #pragma once
 
 #include <dhp/cuda/cudnn_plan.hpp>
@@ -15,7 +15,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The source of one problem's plans.
+/// Makes and keeps the plans of one problem.
 struct PlanSource {
   const CudnnGraph& graph;
   const CudnnTarget& target;
@@ -23,7 +23,7 @@ struct PlanSource {
   const std::string& problem;
   PlanFiles& files;
 
-  /// The plan of an engine that an earlier process kept.
+  /// Returns the plan of an engine that an earlier process has kept, if any.
   [[nodiscard]] std::optional<CudnnPlan> kept(const std::string& name) const {
     const auto text = files.find(key(name));
     if (!text) return {};
@@ -36,13 +36,13 @@ struct PlanSource {
     if (plan) keep(candidate.name(), *plan);
     return plan;
   }
-  /// Keeps what can be kept: plans with a compiled kernel.
+  /// Keeps the plan on disk if it has a compiled kernel.
   void keep(const std::string& name, const CudnnPlan& plan) const {
     if (const auto text = plan.text(); !text.empty()) files.keep(key(name), text);
   }
 
  private:
-  /// Includes the rules, because a kept plan is not asked again whether they allow it.
+  /// Includes the rules, because a kept plan is used without checking them again.
   [[nodiscard]] std::string key(const std::string& name) const {
     return concat(problem, rules.deterministic ? ", deterministic" : "",
                   rules.full_precision ? ", full precision" : "", " by ", name);
@@ -53,9 +53,9 @@ class CudnnPlans : public CudaCached {
  public:
   explicit CudnnPlans(Cuda& dev) : target_(dev.cudnn()) {}
 
-  /// Runs the problem on `arguments`; false if cuDNN cannot, and nothing is written then. build()
-  /// makes the graph; `problem` is one line with everything the graph depends on. An argument that
-  /// the graph reads and writes has to be named (updates), since plans are timed on the arguments.
+  /// Runs the problem on `arguments`; returns false, having written nothing, if cuDNN cannot. build() makes the graph;
+  /// `problem` is one line with everything on which the graph depends. Arguments that the graph reads and writes must
+  /// be named (updates), because plans are timed on the arguments.
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                          const CudnnArguments& arguments, auto build) {
     auto found = plans_.find(problem);
@@ -78,7 +78,7 @@ class CudnnPlans : public CudaCached {
     return false;
   }
 
-  /// Whether run() failed or refuse() was called for it: then its arguments need not be prepared.
+  /// Returns whether run() failed or refuse() was called for the problem; its arguments then need no preparation.
   [[nodiscard]] bool refused(const std::string& problem) const {
     const auto found = plans_.find(problem);
     return found != plans_.end() && !found->second.plan;
@@ -87,7 +87,7 @@ class CudnnPlans : public CudaCached {
   void refuse(const std::string& problem, const std::string& why) {
     plans_.insert_or_assign(problem, Chosen{.refusal = why});
   }
-  /// All requests; refused_alone: only refused ones.
+  /// Returns all requests; refused_alone: only refused requests.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [problem, chosen] : plans_)
@@ -99,10 +99,10 @@ class CudnnPlans : public CudaCached {
  private:
   struct Chosen {
     std::optional<CudnnPlan> plan{};
-    std::string name{};     // of the plan
-    std::string refusal{};  // if there is no plan
+    std::string name{};     // name of the plan
+    std::string refusal{};  // the reason if there is no plan
     std::int64_t calls = 0;
-    std::vector<std::string> refused_plans{};  // by name, when they ran
+    std::vector<std::string> refused_plans{};  // names of plans that refused to run
 
     [[nodiscard]] bool has_refused(const std::string& plan_name) const {
       return std::find(refused_plans.begin(), refused_plans.end(), plan_name) !=
@@ -114,7 +114,7 @@ class CudnnPlans : public CudaCached {
   };
 
   static void run(Cuda& dev, const CudnnPlan& plan, const CudnnArguments& arguments) {
-    // The stream orders all calls, so they share one workspace.
+    // The stream orders all calls, so they can share one workspace.
     if (plan.workspace_bytes() <= dev.workspace_bytes()) {
       plan.run(dev.cudnn(), arguments, dev.workspace());
       return;
@@ -123,7 +123,7 @@ class CudnnPlans : public CudaCached {
     plan.run(dev.cudnn(), arguments, more.get());
   }
 
-  /// A graph that cuDNN refuses to build counts as unsupported.
+  /// Returns the graph; a graph that cuDNN refuses to build counts as unsupported.
   [[nodiscard]] static std::optional<CudnnGraph> built(auto build, std::string* why = nullptr) {
     try {
       return build();
@@ -138,7 +138,7 @@ class CudnnPlans : public CudaCached {
     return text[0] == 0 ? "its engines do not run, or need too much memory" : text;
   }
 
-  /// chosen: what was chosen and refused before.
+  /// Chooses a plan. chosen: the previous choice, and what was refused.
   Chosen choose(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                 const CudnnArguments& arguments, auto build, Chosen chosen) {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
@@ -218,8 +218,8 @@ class CudnnPlans : public CudaCached {
     return chosen;
   }
 
-  /// Texts of plans, by name, that several threads compile for a description of the device: one
-  /// handle is for one thread at a time. What is missing has nothing to compile, or failed.
+  /// Returns texts of plans by name. Several threads compile them for a description of the device, because a handle
+  /// serves only one thread at a time. A missing plan has nothing to compile, or has failed.
   std::map<std::string, std::string> compiled(Cuda& dev, const CudnnGraph& graph,
                                               std::span<const CudnnCandidate* const> wanted,
                                               const CudnnRules& rules) {
@@ -245,12 +245,12 @@ class CudnnPlans : public CudaCached {
         if (const auto plan = CudnnPlan::make(graph, *described_, task, rules))
           texts.at(task.name()) = plan->text();
       });
-    } catch (const CudaError&) {  // then each is compiled later, one by one
+    } catch (const CudaError&) {  // each plan is then compiled later
     }
     std::erase_if(texts, [](const auto& one) { return one.second.empty(); });
     return texts;
   }
-  /// nullopt if memory is short or the plan does not start.
+  /// Returns the time of a plan; nullopt if memory is short or the plan does not start.
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {
@@ -265,7 +265,7 @@ class CudnnPlans : public CudaCached {
   }
 
   CudnnTarget target_;
-  std::optional<CudnnTarget> described_;  // the same device
+  std::optional<CudnnTarget> described_;  // a description of the same device
   std::map<std::string, Chosen> plans_;
 };
 

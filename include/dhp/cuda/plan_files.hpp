@@ -1,5 +1,5 @@
-// PlanFiles keeps cuDNN plans with compiled kernels between runs, one file each. A damaged file, or one of another
-// GPU, driver or library version, is replaced.
+// PlanFiles keeps cuDNN plans with compiled kernels between runs, one file for each plan. It replaces a file that is
+// damaged or was made with another GPU, driver or library version.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -17,11 +17,11 @@ namespace dhp::detail::cuda {
 
 class PlanFiles {
  public:
-  /// environment: one line with all that plans depend on. Without a folder nothing is kept.
+  /// environment: one line with everything on which plans depend. Without a folder, nothing is kept.
   PlanFiles(std::string folder, std::string environment)
       : folder_(std::move(folder)), environment_(std::move(environment)) {}
 
-  /// The text of a plan; key: one line, with the problem and the engine.
+  /// Returns the text of a plan. key: one line with the problem and the engine.
   [[nodiscard]] std::optional<std::string> find(const std::string& key) {
     const auto path = path_of(key);
     if (folder_.empty() || !std::filesystem::exists(path)) return {};
@@ -37,10 +37,10 @@ class PlanFiles {
     }
     return text->substr(head.size(), text->size() - head.size() - 1);
   }
-  /// A write error is ignored.
+  /// Writes a plan's file; ignores write errors.
   void keep(const std::string& key, const std::string& text) {
     if (folder_.empty()) return;
-    // Ranks may write the same plan at the same time.
+    // Each rank writes its own file first, because ranks may keep the same plan at the same time.
     const auto path = path_of(key);
     const auto own = concat(path, ".", ::getpid(), ".", reinterpret_cast<std::uintptr_t>(this));
     std::error_code failed;
@@ -54,14 +54,14 @@ class PlanFiles {
     if (failed) std::filesystem::remove(own, failed);
   }
 
-  /// Marks a kept plan as unusable, with the reason; it will be rebuilt.
+  /// Records, with the reason, that a kept plan cannot be used; it will be rebuilt.
   void unusable(const std::string& key, const std::string& why) {
     if (reported_) return;
     reported_ = true;
     news_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
                    "); it is compiled anew, and so are others like it: ", key);
   }
-  /// A sentence about the first plan that could not be used, once; otherwise empty.
+  /// Returns, only once, a sentence about the first plan that could not be used; otherwise returns an empty text.
   [[nodiscard]] std::string news() { return std::exchange(news_, {}); }
 
   [[nodiscard]] std::string path_of(const std::string& key) const {

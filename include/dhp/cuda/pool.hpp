@@ -8,21 +8,21 @@
 
 namespace dhp::detail::cuda {
 
-/// Images [N, H, W, C] and window results [N, OH, OW, C].
+/// Extents of images [N, H, W, C] and of window results [N, OH, OW, C].
 struct PoolSizes {
   std::int64_t images, height, width, out_height, out_width, channels;
   int kernel, stride, padding;
 
-  /// The window's start and end in a dim of this extent.
+  /// begin() and end() return the window's range in a dimension of this extent.
   [[nodiscard]] constexpr std::int64_t begin(std::int64_t out) const {
     return std::max<std::int64_t>(out * stride - padding, 0);
   }
   [[nodiscard]] constexpr std::int64_t end(std::int64_t out, std::int64_t extent) const {
     return std::min(out * stride - padding + kernel, extent);
   }
-  /// The first window that covers this position; last_window: one past the last.
+  /// Returns the first window that covers this position; last_window() returns one past the last.
   [[nodiscard]] constexpr std::int64_t first_window(std::int64_t place) const {
-    const auto before = place + padding - kernel + stride;  // the first begins above place - kernel
+    const auto before = place + padding - kernel + stride;  // a window begins after place - kernel
     return before < stride ? 0 : before / stride;
   }
   [[nodiscard]] constexpr std::int64_t last_window(std::int64_t place, std::int64_t count) const {
@@ -113,7 +113,7 @@ struct MaxPoolBackward {
           large[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// Global average: `across` threads of a block read one pixel's channels, others other pixels.
+/// Global average: `across` threads of a block read the channels of one pixel; the others read other pixels.
 template <class T, int pack>
 struct AveragePoolForward {
   using A = Accumulator<T>;
@@ -174,7 +174,7 @@ struct AveragePoolBackward {
   }
 };
 
-/// Calls body(from, to, integral_constant of the channels of a pack), if there are results.
+/// Calls body(from, to, integral_constant of a pack's channels), unless y is empty.
 template <class Dev>
 void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
   if (y.count() == 0) return;

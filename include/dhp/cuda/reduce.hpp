@@ -16,7 +16,7 @@ struct Magnitude {
   constexpr double operator()(double value) const { return value < 0 ? -value : value; }
 };
 
-/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., the rest.
+/// Returns a thread's part of the sum of f over x, in double: packs from, from + step, ..., then single elements.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
                                             std::int64_t step, F f) {
@@ -40,7 +40,7 @@ template <int width, class T, class F>
   return total;
 }
 
-/// parts[block] = the sum of f over the block's part of x, in double.
+/// Sets parts[block] to the sum of f over the block's part of x, in double.
 template <int width, class T, class F>
 struct SumElementParts {
   F f;
@@ -55,7 +55,7 @@ struct SumElementParts {
   }
 };
 
-/// out = the sum of parts, in one block; if `adds`, added to what is there.
+/// Sets out to the sum of parts, in one block; if `adds`, adds the sum to out.
 template <class T>
 struct SumOfParts {
   std::int64_t count;
@@ -71,7 +71,7 @@ struct SumOfParts {
   }
 };
 
-/// flag = 1 if an element of x is NaN or infinite; all writers store the same value.
+/// Sets flag = 1 if an element of x is NaN or infinite; all threads store the same value.
 template <int width, class T>
 struct FindNonfinite {
   std::int64_t count;
@@ -93,21 +93,21 @@ struct FindNonfinite {
  private:
   static constexpr bool is_finite(T x) {
     const auto value = static_cast<Accumulator<T>>(x);
-    return value - value == 0;  // the difference is NaN if value is not finite
+    return value - value == 0;  // the difference is NaN unless value is finite
   }
 };
 
-/// For kernels that end with block_reduce, of which one adds the parts of the others.
+/// Returns a grid for kernels that end with block_reduce, after which one block adds the parts of all blocks.
 [[nodiscard]] inline Grid sum_grid(std::int64_t blocks) {
   return {std::clamp<std::int64_t>(blocks, 1, most_sum_parts), 256, 8 * block_reduce_scratch};
 }
 
-/// out = the sum of f over x. Few parts, so that the last block has little work.
+/// Sets out to the sum of f over x. There are few parts, so that the last block has little work.
 template <KernelDevice Dev, class F>
 void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     const T* const from = x.data();
-    constexpr int share = 4 * pack_size<T> * 256;  // of a block, at least
+    constexpr int share = 4 * pack_size<T> * 256;  // smallest share of a block
     const auto grid = sum_grid((x.count() + share - 1) / share);
     Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
     double* const parts = scratch.mut().data();

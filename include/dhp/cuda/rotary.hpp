@@ -1,4 +1,4 @@
-// Rotary positions on the GPU: a thread has a pair of columns of a row, in all of its heads.
+// Rotary positions on the GPU: a thread rotates one pair of columns of a row, in all heads.
 #pragma once
 
 #include <dhp/cuda/block.hpp>

@@ -1,5 +1,5 @@
-// Rows shared by a group of threads: a warp with the row in registers if it fits, or a block that
-// rereads it from the cache. Kernels are written once for both.
+// A group of threads shares a row: a warp, with the row in registers if it fits, or a block, which rereads the row from
+// the cache. Each kernel is written once for both.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// One warp per row, up to `packs` packs of n elements per thread.
+/// One warp works on a row; each thread holds up to `packs` packs of n elements.
 template <int n_, int packs>
 struct WarpRows {
   static constexpr int n = n_;
@@ -24,7 +24,7 @@ struct WarpRows {
   static constexpr std::int64_t first(const auto& block) { return grid_thread(block) / warp_size; }
   static constexpr std::int64_t step(const auto& block) { return grid_threads(block) / warp_size; }
   static constexpr int thread(const auto& block) { return block.thread() % warp_size; }
-  /// A thread's packs and their columns; columns beyond the row belong to no thread.
+  /// The number of a thread's packs, and the column of each; a column beyond the row belongs to no thread.
   static constexpr int steps(const auto&, std::int64_t) { return packs; }
   static constexpr std::int64_t column(const auto& block, int pack) {
     return (pack * warp_size + thread(block)) * n;
@@ -41,7 +41,7 @@ struct WarpRows {
       for (int pack = 0; pack < packs; ++pack)
         if (const auto at = column(block, pack); at < columns) kept_[pack] = load<n>(from + at);
     }
-    /// Fills a row from make(pack), and stores it.
+    /// Fills a row from make(pack) and stores it.
     constexpr Row(const auto& block, T* to, std::int64_t columns, const auto& make) {
       for (int pack = 0; pack < packs; ++pack) {
         const auto at = column(block, pack);
@@ -57,7 +57,7 @@ struct WarpRows {
   };
 };
 
-/// One block of at most `most_threads` per row of any length.
+/// One block of at most `most_threads` threads works on a row of any length.
 template <int n_>
 struct BlockRows {
   static constexpr int n = n_;
@@ -103,8 +103,8 @@ struct BlockRows {
   };
 };
 
-/// Calls body with the Rows that suits the columns and the alignment of `pointers`; n is 16 bytes of the
-/// accumulation type, the type of per-column vectors.
+/// Calls body with the Rows that fits the columns and the alignment of `pointers`. A pack is 16 bytes of the
+/// accumulation type, which is the type of per-column vectors.
 template <class T, class Body, class... Element>
 void with_rows(std::int64_t columns, const Body& body, const Element*... pointers) {
   constexpr int n = pack_size<Accumulator<T>>;
@@ -118,7 +118,7 @@ void with_rows(std::int64_t columns, const Body& body, const Element*... pointer
   else body(BlockRows<n>());
 }
 
-/// Launches Kernel<Rows>{arguments...} with that Rows.
+/// Launches Kernel<Rows>{arguments...} with the Rows that with_rows chooses.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,

@@ -7,20 +7,20 @@
 
 namespace dhp::detail::cuda {
 
-/// to[row] = from[index[row] - first] for any bytes, one instruction per Unit. A row outside `from`
-/// is filled with `missing`.
+/// Sets to[row] = from[index[row] - first] for any bytes, with one instruction for each Unit. If `from` has no such
+/// row, fills the row with `missing`.
 template <class Word, int words>
 struct MoveRows {
   using Unit = Pack<Word, words>;
   std::int64_t rows;
-  std::int64_t units;  // per row
+  std::int64_t units;  // units of a row
   const Unit* from;
   std::int64_t from_stride;
   Unit* to;
   std::int64_t to_stride;
-  const std::int32_t* index;  // null: the identity
+  const std::int32_t* index;  // null means the identity
   std::int64_t first;
-  std::int64_t entries;  // rows of from
+  std::int64_t entries;  // number of rows in `from`
   Word missing;
 
   constexpr void operator()(auto& block) const {
@@ -35,20 +35,20 @@ struct MoveRows {
   }
 };
 
-/// Row addresses, in bytes.
+/// Addresses of rows, in bytes.
 struct RowBytes {
   const std::byte* from;
   std::int64_t from_stride;
   std::byte* to;
   std::int64_t to_stride;
-  std::int64_t bytes;  // per row
+  std::int64_t bytes;  // bytes of a row
 };
-/// The row selection of MoveRows.
+/// The rows that MoveRows selects.
 struct RowChoice {
   std::int64_t rows;
   const std::int32_t* index;
   std::int64_t first, entries;
-  bool missing_is_nan;  ///< all bits set, a NaN in every floating-point type; else 0
+  bool missing_is_nan;  ///< fills with set bits, a NaN in every floating-point type; else with 0
 };
 
 template <class Word, int words, KernelDevice Dev>
@@ -78,7 +78,7 @@ void move_rows(Dev& dev, const RowBytes& where, const RowChoice& which) {
   else move_rows_by<std::uint8_t, 1>(dev, where, which);
 }
 
-/// to[m] = from[index[m] - first]; RowChoice says what happens outside `from`.
+/// Sets to[m] = from[index[m] - first]; missing_is_nan says what fills rows outside `from`.
 template <KernelDevice Dev>
 void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
                bool missing_is_nan, View<Dev> to) {
@@ -100,7 +100,7 @@ void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, Vie
                    to.bytes() + first_to * element, to.columns() * element, columns * element},
                   {from.rows(), nullptr, 0, from.rows(), false});
 }
-/// An index outside x gives a row of NaN (integers: -1, or 255).
+/// An index outside x gives a row of NaN (for integers: -1, or 255).
 template <KernelDevice Dev>
 void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, View<Dev> y) {
   cuda::take_rows(dev, x, index, 0, true, y);

@@ -1,5 +1,5 @@
-// Segments on the GPU: blocks take tiles, or pieces of them, in a grid-stride loop. Squared norms are summed per tile,
-// then per parameter in tile order: two launches for any number of segments.
+// Segments on the GPU: blocks take tiles, or pieces of tiles, in a grid-stride loop. Squared norms are summed for each
+// tile, then for each parameter in tile order: two launches for any number of segments.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -10,8 +10,8 @@ namespace dhp::detail::cuda {
 /// The part of a tile that a block processes at once. `tile` is the whole tile.
 struct Piece {
   SegmentTile tile;
-  std::int64_t first;  ///< in the flat numbering
-  std::int64_t count;  ///< 0 past the end of the tile
+  std::int64_t first;  ///< first element in the flat numbering
+  std::int64_t count;  ///< number of elements; 0 past the end of the tile
 
   /// V: the type of the tile's values.
   template <class V>
@@ -47,14 +47,14 @@ template <class Dev>
   return {table.tiles(), table.tile_count()};
 }
 
-/// For kernels whose blocks sum whole tiles, in double.
+/// Returns a grid for kernels whose blocks sum whole tiles, in double.
 template <class Dev>
 [[nodiscard]] Grid grid_of_tiles(const Dev& dev, const SegmentTable<Dev>& table) {
   return {std::min(table.tile_count(), most_blocks(dev)), 256,
           sizeof(double) * block_reduce_scratch};
 }
 
-/// sums[tile.sum] = the sum of squares of its elements.
+/// Sets sums[tile.sum] to the sum of squares of the tile's elements.
 template <class A>
 struct SquareTiles {
   const SegmentTile* tiles;
@@ -73,11 +73,11 @@ struct SquareTiles {
   }
 };
 
-/// squares[parameter] = the sum of the sums of its tiles, one block per parameter.
+/// Sets squares[parameter] to the total of the sums of its tiles; one block works on a parameter.
 struct SumTiles {
   const TileSums* parameters;
   const double* sums;
-  std::int64_t stride;  // from one group to the next
+  std::int64_t stride;  // elements from one group to the next
   double* squares;
 
   constexpr void operator()(auto& block) const {

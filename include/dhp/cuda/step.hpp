@@ -1,4 +1,4 @@
-// The state of a step on the GPU: single-block kernels, since it is a few numbers.
+// The state of a step on the GPU: kernels of one block, since the state is only a few numbers.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -8,16 +8,16 @@
 
 namespace dhp::detail::cuda {
 
-/// In device memory.
+/// Returns the step's state, which is in device memory.
 template <class Dev>
 [[nodiscard]] const StepState* step_state(ConstView<Dev> state) {
   return reinterpret_cast<const StepState*>(state.bytes());
 }
 
-/// One block. Each thread sums a fixed part of the squares; the parts are added in a fixed order.
+/// Decides a step in one block. Each thread sums a fixed part of the squares; the parts are added in a fixed order.
 struct DecideStep {
   StepRule rule;
-  std::int64_t losses, row;  ///< element count; row length
+  std::int64_t losses, row;  ///< number of losses; length of a row
   const double* loss;
   std::int64_t parameters;
   const double* squares;

@@ -1,7 +1,7 @@
-// Sums the rows of each table entry, without atomics, in an order that depends on that entry's rows
-// only. Short lists are summed sequentially, as on the Cpu. Lists of more than `long_list` rows are
-// cut into parts of that many, summed in order; then eight threads sum every eighth part, and a
-// tree adds the eight results. So one entry with all rows is as fast as many entries.
+// Sums the rows of each table entry, without atomics, in an order that depends only on that entry's rows. Short lists
+// are summed sequentially, as on the Cpu. Lists of more than `long_list` rows are cut into parts of that length, which
+// are summed in order; then eight threads sum every eighth part, and a tree adds their results. So one entry with all
+// rows is as fast as many entries.
 #pragma once
 
 #include <dhp/cuda/group_rows.hpp>
@@ -9,34 +9,34 @@
 
 namespace dhp::detail::cuda {
 
-/// Longer lists are summed in parts of this many rows.
+/// Lists longer than this are summed in parts of this many rows.
 inline constexpr std::int64_t long_list = 64;
 
-/// The lists of rows, as GroupedRows has them.
+/// The lists of rows, in the form of GroupedRows.
 struct RowLists {
-  std::int64_t count;  // of all rows
+  std::int64_t count;  // number of all rows
   std::int64_t entries;
   const std::int32_t *rows, *keys, *starts;
 
-  /// Positions of one entry, or a part of them; empty if first == last.
+  /// The positions of one entry, or a part of them; empty if first == last.
   struct Part {
     std::int64_t entry, first, last;
   };
   [[nodiscard]] constexpr Part all_of(std::int64_t entry) const {
     return {entry, starts[entry], starts[entry + 1]};
   }
-  /// The long list that contains this position, if any.
+  /// Returns the long list that contains this position, or an empty part.
   [[nodiscard]] constexpr Part long_list_at(std::int64_t place) const {
     if (place >= count || keys[place] >= entries) return {0, 0, 0};
     const auto list = all_of(keys[place]);
     return list.last - list.first > long_list ? list : Part{0, 0, 0};
   }
-  // Parts get slots without counting. Cut all positions into windows of long_list: at most one long
-  // list and at most one further part start in a window, so two slots per window suffice.
+  // Parts get slots without counting. All positions are cut into windows of long_list: at most one long list and at
+  // most one further part start in a window, so two slots for each window suffice.
   [[nodiscard]] constexpr std::int64_t windows() const {
     return (count + long_list - 1) / long_list;
   }
-  /// The long list that starts in the window; it reaches into the next one.
+  /// Returns the long list that starts in the window; such a list reaches into the next window.
   [[nodiscard]] constexpr Part beginning_in(std::int64_t window) const {
     const auto next = (window + 1) * long_list;
     const auto list = long_list_at(next);
@@ -48,7 +48,7 @@ struct RowLists {
   [[nodiscard]] constexpr Part part_in(std::int64_t slot) const {
     const auto begin = slot / 2 * long_list;
     auto part = slot % 2 == 0 ? beginning_in(slot / 2) : long_list_at(begin);
-    if (slot % 2 == 1) {  // the next part of a list from an earlier window
+    if (slot % 2 == 1) {  // the next part of a list that starts in an earlier window
       if (part.first >= begin) return {0, 0, 0};
       part.first += (begin - part.first + long_list - 1) / long_list * long_list;
     }
@@ -57,7 +57,7 @@ struct RowLists {
   }
 };
 
-/// Adds the rows at the positions of `part`, in order, with read-ahead.
+/// Adds the rows at the positions of `part`, in order; loads rows ahead.
 template <int width, class T, class A>
 constexpr void add_rows(const RowLists& lists, const RowLists::Part& part, const T* x,
                         std::int64_t columns, std::int64_t column, Pack<A, width>& sums) {
@@ -82,7 +82,7 @@ template <int width, class A>
   for (int at = 0; at < width; ++at) sums.at[at] = A(0);
   return sums;
 }
-/// beta * y; with beta 0 y is not read.
+/// Returns beta * y; with beta 0, y is not read.
 template <int width, class A, class Y>
 [[nodiscard]] constexpr Pack<A, width> scaled(A beta, const Y* y) {
   auto sums = no_sum<width, A>();
@@ -91,7 +91,7 @@ template <int width, class A, class Y>
   for (int at = 0; at < width; ++at) sums.at[at] = beta * static_cast<A>(old.at[at]);
   return sums;
 }
-/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per entry and column group.
+/// Sets y[entry] = beta * y[entry] + its rows, for short lists. One warp works on an entry and a group of columns.
 template <class T, class Y, int width>
 struct SumShortLists {
   using A = Accumulator<T>;
@@ -117,7 +117,7 @@ struct SumShortLists {
   }
 };
 
-/// parts[slot] = the sum of its part.
+/// Sets parts[slot] to the sum of the slot's part.
 template <class T, int width>
 struct SumRowParts {
   using A = Accumulator<T>;
@@ -139,8 +139,8 @@ struct SumRowParts {
   }
 };
 
-/// y[entry] = beta * y[entry] + its parts, for entries with more than long_list rows. One block per
-/// entry and column group.
+/// Sets y[entry] = beta * y[entry] + its parts, for entries with more than long_list rows. One block works on an entry
+/// and a group of columns.
 template <class A, class Y, int width>
 struct AddRowParts {
   static constexpr int together = 8;
@@ -183,8 +183,8 @@ struct AddRowParts {
   }
 };
 
-/// y[e] = beta * y[e] + the sum of x[r] over rows with ids[r] - first_id == e; x [R, C], ids i32
-/// [R], y [entries, C]. Other ids are skipped.
+/// Sets y[e] = beta * y[e] + the sum of x[r] over rows with ids[r] - first_id == e; x [R, C], ids i32 [R], y [entries,
+/// C]. Skips other ids.
 template <class T, class Y, KernelDevice Dev>
 void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first_id, double beta,
               View<Dev> y) {
@@ -214,7 +214,7 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
             Add::together * warp_size, Add::shared_bytes},
            Add{lists, columns, sums, factor, to});
   };
-  // 16 bytes of a sum, not of x: wider sums would take two stores, each of every other 16 bytes.
+  // A pack has 16 bytes of a sum, not of x: wider sums would take two stores, each of every other 16 bytes.
   with_width<pack_size<A>, 1>(columns, of_width, from, to);
 }
 

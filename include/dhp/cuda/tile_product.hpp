@@ -1,20 +1,20 @@
-// The tiled matrix product of dhp's gemm and convolution kernels. Tiles of both operands go through
-// shared memory; each thread accumulates 4 x 4 results in registers over ascending k.
+// The tiled matrix product of dhp's gemm and convolution kernels. Tiles of both operands go through shared memory; each
+// thread accumulates 4 x 4 results in registers, with ascending k.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::detail::cuda {
 
-/// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k, column) return A;
-/// take(part, row, column, sum) receives each result. k is cut into `parts` parts of `part_size` with a sum each.
+/// Computes c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k, column)
+/// return A; take(part, row, column, sum) gets each result. k is cut into `parts` parts of `part_size`, each summed.
 template <class A, class Left, class Right, class Take>
 struct TileProduct {
   static constexpr int tile = 64;   // rows and columns of a block
-  static constexpr int depth = 16;  // k per step
+  static constexpr int depth = 16;  // k of one step
   static constexpr int side = 4;    // rows and columns of a thread
   static constexpr int threads = (tile / side) * (tile / side);
-  static constexpr int stride = tile + 4;  // of rows in shared memory: fewer bank conflicts
+  static constexpr int stride = tile + 4;  // padded row length: fewer bank conflicts
 
   std::int64_t rows, columns, k, part_size;
   Left left;

@@ -8,12 +8,12 @@
 
 namespace dhp::detail::cuda {
 
-/// A thread adds up the rows of one column.
+/// Adds rows along a tree; a thread works on one column.
 template <class A, class Y>
 struct SumTree {
   std::array<TreeAdd, most_tree_leaves> adds;
   int count;
-  std::int64_t columns, wanted;  // of the rows, and of y
+  std::int64_t columns, wanted;  // columns of the rows, columns of y
   A beta;
   A* rows;
   Y* y;

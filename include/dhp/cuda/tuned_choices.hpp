@@ -1,5 +1,5 @@
-// TunedChoices: the fastest algorithm per problem text, kept in a small file between runs. A
-// damaged file, or one of another GPU, driver, library version or format, is ignored.
+// TunedChoices: the fastest algorithm for each problem text, kept in a small file between runs. A file that is damaged,
+// or from another GPU, driver, library version or format, is ignored.
 #pragma once
 
 #include <dhp/cuda/checked_file.hpp>
@@ -13,7 +13,7 @@ namespace dhp::detail::cuda {
 
 class TunedChoices {
  public:
-  /// environment: one line with all that choices depend on. Without a path they stay in memory.
+  /// environment: one line with everything on which choices depend. Without a path, choices stay in memory.
   TunedChoices(std::string path, std::string environment)
       : path_(std::move(path)), environment_(std::move(environment)) {
     check(is_line(environment_), "the environment of tuned choices is one line");
@@ -24,8 +24,8 @@ class TunedChoices {
     const auto found = choices_.find(problem);
     return found == choices_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Both are one line; the problem must not contain " = ". Choices that other processes have
-  /// written meanwhile are kept. A write error is ignored.
+  /// Keeps a choice. Both texts are one line; the problem must not contain " = ". Choices that other processes have
+  /// written meanwhile are kept. Write errors are ignored.
   void keep(const std::string& problem, const std::string& choice) {
     check(is_line(problem) && is_line(choice) && problem.find(separator) == problem.npos,
           "a tuned choice is a line, got ", problem, " and ", choice);
@@ -41,7 +41,7 @@ class TunedChoices {
   }
   [[nodiscard]] std::size_t size() const { return choices_.size(); }
 
-  /// The file format: a title, the environment, lines "problem = choice", and a checksum.
+  /// Returns the file's content: a title, the environment, lines "problem = choice", and a checksum.
   [[nodiscard]] std::string text() const {
     std::string out = concat(title, environment_, "\n");
     for (const auto& [problem, choice] : choices_) out += concat(problem, separator, choice, "\n");
@@ -56,7 +56,7 @@ class TunedChoices {
     return !text.empty() && text.find('\n') == text.npos;
   }
 
-  /// Adds the file's choices for this environment; existing ones stay.
+  /// Adds the file's choices for this environment; choices in memory stay.
   void read() {
     const auto text = read_checked(path_);
     const auto head = concat(title, environment_, "\n");

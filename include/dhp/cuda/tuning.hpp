@@ -1,4 +1,4 @@
-// Tuning chooses a library's algorithm: by timing, if allowed, else the library's favorite.
+// Tuning chooses a library's algorithm: by timing if this is allowed, otherwise the library's favorite.
 #pragma once
 
 #include <dhp/cuda/plan_files.hpp>
@@ -10,14 +10,14 @@
 
 namespace dhp::detail::cuda {
 
-/// During graph capture nothing may be timed or waited for.
+/// Returns whether a graph is being captured: in this state nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
   auto status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(dev.stream(), &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// The shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
+/// Returns the shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
 [[nodiscard]] float shortest_ms(cudaStream_t stream, auto body) {
   constexpr int runs = 4;
   const auto begin = CudaEvent::of(stream, cudaEventDefault);
@@ -36,15 +36,15 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// How many candidates are timed, and how many of these may be compiled first, which takes a second each. The fastest
-  /// need not be a favorite: of cuDNN's first four for ResNet-50's first layer the best took 1.5 ms on an H100, of all
-  /// that PyTorch tries 0.4.
+  /// The most candidates that are timed, and the most of them that are compiled first, which takes a second each. The
+  /// fastest need not be a favorite: for ResNet-50's first layer, the best of cuDNN's first four took 1.5 ms on an
+  /// H100, the best of all that PyTorch tries 0.4 ms.
   static constexpr std::size_t most_candidates = 16, most_compiled = 4;
 
   explicit Tuning(Cuda& dev)
       : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}
 
-  /// Ranks that time separately may choose differently, and their bits would differ.
+  /// Returns whether timing is allowed: ranks that time separately may choose differently, and their bits would differ.
   [[nodiscard]] static bool may_time(Cuda& dev) {
     return !dev.options().deterministic && !is_recorded(dev);
   }
@@ -57,7 +57,7 @@ class Tuning : public CudaCached {
     const bool by_environment = dev.options().plan_cache.empty();
     return by_environment && dev.options().deterministic ? "" : named(dev);
   }
-  /// Plans are those of the engines that are asked for: they decide nothing.
+  /// Plans may be kept even if choices are not: a kept plan belongs to the requested engine and decides nothing.
   static std::string folder_of(Cuda& dev) {
     const auto path = named(dev);
     return path.empty() ? "" : path + ".plans";

@@ -1,14 +1,14 @@
-// Products of a warp on tensor cores, from tiles in shared memory: PTX's mma.m16n8k16 of bf16 or f16 with sums in fp32.
+// Matrix products of a warp on tensor cores, from tiles in shared memory: PTX's mma.m16n8k16, bf16 or f16, fp32 sums.
 //
-// Lane 4 g + t of the warp has a part of each operand. A word is two elements, the first in its lower half.
-//   left, 16 x 16:  words 0 and 1: columns 2 t, 2 t + 1 of rows g and g + 8; 2 and 3: columns 2 t + 8, 2 t + 9 of them
-//   right, 16 x 8:  words 0 and 1 of column g: rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
-//   sums, 16 x 8:   numbers 0 and 1: columns 2 t, 2 t + 1 of row g; 2 and 3: of row g + 8
-// So the sums of two neighbors, rounded, are the left operand of a next product.
+// Lane 4 g + t of the warp holds a part of each operand. A word has two elements, the first in its lower half.
+//   left, 16 x 16:  words 0, 1 have columns 2 t, 2 t + 1 of rows g, g + 8; words 2, 3 columns 2 t + 8, 2 t + 9 of these
+//   right, 16 x 8:  words 0, 1 have rows 2 t, 2 t + 1 and rows 2 t + 8, 2 t + 9 of column g
+//   sums, 16 x 8:   numbers 0, 1 have columns 2 t, 2 t + 1 of row g; numbers 2, 3 have these columns of row g + 8
+// So the rounded sums of two neighbors are the left operand of a next product.
 //
-// A block has two functions for it. All lanes of a warp call them together.
-//   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r has the
-//       address of row r of matrix i. Word i becomes elements 2 t, 2 t + 1 of row g of matrix i; of column g if it transposes.
+// A block has two functions for such products. All lanes of a warp call them together.
+//   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r passes the
+//       address of row r of matrix i. Word i gets elements 2 t, 2 t + 1 of row g, or of column g if it transposes.
 //   multiply<T>(sums, left, first, second)  sums += left * right; first and second are the words of right.
 #pragma once
 
@@ -20,7 +20,7 @@
 namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;
-/// Eight elements by whole words: nvcc takes packs of 16 bits apart, and puts them together again.
+/// Loads eight elements as whole words: nvcc splits packs of 16-bit elements and joins them again.
 [[nodiscard]] constexpr WarpWords load_words(const auto* from) {
   return *reinterpret_cast<const WarpWords*>(from);
 }
@@ -28,7 +28,7 @@ constexpr void store_words(auto* to, const WarpWords& words) {
   *reinterpret_cast<WarpWords*>(to) = words;
 }
 
-/// Calls body(integral_constant<int, at>) for each at < n: an index of registers must be a constant.
+/// Calls body(integral_constant<int, at>) for each at < n, because an index of registers must be a constant.
 template <int n, class Body>
 constexpr void unrolled(const Body& body) {
   [&]<int... at>(std::integer_sequence<int, at...>) {
@@ -37,7 +37,7 @@ constexpr void unrolled(const Body& body) {
   (std::make_integer_sequence<int, n>());
 }
 
-/// Both rounded to T, as a word.
+/// Rounds both numbers to T and returns them as one word.
 template <class T>
 [[nodiscard]] constexpr std::uint32_t rounded_pair(float first, float second) {
 #ifdef __CUDA_ARCH__
@@ -51,7 +51,7 @@ template <class T>
 #endif
 }
 
-/// 2^x within 2^-22; 0 for what is subnormal.
+/// Returns 2^x within 2^-22; 0 for subnormal results.
 [[nodiscard]] constexpr float power_of_two(float x) {
 #ifdef __CUDA_ARCH__
   float power;
@@ -62,7 +62,7 @@ template <class T>
 #endif
 }
 
-/// Rows of `width` elements in shared memory. Each is 16 bytes longer, so that the rows of a matrix of 8 x 8 lie in
+/// Rows of `width` elements in shared memory. Each row is 16 bytes longer, so that the rows of an 8 x 8 matrix are in
 /// different banks.
 template <class T, int width>
 struct MatrixTile {
@@ -70,14 +70,14 @@ struct MatrixTile {
   T* at;
 
   [[nodiscard]] constexpr T* row(int index) const { return at + index * stride; }
-  /// Rows and columns [0, 16) from there as a left operand, or, if it transposes, as two right ones side by side.
+  /// Loads a 16 x 16 square from this row and column on: a left operand or, if it transposes, two right operands.
   template <bool transposes, class B>
   [[nodiscard]] constexpr WarpWords square(B& block, int first_row, int first_column) const {
     const int lane = block.thread() % warp_size;
     return block.template load_matrices<transposes>(row(first_row + lane % 16) + first_column +
                                                     lane / 16 * 8);
   }
-  /// The transpose of the same, as two right operands side by side.
+  /// Loads the transpose of a 16 x 16 square, as two right operands side by side.
   [[nodiscard]] constexpr WarpWords turned(auto& block, int first_row, int first_column) const {
     const int lane = block.thread() % warp_size;
     return block.template load_matrices<false>(row(first_row + lane % 8 + lane / 16 * 8) +
@@ -85,11 +85,11 @@ struct MatrixTile {
   }
 };
 
-/// Sums of a warp: 16 rows, 8 n columns.
+/// The sums of a warp: 16 rows, 8 n columns.
 template <int n>
 using WarpSums = float[n][4];
 
-/// sums[i] += (rows [16 i, 16 i + 16) of `left` from first_row) (rows [0, 8 n) of `right`)^T.
+/// Adds to sums[i] (rows [16 i, 16 i + 16) of `left` from first_row on) (rows [0, 8 n) of `right`)^T.
 template <class B, class T, int width, int m, int n>
 constexpr void multiply_rows(B& block, const MatrixTile<T, width>& left, int first_row,
                              const MatrixTile<T, width>& right, WarpSums<n> (&sums)[m]) {
@@ -108,7 +108,7 @@ constexpr void multiply_rows(B& block, const MatrixTile<T, width>& left, int fir
   });
 }
 
-/// sums[i] += (left[i], rounded to T) (columns [0, 8 n) of `right` from first_column).
+/// Adds to sums[i] (left[i], rounded to T) (columns [0, 8 n) of `right` from first_column on).
 template <class B, class T, int width, int m, int k, int n>
 constexpr void multiply_sums(B& block, const WarpSums<k> (&left)[m],
                              const MatrixTile<T, width>& right, int first_column,
@@ -130,7 +130,7 @@ constexpr void multiply_sums(B& block, const WarpSums<k> (&left)[m],
   });
 }
 
-/// Rounds sums, times a factor per row, into rows of a tile.
+/// Rounds sums, times a factor for each row, into rows of a tile.
 template <class B, class T, int width, int n>
 constexpr void store_sums(const B& block, const WarpSums<n>& sums, float upper, float lower,
                           const MatrixTile<T, width>& to, int first_row, int first_column) {

@@ -1,5 +1,5 @@
-// Image augmentation (crops, flips) for training, and a deterministic resize for evaluation. Random
-// numbers come from the SampleRandom of sample and epoch.
+// Augments images for training (crops, flips), and resizes them deterministically for evaluation. Random numbers come
+// from the SampleRandom of sample and epoch.
 #pragma once
 
 #include <dhp/data/resize.hpp>
@@ -11,17 +11,17 @@ namespace dhp {
 
 struct AugmentOptions {
   int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
-  bool flip = false;     ///< horizontal, with probability 1/2
-  bool random_resized_crop = false;  ///< random area and aspect ratio, resized ("Inception" crop)
-  double area_min = 0.08;            ///< as a share of the image's area
+  bool flip = false;     ///< mirror the image with probability 1/2
+  bool random_resized_crop = false;  ///< crop of random area and ratio, resized ("Inception" crop)
+  double area_min = 0.08;            ///< least area of the crop, as a share of the image's area
   double area_max = 1.0;
-  double ratio_min = 3.0 / 4.0;  ///< width over height
+  double ratio_min = 3.0 / 4.0;  ///< least ratio of width over height
   double ratio_max = 4.0 / 3.0;
 };
 
 namespace detail {
-/// A box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015);
-/// after ten misfits, the largest centered one with an allowed ratio.
+/// Returns a box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015). After ten
+/// boxes that do not fit, returns the largest centered one with an allowed ratio.
 [[nodiscard]] inline Box random_box(int image_height, int image_width,
                                     const AugmentOptions& options, SampleRandom& random) {
   const double area = static_cast<double>(image_height) * image_width;
@@ -50,12 +50,12 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Deterministic resize: the shorter side to 8/7 of the size (256 for 224), then a center crop. An
-/// image of the right size is unchanged.
+/// Resizes deterministically: the shorter side to 8/7 of the wanted size (256 for 224), then a center crop. An image of
+/// the right size is unchanged.
 [[nodiscard]] inline Image fit(const Image& image, int height, int width) {
   if (image.height == height && image.width == width) return image;
   const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);
-  // Only the center part is resized: an extreme aspect ratio never creates a huge image.
+  // Only the center part is resized, so an extreme aspect ratio never creates a huge image.
   const auto part = [&](int side, int wanted) {
     return static_cast<int>(std::clamp<double>(std::round(wanted / scale), 1, side));
   };
@@ -66,7 +66,7 @@ namespace detail {
   return resize(image, centre, height, width);
 }
 
-/// Augments to height x width. `boxed`: the image is what its random box holds, as a decoder of parts makes it.
+/// Augments to height x width. boxed: `image` is only the content of its random box, as a decoder of parts makes it.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random, bool boxed = false) {
   Image made;

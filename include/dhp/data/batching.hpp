@@ -1,8 +1,8 @@
 // Batching: how a dataset is cut into steps, replicas and micro-batches.
 //
-// The samples of a step and those of a replica are closed forms without state, so a run can start at any
-// step: micro-batch k of a step holds its samples [k*b, (k+1)*b), and replicas have whole micro-batches. The
-// last step of an epoch may have fewer, the last one short; nothing is padded, and a replica may get none.
+// The samples of a step and of a replica are closed forms without state, so a run can start at any step. Micro-batch k
+// of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step of an epoch
+// may have fewer micro-batches, of which the last is short; nothing is padded, and a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -13,41 +13,41 @@
 
 namespace dhp {
 
-/// One step: the places [first, first + samples) of the order of its epoch.
+/// One step: the samples at places [first, first + samples) in the order of the epoch.
 struct StepPlan {
   std::int64_t step = 1;         ///< counted from 1
   std::int64_t epoch = 0;        ///< counted from 0
-  std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
-  std::int64_t samples = 0;      ///< over all replicas
-  std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
+  std::int64_t first = 0;        ///< place of the step's first sample in the order of the epoch
+  std::int64_t samples = 0;      ///< number of samples over all replicas
+  std::int64_t micro_batch = 1;  ///< b, the samples of each micro-batch; the last may have fewer
 
   [[nodiscard]] std::int64_t micro_batches() const {
     return (samples + micro_batch - 1) / micro_batch;
   }
-  /// Samples of micro-batch k, counted from the first sample of the step.
+  /// Returns the samples of micro-batch k, counted from the first sample of the step.
   [[nodiscard]] Range samples_of(std::int64_t k) const {
     check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
     return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
   }
-  /// The micro-batches of one replica, which are contiguous.
+  /// Returns the micro-batches of one replica, which are contiguous.
   [[nodiscard]] Range assigned_to(int replica, int replicas) const {
     check(replica >= 0 && replica < replicas, "no replica ", replica, " of ", replicas);
     return part_of(micro_batches(), replicas, replica);
   }
 };
 
-/// Position of a run in its data. In samples, so that a run with another global batch goes on where this one stopped.
+/// Position of a run in its data, in samples, so that a run with another global batch goes on where this run stopped.
 struct DataPosition {
   std::int64_t steps_done = 0;
-  /// Taken in these, over all epochs; -1: as many as a run of the same batches has taken until then.
+  /// Samples taken in steps_done steps, over all epochs; -1: as many as a run with the same batches takes in them.
   std::int64_t samples = 0;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// How a dataset is cut into steps; each epoch goes over all of it once.
+/// Cuts a dataset into steps; each epoch goes over the whole dataset once.
 class Batching {
  public:
-  /// All counted in samples. The global batch must be a multiple of the micro-batch.
+  /// All arguments count samples. The global batch must be a multiple of the micro-batch.
   Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
       : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
     check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
@@ -58,14 +58,14 @@ class Batching {
 
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
-  /// Steps from there on are cut by this batching, those before it were by another.
+  /// This batching cuts the steps after `from`; another batching has cut the steps before.
   void resume_at(DataPosition from) {
     check(from.steps_done >= 0 && from.samples >= -1, "no data position is after ", from.steps_done,
           " steps and ", from.samples, " samples");
     from_ = {};
     from_ = from.samples < 0 ? after(from.steps_done) : from;
   }
-  /// step: counted from 1.
+  /// Returns the plan of a step, which is counted from 1.
   [[nodiscard]] StepPlan plan(std::int64_t step) const {
     check(step > from_.steps_done, "steps count from ", from_.steps_done + 1, ", got ", step);
     auto epoch = from_.samples / size_;
@@ -84,15 +84,15 @@ class Batching {
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
-  /// The position after a number of steps.
+  /// Returns the position after a number of steps.
   [[nodiscard]] DataPosition after(std::int64_t steps) const {
     if (steps == from_.steps_done) return from_;
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Steps until a number of epochs is done, counted from the start of the run.
+  /// Returns the number of steps, from the start of the run, until a number of epochs is done.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
-    const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
+    const auto whole = epochs - from_.samples / size_ - 1;  // epochs after that of from_
     if (whole < 0) return from_.steps_done;
     return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
   }

@@ -1,5 +1,5 @@
-// Samples to micro-batches: a Batcher reads samples into named host arrays, in any prefetch thread; upload() copies
-// them to the device, in the rank's thread.
+// Turns samples into micro-batches: a Batcher reads samples into named host arrays, in any prefetch thread; upload()
+// copies the arrays to the device, in the rank's thread.
 #pragma once
 
 #include <dhp/data/host_array.hpp>
@@ -15,15 +15,15 @@
 
 namespace dhp {
 
-/// A micro-batch on the host; fields as in MicroBatch.
+/// A micro-batch on the host; the fields are those of MicroBatch.
 struct HostBatch {
-  HostArray input;  ///< none for tokens
+  HostArray input;  ///< empty if tokens are the input
   std::vector<std::pair<std::string, HostArray>> side;
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// Rows per sample in "row_numbers", a side input to which upload() adds the rows of earlier samples; 0: none.
+  /// Rows per sample in side input "row_numbers", to which upload() adds the rows of earlier samples; 0: no such input.
   std::int64_t rows_per_sample = 0;
 
-  /// Adds a side input: a list of numbers.
+  /// Adds a side input that is a list of numbers.
   void put(std::string name, const auto& values) {
     side.emplace_back(std::move(name), HostArray(Shape{std::ssize(values)}, values));
   }
@@ -44,13 +44,13 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
 
 }  // namespace detail
 
-/// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe; its random numbers
-/// are SampleRandom(seed, epoch, index, use), independent of the position in the batch.
+/// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe. Its random numbers
+/// come from SampleRandom(seed, epoch, index, use), independent of the position in the batch.
 template <class B>
 concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
 
 namespace detail {
-/// Compile-time check: the error names the missing member.
+/// Checks a batcher at compile time; the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
   static_assert(HasSize<B>, "a batcher lacks: std::int64_t size() const");
@@ -60,7 +60,7 @@ constexpr void require_batcher() {
 }
 }  // namespace detail
 
-/// Runs body() and adds the sample to its error; used by Batchers.
+/// Runs body() for a Batcher; an error of body() then names the sample.
 template <class Body>
 decltype(auto) naming_sample(std::int64_t index, Body&& body) {
   try {
@@ -78,7 +78,7 @@ template <Device Dev>
   return made;
 }
 
-/// The batch on the device; `index` is k in the step, `samples` the step's number of samples.
+/// Copies a batch to the device. index: number k of the micro-batch in its step; samples: its samples in the step.
 template <Device Dev>
 [[nodiscard]] MicroBatch<Dev> upload(Dev& dev, const HostBatch& batch, std::int64_t index,
                                      Range samples) {

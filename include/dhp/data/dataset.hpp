@@ -1,5 +1,5 @@
-// concept Dataset: a size and a pure function from index to sample; adaptors slice, shuffle, split.
-// Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
+// Dataset is the concept of a size and a pure function from index to sample; adaptors slice, shuffle and split
+// datasets. Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy.
+/// get(index), with index in [0, size()), is pure and thread-safe. Datasets are cheap to copy.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;
@@ -30,7 +30,7 @@ concept HasLabels = requires(const D& data, std::int64_t index) {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
-/// A dataset's samples in an order: sample `index` is number order(index) of the dataset. The order checks the index.
+/// A dataset's samples in an order: sample `index` is number order(index) of the dataset. order() checks the index.
 template <Dataset D, class Order>
 class Reordered {
  public:
@@ -38,7 +38,7 @@ class Reordered {
   Reordered(D data, Order order) : data_(std::move(data)), order_(std::move(order)) {}
   [[nodiscard]] std::int64_t size() const { return order_.size(); }
   [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(order_(index)); }
-  /// For datasets that can decode a part of an image.
+  /// Reads a part of an image, if the dataset can decode parts.
   template <class Part>
   [[nodiscard]] auto get(std::int64_t index, const Part& part) const
       -> decltype(std::declval<const D&>().get(index, part)) {
@@ -55,7 +55,7 @@ class Reordered {
 };
 }  // namespace detail
 
-/// A dataset in the random order of epoch `epoch` under `seed`, the same on every rank.
+/// Returns a dataset in the random order of epoch `epoch` under `seed`, the same on every rank.
 template <Dataset D>
 [[nodiscard]] detail::Reordered<D, Permutation> shuffled(D data, std::uint64_t seed,
                                                          std::int64_t epoch) {
@@ -73,7 +73,7 @@ struct SliceOrder {
   }
 };
 }  // namespace detail
-/// Samples [first, last) of a dataset.
+/// Returns samples [first, last) of a dataset.
 template <Dataset D>
 [[nodiscard]] detail::Reordered<D, detail::SliceOrder> slice(D data, std::int64_t first,
                                                              std::int64_t last) {
@@ -86,8 +86,8 @@ template <class D>
 struct DatasetSplit {
   D train, held_out;
 };
-/// Holds out the last part of the samples, a fraction in [0, 1]: at least one sample unless it is 0.
-/// Shuffle first if the samples are sorted.
+/// Holds out the last part of the samples, a fraction in [0, 1]: at least one sample unless the fraction is 0. Shuffle
+/// first if the samples are sorted.
 template <Dataset D>
 [[nodiscard]] auto split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);
@@ -99,8 +99,8 @@ template <Dataset D>
 }
 
 namespace detail {
-/// One part of `all` samples, of which some are held out, evenly spaced: number k of h is (k all + shift) / h, with
-/// shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
+/// One part of a split of `all` samples, whose h held-out samples are evenly spaced: number k is (k all + shift) / h,
+/// with shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
 struct EvenOrder {
   std::int64_t all, held_out, shift;
   bool is_held_out;
@@ -109,15 +109,15 @@ struct EvenOrder {
     check_sample_index(index, size());
     if (is_held_out) return (index * all + shift) / held_out;
     if (held_out == 0) return index;
-    // The number c of held-out samples before it: the least c with (c all + shift) / h > index + c.
+    // The number of held-out samples before this one is the least c with (c all + shift) / h > index + c.
     const auto over = (index + 1) * held_out - shift;
     return over <= 0 ? index : index + (over - 1) / size() + 1;
   }
 };
 }  // namespace detail
 
-/// Holds out a fraction in [0, 1] of the samples, evenly spaced from an offset that `seed` chooses: at least one
-/// unless it is 0.
+/// Holds out a fraction in [0, 1] of the samples, evenly spaced from an offset that `seed` chooses: at least one sample
+/// unless the fraction is 0.
 template <Dataset D>
 [[nodiscard]] auto split_evenly(const D& data, double fraction, std::uint64_t seed) {
   const auto held_out = split_fraction(data, fraction).held_out.size();

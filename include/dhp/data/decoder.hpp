@@ -1,4 +1,4 @@
-// Image decoders and their choice by file, shared by all image readers.
+// Image decoders, which all image readers share, and their choice by file.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -18,14 +18,14 @@ namespace dhp {
 
 struct DecodeOptions {
   int channels = 3;  ///< channels of the output: 1 or 3
-  /// A larger image is an error, before decoding.
+  /// An image with more pixels is an error, before decoding.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int least_side = 0;
-  /// Applies the EXIF orientation. Otherwise keeps the stored one, and counts such images in `turned` unless null.
+  /// Applies the EXIF orientation. If false, images stay as stored, and `turned`, unless null, counts the turned ones.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
-  /// A decoder that calls it makes that part alone, which is faster; one that does not makes the whole image.
+  /// Returns the wanted part of an image. A decoder that calls it makes only that part, which is faster.
   detail::PartOf part = {};
 };
 
@@ -37,9 +37,9 @@ using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& na
 
 /// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
 struct Decoder {
-  std::vector<std::string> extensions;  ///< lower case, with the dot
+  std::vector<std::string> extensions;  ///< lower case, with the dot: ".png"
   detail::Decode decode = nullptr;
-  std::string magic = {};  ///< its files' first bytes; empty: identified by extension only
+  std::string magic = {};  ///< first bytes of the format's files; empty: only the extension tells
 };
 
 namespace detail {
@@ -53,7 +53,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
         " is above the limit of ", limit, " pixels");
 }
 
-/// The decoder for a file's extension in any case, such as ".JPG"; null: none.
+/// Returns the decoder for a file's extension in any case, such as ".JPG"; null if there is none.
 [[nodiscard]] inline const Decoder* decoder_for(std::span<const Decoder> decoders,
                                                 std::string extension) {
   extension = lower_case(std::move(extension));
@@ -63,7 +63,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
   return nullptr;
 }
 
-/// The extensions of all, for errors.
+/// Returns the extensions of all decoders, for errors.
 [[nodiscard]] inline std::string formats_of(std::span<const Decoder> decoders) {
   std::string formats;
   for (const auto& decoder : decoders)
@@ -72,7 +72,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
   return formats;
 }
 
-/// Chooses the decoder by the first bytes (ImageNet has a PNG named as a JPEG), otherwise by the extension of `name`.
+/// Chooses the decoder by the first bytes (ImageNet has a PNG named as a JPEG), or else by the extension of `name`.
 [[nodiscard]] inline Image decode_image(std::span<const Decoder> decoders,
                                         std::span<const std::byte> bytes, const std::string& name,
                                         const DecodeOptions& options) {

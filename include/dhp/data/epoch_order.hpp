@@ -1,5 +1,5 @@
-// EpochOrder: the sample order of an epoch, over all samples or with local reads: blocks of neighbors in random
-// order, shuffled within a window. A pure function of (seed, epoch, position).
+// EpochOrder is the order of an epoch's samples: random over all samples or, for local reads, blocks of neighbors in
+// random order, shuffled within a window. It is a pure function of (seed, epoch, position).
 #pragma once
 
 #include <dhp/data/permutation.hpp>
@@ -13,7 +13,7 @@ namespace dhp::detail {
 /// Positions [w * window, (w + 1) * window) cover at most window / block() + 2 blocks, rounded up.
 class EpochOrder {
  public:
-  /// window: in samples; 0 or the dataset's size: one random order over all.
+  /// window: in samples; 0 or the dataset's size means one random order over all samples.
   EpochOrder(std::int64_t size, std::int64_t window, std::uint64_t seed, std::int64_t epoch)
       : size_(size),
         window_(window <= 0 || window >= size ? 0 : window),
@@ -21,15 +21,15 @@ class EpochOrder {
         seed_(seed),
         epoch_(epoch),
         blocks_(window_ == 0 ? size : size / block_, seed, epoch) {
-    // Permutes full blocks; the remaining samples are inserted between two of them.
+    // Full blocks are permuted; the remaining samples are inserted between two of them.
     if (window_ > 0) rest_at_ = block_ * Permutation(blocks_.size() + 1, seed + mix(0), epoch)(0);
   }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Samples of a block.
+  /// Returns the number of samples in a block.
   [[nodiscard]] std::int64_t block() const { return block_; }
 
-  /// The sample at `place`; both in [0, size).
+  /// Returns the sample at `place`; both are in [0, size).
   [[nodiscard]] std::int64_t operator()(std::int64_t place) const {
     if (window_ == 0) return blocks_(place);
     check(place >= 0 && place < size_, "no place ", place, " in an order of ", size_);

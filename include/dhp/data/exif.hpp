@@ -1,4 +1,4 @@
-// The EXIF orientation of an image: cameras store sensor pixels and how to rotate them.
+// Reads and applies the EXIF orientation of an image: cameras store sensor pixels and how to rotate them.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace dhp::detail {
-/// The orientation in an EXIF TIFF block, 1 to 8; 1 (upright) if missing or damaged.
+/// Returns the orientation in an EXIF TIFF block, 1 to 8; 1 (upright) if it is missing or damaged.
 [[nodiscard]] inline int exif_orientation(std::span<const std::byte> tiff) {
   const bool little = tiff.size() > 8 && tiff[0] == std::byte{'I'};
   const auto number = [&](std::uint64_t at, std::size_t count) -> std::uint64_t {
@@ -26,14 +26,14 @@ namespace dhp::detail {
   return 1;
 }
 
-/// The orientation of a JPEG.
+/// Returns the orientation of a JPEG, 1 to 8; 1 (upright) if it is missing or damaged.
 [[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) {
   constexpr std::string_view exif("Exif\0\0", 6);
   for (std::size_t at = 2; at + 4 <= bytes.size() && bytes[at] == std::byte{0xff};) {
     const auto marker = std::to_integer<unsigned>(bytes[at + 1]);
     const auto size = std::to_integer<std::size_t>(bytes[at + 2]) * 256 +
                       std::to_integer<std::size_t>(bytes[at + 3]);
-    if (marker == 0xda || at + 2 + size > bytes.size()) break;  // the image begins
+    if (marker == 0xda || at + 2 + size > bytes.size()) break;  // the image's data begins
     const auto part = bytes.subspan(at + 4, size < 2 ? 0 : size - 2);
     if (marker == 0xe1 && part.size() > exif.size() &&
         std::memcmp(part.data(), exif.data(), exif.size()) == 0)
@@ -43,7 +43,7 @@ namespace dhp::detail {
   return 1;
 }
 
-/// Rotates and mirrors the image, or counts it and leaves it, as options.exif requests.
+/// Rotates and mirrors the image if options.exif says so; otherwise counts the image and leaves it.
 [[nodiscard]] inline Image oriented(Image image, int orientation, const DecodeOptions& options) {
   if (orientation == 1) return image;
   if (!options.exif) {

@@ -1,4 +1,4 @@
-// Reads files; parses bytes with a bounds-checked cursor. Errors name the file and the offset.
+// Reads files, and parses bytes with a bounds-checked cursor. Errors name the file and the offset.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -17,12 +17,12 @@ namespace dhp {
 
 using Bytes = std::vector<std::byte>;
 
-/// The files below a directory, sorted by path bytes, without hidden files and directories. Follows links, except to
-/// a directory that contains them.
+/// Returns the files below a directory, sorted by path bytes, without hidden files and directories. Follows links,
+/// except links to a directory that contains them.
 [[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
-  std::vector<std::string> above;  // the real paths of this directory's ancestors
+  std::vector<std::string> above;  // real paths of this directory's ancestors
   const auto add = [&](const fs::path& directory, const auto& self) -> void {
     std::error_code error;
     const auto real = (fs::canonical(directory, error) / "").string();
@@ -44,10 +44,10 @@ using Bytes = std::vector<std::byte>;
   return files;
 }
 
-/// The limit per file, packed and unpacked.
+/// Default limit of the size of a file, packed and unpacked.
 inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 
-/// Reads a file. Errors: missing, not a regular file, empty, unreadable, too large.
+/// Reads a file. Throws Error if it is missing, not a regular file, empty, unreadable or too large.
 [[nodiscard]] inline Bytes read_file(const std::string& path,
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
@@ -65,7 +65,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 }
 
 namespace detail {
-/// Decompresses: (bytes, name for errors, limit) -> bytes.
+/// A function that decompresses: (bytes, name for errors, limit) -> bytes.
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
@@ -73,7 +73,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
 
-/// read_file, then `unpack` for gzip content (gunzip of data/gzip.hpp).
+/// Reads a file, and decompresses gzip content by `unpack` (gunzip of data/gzip.hpp).
 [[nodiscard]] inline Bytes read_unpacked(const std::string& path, Unpack unpack,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
@@ -97,7 +97,7 @@ class ByteCursor {
     offset_ += count;
     return part;
   }
-  /// A big-endian unsigned number of `count` bytes.
+  /// Reads a big-endian unsigned number of `count` bytes.
   [[nodiscard]] std::uint64_t big_endian(std::size_t count, const char* what) {
     std::uint64_t value = 0;
     for (const auto byte : take(count, what)) value = value << 8 | std::to_integer<unsigned>(byte);
@@ -112,7 +112,7 @@ class ByteCursor {
     }
     return value;
   }
-  /// Throws: "NAME, byte OFFSET: ...".
+  /// Throws Error("NAME, byte OFFSET: ...").
   [[noreturn]] void wrong(const auto&... parts) const {
     throw Error(concat(name_, ", byte ", offset_, ": ", parts...));
   }
@@ -123,7 +123,7 @@ class ByteCursor {
   std::size_t offset_ = 0;
 };
 
-/// The rest of the bytes as an array; throws unless their number is right and within the limit.
+/// Returns the rest of the bytes as an array; throws unless their number is right and within the limit.
 [[nodiscard]] inline HostArray take_array(ByteCursor& at, DType dtype,
                                           std::span<const std::uint64_t> extents,
                                           std::size_t limit_bytes) {

@@ -15,17 +15,17 @@
 
 namespace dhp {
 
-/// Paths in the byte order of their names.
+/// Paths of shards, in the byte order of their names.
 struct FoundShards {
   std::vector<std::string> train;
-  std::vector<std::string> held_out;  ///< validation-..., test-... next to train-...
+  std::vector<std::string> held_out;  ///< such as validation-..., if there are train-...
 
   [[nodiscard]] bool empty() const { return train.empty(); }
 };
 
 namespace detail {
 
-/// Files next to shards: indices, checksums, descriptions.
+/// Returns whether a file stands next to shards, but is none: an index, a checksum, a description.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
   static constexpr std::array<std::string_view, 14> endings{
       ".idx", ".index", ".json", ".jsonl", ".txt", ".csv",    ".tsv",
@@ -34,7 +34,7 @@ namespace detail {
          std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
 }
 
-/// *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz and such, to be refused.
+/// Accepts *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz, which is refused later.
 [[nodiscard]] inline bool named_like_shard(const std::string& name) {
   if (name.starts_with('.') || is_beside_shards(name)) return false;
   const auto lower = lower_case(name);
@@ -47,7 +47,7 @@ namespace detail {
          (of != lower.npos && of > 0 && is_digit(of - 1) && is_digit(of + 4));
 }
 
-/// Whether a name contains one of the words, delimited by non-letters.
+/// Returns whether a file name contains one of the words, delimited by non-letters.
 template <std::size_t N>
 [[nodiscard]] bool has_word(const std::string& path, const std::array<std::string_view, N>& words) {
   const auto name = path.substr(path.rfind('/') + 1);
@@ -64,8 +64,8 @@ template <std::size_t N>
 
 }  // namespace detail
 
-/// One shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is no
-/// error. If names contain the word train, those with val, valid, validation, test or eval are held out.
+/// Finds one shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is
+/// no error. If names contain the word train, those with val, valid, validation, test or eval are held out.
 [[nodiscard]] inline FoundShards find_shards(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;

@@ -1,4 +1,4 @@
-// gunzip by zlib (link ZLIB::ZLIB), to be passed to readers: load_idx(path, gunzip).
+// gunzip decompresses by zlib (link ZLIB::ZLIB). Readers take it as an argument: load_idx(path, gunzip).
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -12,7 +12,7 @@ namespace dhp {
 /// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.
 [[nodiscard]] inline Bytes gunzip(std::span<const std::byte> packed, const std::string& name,
                                   std::size_t limit_bytes = default_file_limit_bytes) {
-  constexpr std::size_t piece = std::size_t{1} << 20;  // counts must fit zlib's 32 bits
+  constexpr std::size_t piece = std::size_t{1} << 20;  // fits zlib's 32-bit counts
   z_stream stream{};
   check(inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK, "gunzip: zlib could not start");
   struct Ender {

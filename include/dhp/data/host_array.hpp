@@ -1,4 +1,4 @@
-// An array in host memory: file readers return it, batchers fill it.
+// HostArray is an array in host memory: file readers return it, batchers fill it.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -12,14 +12,14 @@ namespace dhp {
 
 class HostArray {
  public:
-  HostArray() = default;  ///< none
-  /// All zero.
+  HostArray() = default;  ///< no array
+  /// Makes an array of zeros.
   HostArray(DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
         bytes_(detail::as_size(shape.count()) * size_of(dtype)),
         present_(true) {}
-  /// A copy of the elements' bytes.
+  /// Copies the bytes of the elements.
   HostArray(DType dtype, const Shape& shape, std::span<const std::byte> bytes)
       : dtype_(dtype), shape_(shape), bytes_(bytes.begin(), bytes.end()), present_(true) {
     check(bytes.size() == detail::as_size(shape.count()) * size_of(dtype), "an array of shape ",

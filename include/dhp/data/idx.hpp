@@ -1,5 +1,5 @@
-// Reader of IDX, the format of MNIST: two zero bytes, a type byte, the number of dims, big-endian
-// u32 dims, the elements. Only u8, the type of all published datasets.
+// Reads IDX, the format of MNIST: two zero bytes, a type byte, the number of dims, big-endian u32 dims, the elements.
+// Reads u8 only, the type of all published datasets.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -11,7 +11,7 @@
 namespace dhp {
 
 namespace detail {
-/// Strict: a wrong magic, type or dim and a missing or extra byte are errors with their offset.
+/// Parses strictly: a wrong magic, type or dim and a missing or extra byte are errors with their offset.
 [[nodiscard]] inline HostArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   ByteCursor at(bytes, name);

@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-/// [H, W, C], u8.
+/// An image of u8 pixels [H, W, C].
 struct Image {
   int height = 0, width = 0, channels = 0;
   std::vector<std::uint8_t> pixels;
@@ -39,7 +39,7 @@ struct Box {
   int height = 0;
   int width = 0;
 };
-/// Which part of an image of this size is wanted.
+/// A function that returns the wanted part of an image of this size.
 using PartOf = std::function<Box(int height, int width)>;
 }  // namespace detail
 
@@ -53,8 +53,8 @@ class ImageArray {
  public:
   using Sample = LabelledImage;
 
-  /// images: u8 [N, H, W] (one channel) or [N, H, W, C]; labels: integers [N] in [0, classes). The
-  /// names appear in errors.
+  /// images: u8 [N, H, W] (one channel) or [N, H, W, C]; labels: integers [N] in [0, classes). The two names appear in
+  /// errors.
   ImageArray(HostArray images, const HostArray& labels, int classes, const std::string& images_name,
              const std::string& labels_name)
       : classes_(classes) {
@@ -121,14 +121,14 @@ class ImageArray {
   std::shared_ptr<const Data> data_;
 };
 
-/// An IDX pair: images u8 [N, H, W] and labels u8 [N], plain or (unpack = gunzip) compressed.
+/// Loads an IDX pair: images u8 [N, H, W] and labels u8 [N], plain or (unpack = gunzip) compressed.
 [[nodiscard]] inline ImageArray load_idx_images(const std::string& images,
                                                 const std::string& labels, int classes,
                                                 detail::Unpack unpack = nullptr) {
   return {load_idx(images, unpack), load_idx(labels, unpack), classes, images, labels};
 }
 
-/// An .npy pair: images u1 [N, H, W] or [N, H, W, C], labels u1, i4 or i8 [N].
+/// Loads an .npy pair: images u1 [N, H, W] or [N, H, W, C], labels u1, i4 or i8 [N].
 [[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
                                                 const std::string& labels, int classes) {
   return {load_npy(images), load_npy(labels), classes, images, labels};

@@ -1,4 +1,4 @@
-// Batcher of labeled images: normalized input [N, H, W, C], and the side input "labels" [N].
+// ImageBatcher makes batches of labeled images: normalized input [N, H, W, C], and the side input "labels" [N].
 #pragma once
 
 #include <dhp/data/augment.hpp>
@@ -16,10 +16,10 @@ namespace dhp {
 struct ImageBatcherOptions {
   int height = 0;  ///< height of the model's input
   int width = 0, channels = 3;
-  DType dtype = DType::f32;                    ///< a floating-point type
-  std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0
-  std::vector<double> deviation = {};          ///< per channel; empty: 1
-  std::optional<AugmentOptions> augment = {};  ///< none for evaluation: nothing random
+  DType dtype = DType::f32;                    ///< type of the input, a floating-point type
+  std::vector<double> mean = {};               ///< mean per channel, in units of [0, 1]; empty: 0
+  std::vector<double> deviation = {};          ///< deviation per channel; empty: 1
+  std::optional<AugmentOptions> augment = {};  ///< none for evaluation, where nothing is random
   std::uint64_t seed = 0;
 };
 
@@ -44,8 +44,8 @@ class ImageBatcher {
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
   [[nodiscard]] const D& dataset() const { return data_; }
 
-  /// Batches with labels and black images, for later pipeline stages, which need only labels. Reads no images where
-  /// labels are stored separately.
+  /// Returns a batcher of labels with black images, for later pipeline stages, which need only labels. It reads no
+  /// images if labels are stored separately.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
     made.labels_only_ = detail::HasLabels<D>;
@@ -96,11 +96,11 @@ class ImageBatcher {
     return made;
   }
 
-  // Pixel p becomes (p / 255 - mean) / deviation, in double, rounded once.
+  // Writes (p / 255 - mean) / deviation for pixel p, computed in double and rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
       const auto channels = detail::as_size(options_.channels);
-      std::vector<T> table;  // [C, 256]
+      std::vector<T> table;  // the results for all values, [C, 256]
       for (std::size_t c = 0; c < channels; ++c)
         for (int value = 0; value < 256; ++value) {
           const double mean = options_.mean.empty() ? 0 : options_.mean[c];
@@ -123,12 +123,12 @@ class ImageBatcher {
   bool labels_only_ = false;
 };
 
-/// Per channel, in units of [0, 1].
+/// Statistics per channel, in units of [0, 1].
 struct ChannelStatistics {
   std::vector<double> mean;
   std::vector<double> deviation;  ///< 1 for a constant channel
 };
-/// Over the first `samples` images, in exact integer sums.
+/// Computes the statistics of the first `samples` images, in exact integer sums.
 template <Dataset D>
   requires std::same_as<typename D::Sample, LabelledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {

@@ -1,4 +1,4 @@
-// Dataset of a directory with one folder per class: DIR/CLASS/**/FILE. Classes and files are sorted
+// ImageFolder is the dataset of a directory with one folder per class: DIR/CLASS/**/FILE. Classes and files are sorted
 // bytewise, so every machine sees the same dataset.
 #pragma once
 
@@ -18,9 +18,9 @@ namespace dhp {
 struct ImageFolderOptions {
   DecodeOptions decode = {};
   /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
-  /// samples. Without it files are only listed, and a damaged one fails when it is read.
+  /// samples. If false, files are only listed, and a damaged file fails when it is read.
   bool skip_bad = false;
-  int threads = 1;  ///< that decode at the start
+  int threads = 1;  ///< number of threads that decode at the start
   std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };
 
@@ -62,7 +62,7 @@ class ImageFolder {
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {
     return found_->files.at(detail::as_size(index)).path;
   }
-  /// With skip_bad: one sentence per skipped file.
+  /// Returns one sentence per skipped file, if skip_bad is set.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
 
  private:

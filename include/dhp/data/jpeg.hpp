@@ -1,4 +1,4 @@
-// JPEG via libjpeg-turbo (Debian: libjpeg-dev). All JPEGs become 8-bit RGB or gray.
+// Decodes JPEG by libjpeg-turbo (Debian: libjpeg-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
 #include <dhp/data/exif.hpp>
@@ -16,7 +16,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Inverted CMYK, as all known writers store it, to RGB or gray.
+/// Converts inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
   const auto count = as_size(inks.height) * as_size(inks.width);
@@ -25,7 +25,7 @@ namespace detail {
     const int red = ink[0] * ink[3] / 255;
     const int green = ink[1] * ink[3] / 255;
     const int blue = ink[2] * ink[3] / 255;
-    if (channels == 1) {  // ITU-R BT.601
+    if (channels == 1) {  // weights of ITU-R BT.601
       made.pixels[at] =
           static_cast<std::uint8_t>((299 * red + 587 * green + 114 * blue + 500) / 1000);
     } else {
@@ -37,8 +37,8 @@ namespace detail {
   return made;
 }
 
-/// Reads one file through libjpeg-turbo. libjpeg leaves its C code on an error by longjmp, which runs no destructors:
-/// what happens in attempt() makes no object that has one.
+/// Reads one file through libjpeg-turbo. On an error libjpeg leaves its C code by longjmp, which runs no destructors,
+/// so code in attempt() makes no object that has one.
 class JpegReader {
  public:
   JpegReader(std::span<const std::byte> bytes, const std::string& name) : JpegReader(name) {
@@ -59,17 +59,17 @@ class JpegReader {
     step();
   }
 
-  /// The pixels in `box` of the image that was started.
+  /// Returns the pixels in `box` of the image that was started.
   [[nodiscard]] Image read(const Box& box) {
     const auto channels = as_size(info_.output_components);
     Image made = Image::blank(box.height, box.width, info_.output_components);
-    // Colors are interpolated, so that pixels at the edge of a cut need neighbors: two more on each side.
+    // Colors are interpolated, so pixels at the edge of a cut need neighbors: two more on each side.
     constexpr int more = 2;
     const int first = std::max(0, box.left - more);
     const int last = std::min(static_cast<int>(info_.output_width), box.left + box.width + more);
     auto left = static_cast<JDIMENSION>(first), width = static_cast<JDIMENSION>(last - first);
     const bool cut = width < info_.output_width;
-    constexpr int lines = 4;  // as many as libjpeg makes at once, at most
+    constexpr int lines = 4;  // most lines that libjpeg makes at once
     const auto line_bytes = info_.output_width * channels;
     std::vector<std::uint8_t> buffer(lines * line_bytes);
     attempt([&] {
@@ -86,7 +86,7 @@ class JpegReader {
       }
       if (info_.output_scanline == info_.output_height) jpeg_finish_decompress(&info_);
     });
-    // Rows below the box are not read, but must be there.
+    // Rows below the box are not read, but the file must have them.
     const std::span rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
     const auto end = std::array<JOCTET, 2>{0xff, JPEG_EOI};
     check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||
@@ -103,14 +103,14 @@ class JpegReader {
       info->err->format_message(info, reader.problem_);
       std::longjmp(reader.before_, 1);
     };
-    // libjpeg only warns of damage, and fills what is missing with gray. Untidy files are accepted.
+    // libjpeg only warns of damage, and fills missing parts with gray; here damage is an error. Untidy files pass.
     errors_.emit_message = [](j_common_ptr info, int level) {
       const int code = info->err->msg_code;
       if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM &&
           code != JWRN_JFIF_MAJOR)
         info->err->error_exit(info);
     };
-    // A small file can request thousands of passes over a large image.
+    // A small file can request thousands of passes over a large image, so passes are limited.
     progress_.progress_monitor = [](j_common_ptr info) {
       auto& reader = *static_cast<JpegReader*>(info->client_data);
       if (reader.info_.input_scan_number <= 500) return;
@@ -135,7 +135,7 @@ class JpegReader {
   check_decode(info.image_height, info.image_width, name, options);
   const bool inks = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
-  // The decoder drops the high frequencies of each block of 8 x 8 pixels.
+  // At 1/2, 1/4 or 1/8 size the decoder drops the high frequencies of each block of 8 x 8 pixels.
   const auto least = static_cast<unsigned>(options.least_side);
   const auto side = std::min(info.image_height, info.image_width);
   while (least > 0 && info.scale_denom < 8 * info.scale_num &&

@@ -1,4 +1,4 @@
-// Labels of tar shards in JSON, by nlohmann/json (Debian: nlohmann-json3-dev).
+// Reads labels of tar shards from JSON, by nlohmann/json (Debian: nlohmann-json3-dev).
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// The integer "label" of a JSON object; nullopt if missing. Throws if the text is no object.
+/// Returns the integer "label" of a JSON object; nullopt if it is missing. Throws if the text is no object.
 [[nodiscard]] inline std::optional<std::int64_t> label_of_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   check(json.is_object(), "it is not a JSON object");

@@ -14,13 +14,13 @@ namespace dhp::detail {
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   return text;
 }
-/// Whether a name ends so, ignoring case: "a.TAR" ends in ".tar".
+/// Returns whether a name has this ending, ignoring case: "a.TAR" ends in ".tar".
 [[nodiscard]] inline bool ends_in(std::string_view name, std::string_view ending) {
   return name.size() >= ending.size() &&
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
 }
 
-/// A file's kind by its first 64 bytes, with advice; empty if unknown.
+/// Returns a file's kind by its first 64 bytes, with advice; an empty text if the kind is unknown.
 [[nodiscard]] inline std::string_view known_file(std::string_view bytes) {
   using namespace std::string_view_literals;
   struct Known {

@@ -1,5 +1,5 @@
-// The loader gives the micro-batches of one data replica, step by step. Threads read a bounded number of
-// steps ahead; their number changes no byte.
+// Loader gives the micro-batches of one data replica, step by step. Threads read a bounded number of steps ahead; the
+// number of threads changes no byte.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -20,19 +20,19 @@
 namespace dhp {
 
 struct LoaderOptions {
-  std::int64_t global_batch = 32;   ///< samples of a step, over all replicas
-  std::int64_t micro_batch = 8;     ///< samples; divides the global batch
-  DataReader reader{};              ///< a training run fills it in
-  bool shuffle = true;              ///< anew each epoch; false: in dataset order
-  std::int64_t shuffle_window = 0;  ///< samples shuffled at a time (EpochOrder); 0: all
+  std::int64_t global_batch = 32;   ///< samples per step, over all replicas
+  std::int64_t micro_batch = 8;     ///< samples per micro-batch; divides the global batch
+  DataReader reader{};              ///< the rank that reads; a training run fills it in
+  bool shuffle = true;              ///< new order in each epoch; false: the dataset's order
+  std::int64_t shuffle_window = 0;  ///< number of samples shuffled at a time (EpochOrder); 0: all
   std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
-  DataPosition from{};              ///< where to begin, for a resumed run
-  int threads = 1;                  ///< prefetch threads; 0: next() reads
+  DataPosition from{};              ///< position where a resumed run begins
+  int threads = 1;                  ///< number of prefetch threads; 0: next() reads
   int steps_ahead = 2;              ///< maximum number of prefetched steps
-  bool same_shapes = false;         ///< promise: equally large micro-batches have equal shapes
+  bool same_shapes = false;         ///< promise that equally large micro-batches have equal shapes
 };
 
-/// Options for one ordered pass over a held-out set: evaluation is exact for any number of replicas.
+/// Returns options for one ordered pass over a held-out set: evaluation is then exact for any number of replicas.
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
@@ -40,7 +40,7 @@ struct LoaderOptions {
   return options;
 }
 
-/// The first micro-batch of a dataset in its own order, as an example input.
+/// Returns the first micro-batch of a dataset in its own order, as an example input.
 template <Device Dev, class B>
 [[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
   detail::require_batcher<B>();
@@ -50,7 +50,7 @@ template <Device Dev, class B>
   return upload(dev, batcher.collate(indices, 0), 0, range);
 }
 
-/// next() may be called by the rank's thread only; the first call starts the threads.
+/// Only the rank's thread may call next(). The first call starts the prefetch threads.
 template <Device Dev, class B>
 class Loader final : public StepSource<Dev>, detail::NonCopyable {
  public:
@@ -89,17 +89,17 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
 
   [[nodiscard]] const Batching& batching() const { return batching_; }
   [[nodiscard]] const B& batcher() const { return batcher_; }
-  /// The number of steps to the end of the last epoch; 0: unlimited.
+  /// Returns the number of steps to the end of the last epoch; 0 means unlimited.
   [[nodiscard]] std::int64_t steps() const override {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
   }
   [[nodiscard]] std::int64_t steps_done() const override { return steps_done_; }
   [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
-  /// Plans the next step.
+  /// Returns the plan of the next step.
   [[nodiscard]] StepPlan plan() const { return batching_.plan(steps_done_ + 1); }
   using StepSource<Dev>::finished;
 
-  /// Drops the steps read ahead.
+  /// Goes on at `from`, and drops the steps that were read ahead.
   void start_at(DataPosition from) override {
     const std::lock_guard lock(mutex_);
     batching_.resume_at(from);
@@ -108,23 +108,23 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     fill();
   }
 
-  /// This replica's micro-batches of the next step, in order: none if the step has too few for all replicas. Throws
-  /// the error of the first unreadable one, which names the sample; the loader stays at that step, and
-  /// start_at(batching().after(steps_done() + 1)) skips it.
+  /// Returns this replica's micro-batches of the next step, in order; none if the step has too few for all replicas.
+  /// Throws the error of the first unreadable micro-batch, which names the sample. The loader then stays at that step,
+  /// and start_at(batching().after(steps_done() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
     while (static_cast<int>(threads_.size()) < options_.threads)
       threads_.emplace_back([this] { work(); });
     const auto slot = take();
     const auto& plan = slot->plan;
-    // Only full steps fulfil the promise of equal shapes.
+    // Only full steps keep the promise of equal shapes.
     StepBatches<Dev> made{
         .batches = {},
         .micro_batches = plan.micro_batches(),
         .samples = plan.samples,
         .same_shapes = options_.same_shapes && plan.samples == options_.global_batch};
     for (auto& job : slot->jobs) {
-      const auto batch = std::move(job.batch);  // is gone when it is on the device
+      const auto batch = std::move(job.batch);  // freed when the batch is on the device
       made.batches.push_back(upload(*dev_, batch, job.index, plan.samples_of(job.index)));
     }
     return made;
@@ -136,13 +136,13 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     HostBatch batch;
     std::exception_ptr error;
   };
-  struct Slot {  // one step; shared by the queue and the threads working on it
+  struct Slot {  // one step, shared by the queue and the threads that work on it
     StepPlan plan;
     std::vector<Job> jobs;
     std::size_t begun = 0, done = 0;
   };
 
-  // Requires mutex_. Fills the queue to its maximum length.
+  // Fills the queue to its maximum length. The caller holds mutex_.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
       const auto step = steps_done_ + std::ssize(ahead_) + 1;
@@ -158,7 +158,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     work_.notify_all();
   }
 
-  // Waits for the first step and removes it from the queue, unless it failed.
+  // Waits for the first step of the queue, and removes the step unless it failed.
   std::shared_ptr<Slot> take() {
     std::unique_lock lock(mutex_);
     const auto slot = ahead_.front();
@@ -231,8 +231,8 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   Batching batching_;
   std::int64_t steps_done_ = 0;
   std::mutex mutex_;
-  std::condition_variable work_;  // there is work, or it is time to stop
-  std::condition_variable done_;  // a step is complete
+  std::condition_variable work_;  // notified if there is work, or if it is time to stop
+  std::condition_variable done_;  // notified if a step is complete
   std::deque<std::shared_ptr<Slot>> ahead_;
   std::vector<std::thread> threads_;
   bool stop_ = false;

@@ -1,5 +1,5 @@
-// Reader of NumPy's .npy, versions 1 and 2: magic, header (a Python dict as text), elements.
-// Supported: u1, i4, i8, f4, f8, little-endian, C order.
+// Reads NumPy's .npy, versions 1 and 2: magic, header (a Python dict as text), elements. Supports u1, i4, i8, f4 and
+// f8, little-endian, in C order.
 #pragma once
 
 #include <dhp/data/file.hpp>

@@ -1,6 +1,6 @@
-// The sample order: a random permutation as a function, without memory. A Feistel network with Philox rounds permutes
-// [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
-// 2002). Every rank computes any position of any epoch by itself.
+// Permutation is a random order of samples, computed as a function, without memory. A Feistel network with Philox
+// rounds permutes [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway, "Ciphers with arbitrary finite
+// domains", CT-RSA 2002). Every rank computes any position of any epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -25,7 +25,7 @@ class Permutation {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
 
-  /// The element at `place`; both in [0, size).
+  /// Returns the element at `place`; both are in [0, size).
   [[nodiscard]] std::int64_t operator()(std::int64_t place) const {
     check(place >= 0 && place < size_, "no place ", place, " in an order of ", size_);
     auto value = static_cast<std::uint64_t>(place);

@@ -1,6 +1,6 @@
-// PNG via libpng's simplified interface (link PNG::PNG), which handles its errors internally. All
-// color types and depths become 8-bit RGB or gray. As in torchvision, transparency is dropped, and gamma and color
-// profiles are ignored.
+// Decodes PNG by libpng's simplified interface (link PNG::PNG), which handles libpng's errors internally. All color
+// types and depths become 8-bit RGB or gray. As in torchvision, transparency is dropped, and gamma and color profiles
+// are ignored.
 #pragma once
 
 #include <dhp/data/exif.hpp>
@@ -12,13 +12,13 @@
 namespace dhp {
 
 namespace detail {
-/// The PNG without chunks that would change its pixels.
+/// A PNG without the chunks that would change its pixels.
 struct PlainPng {
   Bytes bytes;
   int orientation = 1;
 };
 
-/// Reads all chunks: libpng stops once the pixels are complete and would accept a truncated file.
+/// Reads all chunks, because libpng stops once the pixels are complete and would accept a truncated file.
 [[nodiscard]] inline PlainPng plain_png(std::span<const std::byte> bytes, const std::string& name) {
   ByteCursor at(bytes, name);
   const auto magic = at.take(8, "the PNG magic");

@@ -1,5 +1,5 @@
-// Random numbers for data: a pure function of (seed, epoch, sample index, use). Order, augmentation
-// and masking do not depend on ranks, threads or a resume.
+// Random numbers for data are a pure function of (seed, epoch, sample index, use). So order, augmentation and masking
+// do not depend on ranks, threads or a resume.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -8,11 +8,11 @@
 
 namespace dhp {
 
-/// The purpose of a random number; uses are independent. Your own uses start at `user`.
+/// The purpose of a random number; numbers of different uses are independent. Your own uses start at `user`.
 enum class DataUse : std::uint32_t { order, augment, mask, pair, synthesize, user = 1000 };
 
 namespace detail {
-/// The stream of one use in one epoch. Its seed differs from that of weights and dropout.
+/// Returns the stream of one use in one epoch. Its seed differs from that of weights and dropout.
 [[nodiscard]] constexpr RandomStream data_stream(std::uint64_t seed, std::int64_t epoch,
                                                  DataUse use) {
   return {mix(seed ^ 0x6461'7461'2D73'6964u), static_cast<std::uint32_t>(epoch),
@@ -20,7 +20,7 @@ namespace detail {
 }
 }  // namespace detail
 
-/// The sequence of one sample in one epoch: up to 2^22 numbers.
+/// The random numbers of one sample in one epoch, up to 2^22 of them.
 class SampleRandom {
  public:
   constexpr SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, DataUse use)
@@ -30,10 +30,10 @@ class SampleRandom {
   constexpr std::uint32_t bits() { return stream_.bits(next_++); }
   constexpr double uniform() { return stream_.uniform(next_++); }
   constexpr double uniform(double low, double high) { return low + (high - low) * uniform(); }
-  /// Uniform integer in [0, bound).
+  /// Returns a uniform integer in [0, bound).
   constexpr std::uint32_t below(std::uint32_t bound) { return stream_.below(bound, next_++); }
   constexpr bool chance(double probability) { return uniform() < probability; }
-  /// Standard normal; consumes a block of four words.
+  /// Returns a standard normal number; consumes a block of four words.
   double normal() {
     next_ = (next_ + 3) / 4 * 4;
     const double value = stream_.normal(next_ / 4);

@@ -1,4 +1,4 @@
-// ShardIndex: the positions of all samples in shards. A scan makes it; its file has the shards' sizes and times.
+// ShardIndex has the positions of all samples in shards. A scan makes it; its file has the shards' sizes and times.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -19,9 +19,9 @@ struct ShardFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
-  bool tar = false;  ///< else TFRecord
+  bool tar = false;  ///< true: a tar file; false: a TFRecord
 
-  /// The file as it is now.
+  /// Returns the file's size and time as they are now.
   [[nodiscard]] static ShardFile of(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
@@ -39,7 +39,7 @@ struct ShardFile {
 };
 
 struct ShardIndex {
-  std::vector<ShardFile> shards;  ///< in the order of their samples
+  std::vector<ShardFile> shards;  ///< shards in the order of their samples
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
   SkippedSample left_out{};
@@ -78,7 +78,7 @@ struct ShardIndex {
     put(crc32c(made));
     return made;
   }
-  /// Parses to_bytes(); shards have names only. Throws Error if damaged.
+  /// Parses to_bytes(); the shards have names instead of paths. Throws Error if the bytes are damaged.
   [[nodiscard]] static ShardIndex parse(std::span<const std::byte> bytes, const std::string& name) {
     ByteCursor at(bytes, name);
     const auto number = [&] { return at.little_endian(8, "the index"); };
@@ -115,7 +115,7 @@ struct ShardIndex {
     }
     return made;
   }
-  /// Whether it matches the shards' current sizes and times.
+  /// Returns whether the index matches the shards' current sizes and times.
   [[nodiscard]] bool is_of(const std::vector<ShardFile>& now) const {
     return std::equal(shards.begin(), shards.end(), now.begin(), now.end(),
                       [](const auto& one, const auto& other) { return one.same(other); });
@@ -126,7 +126,7 @@ struct ShardIndex {
   static constexpr std::size_t sample_bytes = 28;
 };
 
-/// Scans shards concurrently. A shard is a tar file by content, or by name.
+/// Scans shards concurrently. A shard's contents or its name tell whether it is a tar file.
 [[nodiscard]] inline ShardIndex scan_shards(std::vector<ShardFile> shards,
                                             std::span<const Decoder> decoders,
                                             LabelOfJson label_of_json, bool skip_bad, int threads) {

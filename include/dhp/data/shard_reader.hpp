@@ -11,7 +11,7 @@
 namespace dhp::detail {
 class ShardReader {
  public:
-  /// `shards` and `cache`, which may be null, outlive it.
+  /// `shards` and `cache`, which may be null, must outlive the reader.
   explicit ShardReader(const std::vector<ShardFile>& shards, BlockCache* cache = nullptr)
       : shards_(&shards), cache_(cache), open_(shards.size()) {
     for (const auto& shard : shards)
@@ -21,7 +21,7 @@ class ShardReader {
                                        shard.bytes));
   }
 
-  /// Fills `to` with a shard's bytes from `at`.
+  /// Fills `to` with a shard's bytes from offset `at`.
   void read(std::uint32_t shard, std::uint64_t at, std::span<std::byte> to) const {
     const auto load = [&](std::uint64_t from, std::span<std::byte> part) {
       opened(shard)->read(from, part);
@@ -30,13 +30,13 @@ class ShardReader {
     if (cache_ != nullptr) cache_->read(in_cache_[shard], at, to, load);
     else load(at, to);
   }
-  /// Bytes read from the shards, not from the cache.
+  /// Returns the bytes that were read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::size_t most_open = 128;
 
-  // Closes the file that has been open longest, once it is idle.
+  // Opens a shard. If too many are open, closes the one that has been open longest, once it is idle.
   [[nodiscard]] std::shared_ptr<const OpenFile> opened(std::uint32_t shard) const {
     const std::lock_guard lock(mutex_);
     auto& file = open_[shard];
@@ -59,7 +59,7 @@ class ShardReader {
   mutable std::atomic<std::uint64_t> bytes_{0};
   mutable std::mutex mutex_;
   mutable std::vector<std::shared_ptr<const OpenFile>> open_;
-  mutable std::vector<std::uint32_t> order_;  // a ring of those that are open
+  mutable std::vector<std::uint32_t> order_;  // ring of the open shards, in the order of opening
   mutable std::size_t oldest_ = 0;
 };
 }  // namespace dhp::detail

@@ -1,4 +1,4 @@
-// The result of scanning a shard, a file of many samples: their positions, and the damaged parts.
+// ShardScan is the result of scanning a shard, a file of many samples: their positions, and the damaged parts.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -16,8 +16,8 @@
 #include <vector>
 
 namespace dhp::detail {
-/// A sample's encoded image, in bytes of its shard. In a TFRecord, its record starts `before` bytes earlier and ends
-/// `after` bytes later.
+/// Position of a sample's encoded image in its shard, in bytes. In a TFRecord, the record starts `before` bytes earlier
+/// than the image and ends `after` bytes later.
 struct ShardSample {
   std::uint64_t at = 0;
   std::uint32_t bytes = 0, before = 0, after = 0;
@@ -26,7 +26,7 @@ struct ShardSample {
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
-/// A file read forward in small parts, skipping large ones. Errors name the byte.
+/// A file that is read forward in small parts; large parts are skipped. Errors name the byte.
 class ScannedFile {
  public:
   explicit ScannedFile(const std::string& path)
@@ -34,7 +34,7 @@ class ScannedFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// `count` bytes from `at`, valid until the next call; throws past the end.
+  /// Returns `count` bytes from offset `at`, valid until the next call; throws past the end.
   [[nodiscard]] std::span<const std::byte> read(std::uint64_t at, std::size_t count) {
     check(at <= size_ && count <= size_ - at, path_, ", byte ", at, ": the file ends here, ", count,
           " bytes too early");
@@ -59,14 +59,14 @@ class ScannedFile {
   std::string path_;
   OpenFile file_;
   std::uint64_t size_;
-  std::uint64_t first_ = 0;  // first byte of the window
+  std::uint64_t first_ = 0;  // offset of the window in the file
   std::vector<std::byte> window_;
 };
 
 /// Members of tar shards that belong to no sample, such as a README. They are no damage.
 struct SkippedSample {
   std::uint64_t members = 0;
-  std::string first{};  ///< "SHARD: NAME"
+  std::string first{};  ///< the first member: "SHARD: NAME"
   void add(const SkippedSample& other) {
     if (members == 0) first = other.first;
     members += other.members;
@@ -85,7 +85,7 @@ struct ShardScan {
     if (skip_bad) skipped.push_back(std::move(sentence));
     else fail(sentence, sentence.ends_with(hint) ? "" : hint);
   }
-  /// Runs body(); an Error of it is damage.
+  /// Runs body(), and reports an Error of body() as damage.
   void guard(auto body) {
     try {
       body();
@@ -95,7 +95,7 @@ struct ShardScan {
   }
 };
 
-/// A sample's label from a number in a file; `where` begins the error.
+/// Checks a sample's label, a number in a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
   check(label >= 0 && label <= most, where, "the label is ", label, "; 0 to ", most,
@@ -111,6 +111,6 @@ inline void check_is_shard(ScannedFile& file) {
         "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 
-/// The size limits of an image and of a record.
+/// Limit of the size of an image and of a record, in bytes.
 inline constexpr std::uint64_t shard_record_limit = std::uint64_t{1} << 30;
 }  // namespace dhp::detail

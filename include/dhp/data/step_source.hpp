@@ -1,5 +1,5 @@
-// StepSource: where a training run takes its steps from. A Loader is one; derive from it for data of another kind,
-// such as those that a simulation makes while it trains.
+// StepSource is where a training run takes its steps from, such as a Loader. Derive from it for data of another kind,
+// such as those that a simulation makes while the model trains.
 #pragma once
 
 #include <dhp/data/batching.hpp>
@@ -9,12 +9,12 @@
 
 namespace dhp {
 
-/// The reader of a source. A training run fills it in.
+/// The rank that reads from a source. A training run fills it in.
 struct DataReader {
   std::uint64_t seed = 0;
   int replica = 0;  ///< index on the data axis
   int replicas = 1;
-  bool reads_input = true;  ///< false: a later stage, which needs side inputs alone
+  bool reads_input = true;  ///< false for later stages, which need side inputs alone
 
   friend bool operator==(const DataReader&, const DataReader&) = default;
 };
@@ -26,17 +26,17 @@ class StepSource {
 
   /// A training run calls this once, before the first step.
   virtual void read_as(const DataReader& reader) = 0;
-  /// Any micro-batch; its shapes give the costs that stages are cut by.
+  /// Returns any micro-batch; its shapes give the costs by which stages are cut.
   [[nodiscard]] virtual MicroBatch<Dev> example() = 0;
-  /// The micro-batches of this replica in the next step.
+  /// Returns the micro-batches of this replica in the next step.
   [[nodiscard]] virtual StepBatches<Dev> next() = 0;
-  /// The next step begins there: later, or earlier.
+  /// Makes the next step begin at `from`, which may be later or earlier.
   virtual void start_at(DataPosition from) = 0;
-  /// Steps before the next one.
+  /// Returns the number of steps before the next one.
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
-  /// Steps until the data end; 0: they never do.
+  /// Returns the number of steps until the data end; 0 if they never end.
   [[nodiscard]] virtual std::int64_t steps() const = 0;
-  /// The epoch of the next step, counted from 0.
+  /// Returns the epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }
 
   [[nodiscard]] bool finished() const { return steps() > 0 && steps_done() >= steps(); }

@@ -1,6 +1,6 @@
-// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are
-// one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
-// 000123.seg.jpg, are not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
+// Reads shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot
+// are one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
+// 000123.seg.jpg, are not read. Supports ustar (POSIX.1-1988), pax headers (POSIX.1-2001), GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -18,12 +18,12 @@ struct TarMember {
   std::uint64_t first = 0, bytes = 0;
 };
 
-/// Iterates over a tar file's members, except links. Errors name the byte.
+/// Iterates over a tar file's members, except directories. Errors name the byte.
 class TarMembers {
  public:
   explicit TarMembers(ScannedFile& file) : file_(&file) {}
 
-  /// The next member; none at the end.
+  /// Returns the next member; nothing at the end.
   [[nodiscard]] std::optional<TarMember> next() {
     std::string long_name;
     std::optional<std::uint64_t> long_size;
@@ -64,7 +64,7 @@ class TarMembers {
       return member;
     }
   }
-  /// The offset of the header of next()'s member.
+  /// Returns the offset of the header of next()'s member.
   [[nodiscard]] std::uint64_t header() const { return last_; }
 
  private:
@@ -73,7 +73,7 @@ class TarMembers {
   [[noreturn]] void wrong(const auto&... parts) const {
     fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
-  // The checksum of a header, with its own field counted as spaces.
+  // Checks the checksum of a header, which counts its own field as spaces.
   void check_sum(std::span<const std::byte> bytes) {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
@@ -91,7 +91,7 @@ class TarMembers {
     const auto prefix = text(257, 6) == "ustar" ? text(345, 155) : std::string();
     return prefix.empty() ? text(0, 100) : prefix + "/" + text(0, 100);
   }
-  // Octal digits, or GNU's binary form of large numbers.
+  // Reads octal digits, or GNU's binary form of large numbers.
   [[nodiscard]] std::uint64_t number(std::uint64_t place, std::size_t count) const {
     std::uint64_t value = 0;
     const auto field = file_->text(at_ + place, count);
@@ -105,7 +105,7 @@ class TarMembers {
       else if (letter != ' ' && letter != '\0') wrong("a number of a tar header is damaged");
     return value;
   }
-  // Lines "LENGTH KEY=VALUE\n".
+  // Reads the lines of a pax header: "LENGTH KEY=VALUE".
   void read_pax(std::string_view lines, std::string& name,
                 std::optional<std::uint64_t>& size) const {
     while (!lines.empty()) {
@@ -130,10 +130,10 @@ class TarMembers {
   std::uint64_t at_ = 0, last_ = 0;
 };
 
-/// Reads the integer "label" of a JSON object, if present, for tar shards with .json labels: data/json_label.hpp.
+/// Returns the integer "label" of a JSON object, if present, for tar shards with .json: see data/json_label.hpp.
 using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 
-/// Adds a shard's samples, whose images have a decoder's extension.
+/// Adds the samples of a shard; a sample's image has the extension of a decoder.
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);
@@ -144,7 +144,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     std::string key;
     std::uint64_t header = 0;
     std::string names{};      // names of the sample's members
-    SkippedSample members{};  // described, if it is no sample
+    SkippedSample members{};  // members of the sample, to describe them if they are left out
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;
@@ -202,7 +202,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
       const auto base = slash == std::string::npos ? 0 : slash + 1;
       const auto dot = std::min(member->name.find('.', base), member->name.size());
       const auto key = member->name.substr(0, dot);
-      if (dot == base) continue;  // hidden, or the folder itself
+      if (dot == base) continue;  // a hidden file, or the folder itself
       if (key != sample.key) {
         finish();
         sample = {.key = key, .header = members.header()};

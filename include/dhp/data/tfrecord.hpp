@@ -1,4 +1,4 @@
-// Shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum, with a tf.Example as data
+// Reads shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum; data is a tf.Example
 // (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no images.
 #pragma once
 
@@ -17,13 +17,13 @@ class WireFields {
 
   struct Field {
     std::uint64_t number = 0;
-    bool is_bytes = false;  ///< [first, last) of the file; else `value`
+    bool is_bytes = false;  ///< true: bytes [first, last) of the file; false: `value`
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
-    bool several = false;  ///< this is the last of a list
+    bool several = false;  ///< the value is the last of several
     [[nodiscard]] std::size_t size() const { return as_size(last - first); }
   };
-  /// The next field of bytes or of a varint; nullopt at the end.
+  /// Returns the next field of bytes or of a varint; nullopt at the end.
   [[nodiscard]] std::optional<Field> next() {
     while (at_ < last_) {
       const auto tag = varint();
@@ -77,11 +77,11 @@ struct ImageExample {
   std::optional<WireFields::Field> image{};
   std::optional<std::int64_t> label{};
   std::string key{};       ///< the image's file name, if the record has it
-  std::string features{};  ///< the names of all, for errors
-  std::string list{};      ///< the name of image or label, if it has several values
+  std::string features{};  ///< the names of all features, for errors
+  std::string list{};      ///< name of the image or label feature, if it has several values
 };
 
-/// The single value of a tf.Feature: bytes, or an integer, packed or not. nullopt for floats and empty features.
+/// Returns the single value of a tf.Feature: bytes, or an integer, packed or not; nullopt for floats and empty ones.
 [[nodiscard]] inline std::optional<WireFields::Field> feature_value(ScannedFile& file,
                                                                     WireFields::Field feature) {
   std::optional<WireFields::Field> value;
@@ -103,12 +103,12 @@ struct ImageExample {
   return value;
 }
 
-/// Reads the tf.Example in [first, last) of a file. The image is `image/encoded`, else `image`; the label is
-/// `image/class/label`, else `label`.
+/// Reads the tf.Example in [first, last) of a file. The image is the feature `image/encoded`, or else `image`; the
+/// label is `image/class/label`, or else `label`.
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
                                                      std::uint64_t last) {
   ImageExample made;
-  bool whole_image = false, whole_label = false;  // found by the first of the two names
+  bool whole_image = false, whole_label = false;  // found under the first of the two names
   WireFields example(file, first, last);
   while (const auto features = example.next()) {
     if (features->number != 1 || !features->is_bytes) continue;
@@ -143,7 +143,7 @@ struct ImageExample {
   return made;
 }
 
-/// Adds a shard's samples. Checks framing and labels; a record's checksum is checked when it is read.
+/// Adds a shard's samples. Checks framing and labels; a record's checksum is checked when the record is read.
 inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
   ScannedFile file(path);
   constexpr std::uint64_t head = 12, tail = 4;

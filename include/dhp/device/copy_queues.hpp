@@ -1,4 +1,4 @@
-// Copies between host and GPU on streams of their own, concurrent with the device's work.
+// UploadQueue and DownloadQueue copy between host and GPU on their own streams, concurrently with the device's work.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -8,22 +8,22 @@
 #include <memory>
 
 namespace dhp::detail {
-/// Uploads the next step's input while the current step runs. A copy goes to a staging buffer on the GPU, on its own
-/// stream; a fast copy inside the GPU follows in stream order.
+/// Uploads the next step's input while the current step runs. The upload goes to a staging buffer on the GPU, on the
+/// queue's own stream. A fast copy inside the GPU follows on the work's stream.
 class UploadQueue {
  public:
-  /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
+  /// For fewer bytes, one copy on the work's stream is faster than synchronizing two streams.
   static constexpr std::size_t least_bytes = std::size_t{1} << 20;
 
   /// bytes: the size of the pinned memory. work: the device's stream. Throws OutOfMemory.
   UploadQueue(CudaMemory& memory, std::size_t bytes, cudaStream_t work)
       : landing_(memory.allocate(bytes)) {
-    // the allocator may have handed out this memory before
+    // The allocator may reuse memory that earlier work still reads.
     CudaEvent::of(work).before(stream_.get());
   }
 
-  /// A copy in the order of `work`. at: the offset of `from` in pinned memory, which must not be
-  /// reused before `work` has passed this point.
+  /// Copies in the order of `work`. at: the offset of `from` in pinned memory. That memory must not be reused before
+  /// `work` has passed this point.
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t at,
             cudaStream_t work) {
     std::byte* const landed = landing_.get() + at;
@@ -36,13 +36,13 @@ class UploadQueue {
 
  private:
   CudaStream stream_;
-  std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
+  std::shared_ptr<std::byte> landing_;  // staging buffer, as large as the pinned memory
 };
 
-/// Copies to pinned host memory while later work runs.
+/// Downloads to pinned host memory while later work runs.
 class DownloadQueue {
  public:
-  /// Copies what `work` has written so far; returns the point at which the copy is complete.
+  /// Copies what `work` has written so far and returns the event at which the copy is complete.
   CudaEvent copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t work) {
     CudaEvent::of(work).before(stream_.get());
     if (bytes > 0)
@@ -50,7 +50,7 @@ class DownloadQueue {
                  "cudaMemcpyAsync to the host");
     return CudaEvent::of(stream_.get());
   }
-  /// Later work on `work` comes after all copies.
+  /// Makes later work on `work` wait for all copies of this queue.
   void before(cudaStream_t work) const { CudaEvent::of(stream_.get()).before(work); }
 
  private:

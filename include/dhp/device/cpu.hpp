@@ -1,5 +1,5 @@
-// Cpu: runs ops at once, in the calling thread and its pool. It caches freed blocks, because fresh
-// pages cost more than most ops. Memory of a host program is not cached.
+// Cpu: runs ops synchronously, in the calling thread and its thread pool. It caches freed blocks, because fresh pages
+// cost more than most ops. Blocks from a host program's memory resource are not cached.
 #pragma once
 
 #include <dhp/core/copy_bytes.hpp>
@@ -23,16 +23,16 @@
 namespace dhp {
 
 namespace detail {
-/// Caches freed blocks by size class.
+/// An allocator that caches freed blocks by size class.
 class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory>, NonCopyable {
  public:
   static constexpr std::align_val_t alignment{64};
 
-  /// hosts: the host program's memory resource; null: the system's.
+  /// hosts: the host program's memory resource; null means the system's allocator.
   explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
   ~CpuMemory() { trim(); }
 
-  /// persistent: of exactly this size, and not cached when freed.
+  /// persistent: allocate exactly this size, and do not cache the block when it is freed.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     if (hosts_ != nullptr) return from_host(bytes);
     const std::size_t size = persistent ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
@@ -56,7 +56,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   }
 
  private:
-  /// Null without a free block of this size.
+  /// Returns null if no block of this size is free.
   std::byte* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
     return blocks_of(size).pop();
@@ -67,7 +67,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
     const std::lock_guard lock(mutex_);
     blocks_of(size).push(block);
   }
-  /// Free blocks of one size; each begins with the address of the next.
+  /// A linked list of the free blocks of one size. Each block begins with the address of the next block.
   struct FreeBlocks {
     std::size_t size;
     std::byte* first = nullptr;
@@ -104,22 +104,22 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
 
   std::pmr::memory_resource* hosts_;
   std::mutex mutex_;              // protects free_
-  std::vector<FreeBlocks> free_;  // one list for each size
+  std::vector<FreeBlocks> free_;  // one list per size
 };
 }  // namespace detail
 
 struct CpuOptions {
-  int threads = 1;  ///< per op; the number changes no bit of a result
-  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive the tensors.
+  int threads = 1;  ///< threads per op; their number changes no bit of a result
+  /// The host program's memory for tensors, or null for the system's. It must be thread-safe and outlive the tensors.
   std::pmr::memory_resource* memory = nullptr;
-  std::shared_ptr<Trace> trace{};      ///< the rank's trace; null: none
-  std::shared_ptr<WaitClock> waits{};  ///< clock of the rank's thread; null: none
-  /// Multiply bf16 by AVX512_BF16 where the machine has it. It takes subnormal numbers for 0; no other
-  /// bit of a result differs.
+  std::shared_ptr<Trace> trace{};      ///< the rank's trace; null: do not trace
+  std::shared_ptr<WaitClock> waits{};  ///< clock of the rank's thread; null: do not count waits
+  /// Allows products of bf16 by AVX512_BF16 where the machine has this instruction set. The instructions treat
+  /// subnormal numbers as 0; no other bit of a result differs.
   bool bf16_pairs = true;
 };
 
-/// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
+/// The CPU device of one rank. It is movable and serves one thread at a time. Any thread may free its memory.
 class Cpu : detail::Kernels {
  public:
   static constexpr bool host_accessible = true;
@@ -156,16 +156,16 @@ class Cpu : detail::Kernels {
   }
   void synchronize() {}
 
-  /// Null without tracing.
+  /// Returns null if the device does not trace.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return trace_; }
   [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
-  /// Null where waits are not counted.
+  /// Returns null if the device does not count waits.
   [[nodiscard]] const std::shared_ptr<WaitClock>& waits() const { return waits_; }
-  /// A wait for a collective, for the lifetime of the result.
+  /// Counts the lifetime of the result as a wait for a collective.
   [[nodiscard]] WaitClock::Scope waiting() {
     return WaitClock::Scope(waits_.get(), WaitClock::collectives);
   }
-  /// A trace span for the lifetime of the result; arguments as for TraceScope.
+  /// Traces the lifetime of the result as a span. The arguments are those of TraceScope.
   [[nodiscard]] TraceScope<Cpu> scope(const auto&... arguments) {
     return TraceScope<Cpu>(*this, arguments...);
   }

@@ -1,5 +1,5 @@
-// Cuda: one GPU of a rank: its stream, memory, library handles and pinned copies that do not block
-// the host. Host API only, so g++ can compile it; dhp/cuda.cuh adds the kernels.
+// Cuda: one GPU of a rank, with its stream, memory, library handles and pinned copies that do not block the host. This
+// header uses only the host API, so that g++ can compile it; dhp/cuda.cuh adds the kernels.
 #pragma once
 
 #include <dhp/device/copy_queues.hpp>
@@ -26,41 +26,41 @@
 namespace dhp {
 
 struct CudaOptions {
-  int device = -1;  ///< the CUDA ordinal in this process; -1: the thread's current device
-  /// The size of the pinned ring; mirrored on the GPU for large uploads.
+  int device = -1;  ///< CUDA ordinal in this process; -1: the thread's current device
+  /// Size of the pinned ring. For large uploads the GPU holds a staging buffer of the same size.
   std::size_t pinned_bytes = std::size_t{64} << 20;
-  std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
-  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice, no atomics.
+  std::size_t workspace_bytes = std::size_t{64} << 20;  ///< scratch memory of cuBLASLt
+  /// Makes libraries give the same bits in every run and on every GPU of the same kind: no timed choices, no atomics.
   bool deterministic = false;
   /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
-  /// cuDNN draws the dropout of attention in 16 bits itself: without a mask in memory, but its numbers depend on the
-  /// micro-batch and on the tensor axis (docs/numbers.md). Not with `deterministic`.
+  /// Lets cuDNN draw the dropout of 16-bit attention itself. This needs no mask in memory, but the random numbers
+  /// depend on the micro-batch and on the tensor axis (docs/numbers.md). Cannot be combined with `deterministic`.
   bool library_dropout = false;
-  /// On how many multiprocessors products run, if concurrent collectives occupy the others; 0: all.
+  /// Number of multiprocessors for matrix products while concurrent collectives occupy the others; 0 means all.
   int cublas_sms = 0;
-  /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
-  /// deterministic device reads only this file and never writes it: all ranks must read the same.
-  /// Compiled plans are kept in the folder of this name with ".plans".
+  /// Cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A deterministic device reads
+  /// only this file and never writes it: all ranks must read the same file. Compiled plans are kept in a folder with
+  /// this name and the suffix ".plans".
   std::string plan_cache{};
-  /// A stream of the host program (nullptr: CUDA's default stream); it must outlive the device and
-  /// its tensors. If unset, the device creates one.
+  /// A stream of the host program, where nullptr means CUDA's default stream. The stream must outlive the device and
+  /// its tensors. If unset, the device creates a stream.
   std::optional<cudaStream_t> stream{};
-  /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
+  /// The host program's allocator. If unset, the device uses cudaMalloc and caches freed blocks.
   CudaAllocator allocator{};
-  /// Host threads for preparing a run: initial weights, cuDNN's plans. 0: this process's share of the cores, by
-  /// visible GPUs.
+  /// Host threads that prepare a run: initial weights, cuDNN's plans. 0 means this process's share of the cores, which
+  /// is the number of cores divided by the number of visible GPUs.
   int host_threads = 0;
-  std::shared_ptr<Trace> trace{};  ///< the rank's trace; null: none
+  std::shared_ptr<Trace> trace{};  ///< the rank's trace; null: do not trace
 };
 
 namespace detail {
-/// The base of what cuda/ caches per device: plans, chosen algorithms.
+/// Base of the objects that the kernels in cuda/ cache per device, such as plans and chosen algorithms.
 struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
 
-/// The number of GPUs that this process can use. Throws Error if CUDA does not work.
+/// Returns the number of GPUs that this process can use. Throws Error if CUDA does not work.
 [[nodiscard]] inline int usable_gpus() {
   int count = 0;
   const auto code = cudaGetDeviceCount(&count);
@@ -71,14 +71,14 @@ struct CudaCached : NonCopyable {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
-/// A process's cost to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
-/// (CUDA_MODULE_LOADING=EAGER), and bytes of its memory that are then in use, other processes' included.
+/// What it costs a process to start using a GPU: seconds, mostly for loading kernels (CUDA_MODULE_LOADING=EAGER), and
+/// the bytes of GPU memory in use afterwards, including those of other processes.
 struct CudaStart {
   double seconds = 0;
   std::size_t used_bytes = 0;
 };
 
-/// Arrives when the stream has passed an event.
+/// Waits until the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
  public:
   explicit CudaArrival(CudaEvent event) : event_(std::move(event)) {}
@@ -89,13 +89,13 @@ class CudaArrival final : public HostCopy::Arrival {
 };
 }  // namespace detail
 
-/// The GPU of one rank, movable, for one thread at a time. Any thread may free its memory.
+/// The GPU device of one rank. It is movable and serves one thread at a time. Any thread may free its memory.
 class Cuda : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
 
-  /// Begins with a GPU, which becomes the thread's current one. Only a process's first call for it takes long.
+  /// Initializes a GPU and makes it the thread's current one. Only a process's first call per GPU takes long.
   [[nodiscard]] static detail::CudaStart begin(int device) {
     const auto from = std::chrono::steady_clock::now();
     const int gpus = detail::usable_gpus();
@@ -106,7 +106,7 @@ class Cuda : detail::Kernels {
     const auto taken = std::chrono::steady_clock::now() - from;
     return {std::chrono::duration<double>(taken).count(), total - free};
   }
-  /// Makes the GPU current for the calling thread. Throws if it cannot be used.
+  /// Makes the GPU current for the calling thread. Throws Error if the GPU cannot be used.
   explicit Cuda(CudaOptions options = {}) : options_(options) {
     check(!options.deterministic || !options.library_dropout,
           "a deterministic device draws the dropout of attention itself: leave out one of "
@@ -143,7 +143,7 @@ class Cuda : detail::Kernels {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  /// Memory of the host that this device's kernels read and write over the bus.
+  /// Allocates host memory that this device's kernels read and write over the bus.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
     return detail::allocate_pinned(bytes);
   }
@@ -155,8 +155,8 @@ class Cuda : detail::Kernels {
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync on the GPU");
   }
-  /// `from` may change after the return. The host waits for the GPU only if the pinned ring is
-  /// full. A large copy overlaps with earlier work of the stream.
+  /// The caller may change `from` after the return. The host waits for the GPU only if the pinned ring is full. A large
+  /// copy overlaps with earlier work of the stream.
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy from the host");
     for (std::size_t done = 0; done < bytes;) {
@@ -191,7 +191,7 @@ class Cuda : detail::Kernels {
     });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
-  /// The same, concurrent with later work, which must not write to `from` before finish_copies_beside().
+  /// Starts a copy that overlaps with later work. That work must not write to `from` before finish_copies_beside().
   [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
     if (!downloads_) downloads_ = std::make_unique<detail::DownloadQueue>();
@@ -199,7 +199,7 @@ class Cuda : detail::Kernels {
         bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
-  /// Later work waits for the concurrent copies. The host does not wait.
+  /// Makes later work wait for the overlapping copies, without blocking the host.
   void finish_copies_beside() {
     if (downloads_) downloads_->before(stream());
   }
@@ -212,8 +212,8 @@ class Cuda : detail::Kernels {
   }
 
   using Graph = detail::CudaGraph;
-  /// Records what body() issues, without running it. Its tensors come from an arena that the graph owns. body must have
-  /// run before, which loads kernels and chooses plans. It must not copy from or to the host.
+  /// Records what body() issues, without running it. Tensors that body() allocates come from an arena that the graph
+  /// owns. body must have run once before, to load kernels and choose plans, and must not copy from or to the host.
   [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
@@ -221,7 +221,7 @@ class Cuda : detail::Kernels {
           "a recorded step owns its memory, which a host program's allocator cannot provide: use "
           "no allocator, or do not record");
     synchronize();
-    // The graph uses its own arena, so free blocks of earlier work would only occupy memory.
+    // The graph has its own arena, so cached free blocks of earlier work would only occupy memory.
     memory_->trim();
     // Relaxed mode allows the arena to allocate during capture.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
@@ -251,14 +251,14 @@ class Cuda : detail::Kernels {
   }
   void run(const detail::CudaGraph& graph) { graph.launch(stream()); }
   [[nodiscard]] bool recording() const { return recording_; }
-  /// The number of the current recording, from 1; 0: none.
+  /// Returns the number of the current recording, counted from 1, or 0 if none is running.
   [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
-  /// Adds a participant to the current recording. The device's stream waits for it at the end.
+  /// Adds a participant to the current recording. At the end, the device's stream waits for the participant's stream.
   void add_branch(std::shared_ptr<detail::CudaBranch> branch) {
     branches_.push_back(std::move(branch));
   }
 
-  /// Null without tracing.
+  /// Returns null if the device does not trace.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
   [[nodiscard]] TraceMoment moment() const {
     check_not_recording("a point of a trace");
@@ -281,25 +281,25 @@ class Cuda : detail::Kernels {
     static std::string name_of(const char* name, const std::source_location&) { return name; }
     TraceScope<Cuda> trace_;
   };
-  /// A span for profilers and the trace while the result lives; arguments as for TraceScope.
+  /// Marks the lifetime of the result as a span for profilers and the trace. The arguments are those of TraceScope.
   [[nodiscard]] Scope scope(const auto&... arguments) { return Scope(*this, arguments...); }
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
-  /// Shared memory per block.
+  /// Returns the most bytes of shared memory that a block can have.
   [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] int multiprocessors() const { return properties_.multiProcessorCount; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] detail::CudaMemory& memory() { return *memory_; }
   [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_.get(); }
   [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_.get(); }
-  /// Scratch memory of cuBLASLt; the stream orders its uses.
+  /// Returns the scratch memory of cuBLASLt. The stream orders the uses of this memory.
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] int host_threads() const { return options_.host_threads; }
-  /// Switches to CudaOptions::deterministic and drops chosen algorithms. Call it before a step is
-  /// recorded, because a graph keeps the old choices.
+  /// Switches to CudaOptions::deterministic and drops the algorithms chosen so far. Call it before recording a step,
+  /// because a graph keeps the algorithms it was recorded with.
   void make_deterministic() {
     if (options_.deterministic) return;
     check(recordings_ == 0, "GPU ", number(),
@@ -310,7 +310,7 @@ class Cuda : detail::Kernels {
     cache_.clear();
   }
 
-  /// The device cache: the one T of this device, constructed as T(*this) at the first call. T must
+  /// Returns the device's only object of type T from the device cache. The first call constructs it as T(*this). T must
   /// keep no reference to the device, which may move.
   template <class T>
   [[nodiscard]] T& cached() {
@@ -320,14 +320,14 @@ class Cuda : detail::Kernels {
   }
 
  private:
-  /// Copies from the pinned ring.
+  /// Copies a piece of the pinned ring to the GPU.
   void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
     if (auto* const queue = bytes < detail::UploadQueue::least_bytes ? nullptr : upload_queue())
       return queue->copy(to, piece, bytes, pinned_->place_of(piece), stream());
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");
   }
-  /// Null if stream or memory belong to the host program, or if memory is short.
+  /// Returns null if the stream or the memory belongs to the host program, or if memory is short.
   detail::UploadQueue* upload_queue() {
     if (!uploads_ && may_upload_beside_) {
       may_upload_beside_ = !options_.stream && !options_.allocator;
@@ -358,9 +358,9 @@ class Cuda : detail::Kernels {
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
   std::uint64_t recordings_ = 0;
-  detail::CudaGraph::Branches branches_;    // of the current recording
-  std::optional<detail::CudaClock> clock_;  // of the trace
-  // destroyed before the members above, which its entries use
+  detail::CudaGraph::Branches branches_;    // participants of the current recording
+  std::optional<detail::CudaClock> clock_;  // set only if the device traces
+  // The cache is destroyed first, because its entries use the members above.
   std::map<std::type_index, std::unique_ptr<detail::CudaCached>> cache_;
 };
 

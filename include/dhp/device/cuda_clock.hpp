@@ -1,5 +1,5 @@
-// CudaClock: the times of stream points in trace seconds. CUDA events measure differences; the
-// first event is paired with the trace's clock.
+// CudaClock: converts points of a stream to seconds of the trace. CUDA events only measure differences, so the first
+// event is paired with a reading of the trace's clock.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -8,14 +8,14 @@
 namespace dhp::detail {
 class CudaClock {
  public:
-  /// Waits for the stream.
+  /// Blocks until the stream has passed the first event, which is paired with the trace's clock.
   CudaClock(const Trace& trace, cudaStream_t stream)
       : origin_(CudaEvent::of(stream, cudaEventDefault)) {
     origin_.wait();
     origin_s_ = trace.now_s();
   }
 
-  /// The stream's current point.
+  /// Returns the time of the stream's current point.
   [[nodiscard]] TraceMoment moment(cudaStream_t stream) const {
     const auto now = CudaEvent::of(stream, cudaEventDefault);
     return TraceMoment([origin = origin_, origin_s = origin_s_, now] {

@@ -1,5 +1,5 @@
-// Errors of CUDA's libraries as one exception type, owners of their handles, and the check that a
-// loaded library fits its header. Each library has a check_...() that throws.
+// CudaError: the exception for all errors of CUDA's libraries. This header also has owners of library handles and a
+// check that a loaded library fits its header. Each library has a check_...() function that throws CudaError.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -18,7 +18,7 @@ class CudaError : public Error {
  public:
   CudaError(const std::string& call, int code, const std::string& said, std::source_location where)
       : Error(concat(call, " failed: ", said, " (code ", code, ")"), where), code_(code) {}
-  /// The library's error code.
+  /// Returns the library's error code.
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:
@@ -26,14 +26,14 @@ class CudaError : public Error {
 };
 
 namespace detail {
-/// For destructors: ignores an error and clears it in the runtime.
+/// Ignores an error and clears it in the CUDA runtime, for destructors.
 inline void quietly(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 }  // namespace detail
 
 /// Throws CudaError unless `code` is success; `call` names the call and its purpose. Clears the error in the runtime,
-/// where the start of the next kernel would find it.
+/// so that the next kernel launch does not report it again.
 inline void check_cuda(cudaError_t code, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (code == cudaSuccess) [[likely]]
@@ -43,8 +43,8 @@ inline void check_cuda(cudaError_t code, const char* call,
 }
 
 namespace detail {
-/// Throws if the loaded library (`file`) is older than the headers or of another major version.
-/// Versions are numbered as NVIDIA does: 91900 is 9.19.0.
+/// Throws Error if the loaded library (`file`) is older than the headers or of another major version. Versions are
+/// numbered as NVIDIA does: 91900 is 9.19.0.
 inline void check_library_version(const char* name, const char* file, std::size_t compiled,
                                   std::size_t running) {
   constexpr std::size_t major = 10000, minor = 100;
@@ -57,7 +57,7 @@ inline void check_library_version(const char* name, const char* file, std::size_
         file, " into LD_LIBRARY_PATH, or compile again");
 }
 
-/// Owns a handle of a library, which destroys it with `destroy`.
+/// Deleter that destroys a library's handle by `destroy`.
 template <auto destroy>
 struct CudaDestroy {
   void operator()(auto* old) const noexcept { static_cast<void>(destroy(old)); }

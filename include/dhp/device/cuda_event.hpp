@@ -1,4 +1,4 @@
-// Shared handles: CudaStream, owned or borrowed, and CudaEvent, a point in a stream's work.
+// CudaStream, a shared handle of an owned or borrowed stream, and CudaEvent, a point in a stream's work.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>
@@ -9,13 +9,13 @@
 namespace dhp::detail {
 class CudaStream {
  public:
-  /// Creates a non-blocking stream; the last copy destroys it.
+  /// Creates a non-blocking stream, which the last copy of this handle destroys.
   CudaStream() {
     cudaStream_t made = nullptr;
     check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
     stream_ = {made, [](cudaStream_t old) { quietly(cudaStreamDestroy(old)); }};
   }
-  /// Borrows a stream, which must outlive all copies.
+  /// Borrows a stream, which must outlive all copies of this handle.
   explicit CudaStream(cudaStream_t borrowed) : stream_(borrowed, [](cudaStream_t) {}) {}
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
@@ -28,7 +28,7 @@ class CudaEvent {
  public:
   CudaEvent() = default;  ///< an event that has already passed
 
-  /// The current point of `stream`. flags: cudaEventDefault for events whose times are compared.
+  /// Returns the current point of `stream`. flags: cudaEventDefault if ms_since() is used.
   [[nodiscard]] static CudaEvent of(cudaStream_t stream, unsigned flags = cudaEventDisableTiming) {
     cudaEvent_t made = nullptr;
     check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
@@ -42,7 +42,7 @@ class CudaEvent {
     check_cuda(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
   }
 
-  /// False while earlier work of the stream runs.
+  /// Returns false while the stream still runs work before this event.
   [[nodiscard]] bool passed() const {
     if (event_ == nullptr) return true;
     const auto code = cudaEventQuery(event_.get());
@@ -53,19 +53,19 @@ class CudaEvent {
     check_cuda(code, "cudaEventQuery (work before it failed)");
     return true;
   }
-  /// Blocks the host.
+  /// Blocks the host until the stream has passed this event.
   void wait() const {
     if (event_ != nullptr)
       check_cuda(cudaEventSynchronize(event_.get()),
                  "cudaEventSynchronize (work before it failed)");
   }
-  /// The time since `begin`; both have passed.
+  /// Returns the milliseconds since `begin`. Both events must have passed.
   [[nodiscard]] float ms_since(const CudaEvent& begin) const {
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, begin.event_.get(), event_.get()), "cudaEventElapsedTime");
     return ms;
   }
-  /// Later work on `stream` waits for this event.
+  /// Makes later work on `stream` wait for this event.
   void before(cudaStream_t stream) const {
     if (event_ != nullptr)
       check_cuda(cudaStreamWaitEvent(stream, event_.get(), 0), "cudaStreamWaitEvent");

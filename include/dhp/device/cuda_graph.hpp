@@ -1,5 +1,5 @@
-// CudaGraph: recorded work that one call replays. All its memory stays in place. CudaBranch: a
-// participant with a stream of its own.
+// CudaGraph: recorded work that one call replays, always at the same memory addresses. CudaBranch: a participant in a
+// recording that has its own stream.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -16,9 +16,9 @@ class CudaBranch {
  public:
   virtual ~CudaBranch() = default;
   [[nodiscard]] virtual cudaStream_t stream() const = 0;
-  /// Before a launch: keeps the participant open while the lock is held. Throws if it was closed.
+  /// Called before a launch. Keeps the participant open while the lock is held. Throws if the participant was closed.
   [[nodiscard]] virtual std::unique_lock<std::mutex> hold() = 0;
-  /// Called after a launch: the graph runs between these points of the device's stream.
+  /// Called after a launch. The graph runs between the points `begin` and `end` of the device's stream.
   virtual void launched(const CudaEvent& begin, const CudaEvent& end) = 0;
 };
 
@@ -26,7 +26,7 @@ class CudaGraph {
  public:
   using Branches = std::vector<std::shared_ptr<CudaBranch>>;
 
-  CudaGraph() = default;  ///< empty
+  CudaGraph() = default;  ///< an empty graph
   explicit CudaGraph(cudaGraph_t recorded, Branches branches = {})
       : branches_(std::move(branches)) {
     cudaGraphExec_t made = nullptr;
@@ -52,7 +52,7 @@ class CudaGraph {
 
  private:
   static constexpr const char* launch_name = "cudaGraphLaunch";
-  // outlive the graph: NCCL cannot destroy a communicator that a live graph uses
+  // The branches must outlive the graph: NCCL cannot destroy a communicator that a live graph uses.
   Branches branches_;
   std::shared_ptr<std::remove_pointer_t<cudaGraphExec_t>> graph_;
 };

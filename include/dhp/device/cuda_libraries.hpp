@@ -8,8 +8,8 @@
 
 namespace dhp {
 
-// Our attention gradient graph relies on 9.10.2: before 9.6 sums need clearing, before 9.10 a
-// second mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
+// The gradient graph of attention relies on 9.10.2. Before 9.6 sums need clearing, before 9.10 the graph needs a second
+// mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
 static_assert(CUDNN_VERSION >= 91002,
               "dhp needs cuDNN 9.10.2 or later: give its folder to CMake as -DDHP_CUDA_FOLDERS");
 
@@ -30,7 +30,7 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
                   concat(cudnnGetErrorString(code), said[0] == 0 ? "" : ": ", said), where);
 }
 
-/// Serves all streams of a device: cuBLASLt calls take their stream as an argument.
+/// One handle serves all streams of a device: cuBLASLt calls take their stream as an argument.
 using CublasHandle = CudaOwner<cublasLtHandle_t, cublasLtDestroy>;
 [[nodiscard]] inline CublasHandle make_cublas_handle() {
   cublasLtHandle_t made = nullptr;
@@ -38,7 +38,7 @@ using CublasHandle = CudaOwner<cublasLtHandle_t, cublasLtDestroy>;
   return CublasHandle(made);
 }
 
-/// Bound to one stream.
+/// Each handle is bound to one stream.
 using CudnnHandle = CudaOwner<cudnnHandle_t, cudnnDestroy>;
 [[nodiscard]] inline CudnnHandle make_cudnn_handle(cudaStream_t stream) {
   cudnnHandle_t made = nullptr;
@@ -48,7 +48,7 @@ using CudnnHandle = CudaOwner<cudnnHandle_t, cudnnDestroy>;
   return handle;
 }
 
-/// Throws if a loaded library does not fit its header.
+/// Throws Error if a loaded library does not fit its header.
 inline void check_library_versions() {
   check_library_version("cuDNN", "libcudnn", CUDNN_VERSION, cudnnGetVersion());
   check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());

@@ -1,6 +1,6 @@
 // CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a device is ordered on one
-// stream. Users on other streams make this stream wait before they free a block, so a block can be reused at once. A
-// host program's allocator is called each time instead: it may cache itself.
+// stream. Other streams that use a block make this stream wait before they free the block, so that it can be reused at
+// once. A host program's allocator is called for each allocation instead, because it may have its own cache.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -23,16 +23,16 @@ namespace dhp {
 /// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
 /// cudaMalloc. Both functions must be thread-safe.
 struct CudaAllocator {
-  /// At least `bytes`, 256-byte aligned, for later work on `stream`; null if out of memory.
+  /// Returns at least `bytes`, 256-byte aligned, for later work on `stream`, or null if out of memory.
   std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
-  /// Earlier work on `stream` may still use the block. Must not throw.
+  /// Frees a block that earlier work on `stream` may still use. Must not throw.
   std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};
 
   [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
 };
 
 namespace detail {
-/// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
+/// Makes a GPU current for the calling thread until the end of a scope. The thread may also use other GPUs.
 class CurrentDevice : NonCopyable {
  public:
   explicit CurrentDevice(int device) noexcept {
@@ -63,7 +63,7 @@ class CudaMemory : public MemoryCount,
     for (auto& arena : arenas_) drop(arena);
   }
 
-  /// Uninitialized, 256-byte aligned; throws OutOfMemory.
+  /// Returns an uninitialized, 256-byte aligned block. Throws OutOfMemory.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(size_class(bytes, 256), 512);
@@ -79,7 +79,7 @@ class CudaMemory : public MemoryCount,
             }};
   }
 
-  /// The same, of exactly this size; freed memory returns to the GPU.
+  /// Returns a block of exactly this size. When freed, the block returns to the GPU and not to the cache.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
@@ -91,15 +91,15 @@ class CudaMemory : public MemoryCount,
               pool->count_freed(size, false);
             }};
   }
-  /// Memory of the GPU outside this pool.
+  /// Returns the bytes of GPU memory that no allocation holds.
   [[nodiscard]] static std::size_t free_bytes() {
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return free;
   }
 
-  /// Switches to a new arena, so that a recorded graph has its memory alone. Returns the previous
-  /// arena's number. The stream must be idle.
+  /// Switches to a new arena, so that a recorded graph shares its memory with nobody. Returns the number of the
+  /// previous arena. The stream must be idle.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
     const auto before = current_;
@@ -107,12 +107,12 @@ class CudaMemory : public MemoryCount,
     arenas_.emplace_back();
     return before;
   }
-  /// Returns to an earlier arena after a recording.
+  /// Switches back to an earlier arena after a recording.
   void use_arena(std::size_t number) {
     const std::lock_guard lock(mutex_);
     current_ = number;
   }
-  /// Returns free blocks that no recorded graph needs to the GPU.
+  /// Returns to the GPU all free blocks that no recorded graph needs.
   void trim() {
     const std::lock_guard lock(mutex_);
     drop(arenas_.front());
@@ -144,7 +144,7 @@ class CudaMemory : public MemoryCount,
     const CurrentDevice here(device_);
     void* data = nullptr;
     auto code = cudaMalloc(&data, size);
-    if (code == cudaErrorMemoryAllocation) {  // frees cached blocks of other sizes and tries again
+    if (code == cudaErrorMemoryAllocation) {  // frees cached blocks, then tries again
       quietly(code);
       drop(arenas_.front());
       code = cudaMalloc(&data, size);
@@ -174,7 +174,7 @@ class CudaMemory : public MemoryCount,
   }
 
   int device_;
-  CudaStream stream_;  // outlives the blocks
+  CudaStream stream_;  // must outlive the blocks
   CudaAllocator hosts_;
   std::mutex mutex_;  // protects arenas_ and current_
   std::vector<Arena> arenas_{1};

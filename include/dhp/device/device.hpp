@@ -1,5 +1,5 @@
-// concept Device: where memory is and in which order work runs. It is the first argument of every
-// op; argument-dependent lookup finds the device's implementation.
+// concept Device: where tensors are and in which order work runs. A device is the first argument of every op, so that
+// argument-dependent lookup finds the device's implementation.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -17,12 +17,12 @@ namespace dhp {
 
 namespace detail {
 
-/// Base of every device. Argument-dependent lookup finds its kernels, which are in namespace detail.
+/// Base of every device. Argument-dependent lookup then finds the kernels, which are in namespace detail.
 struct Kernels {};
 
 }  // namespace detail
 
-// Forward declaration: core/trace.hpp would cost more compile time than this whole header.
+// Forward declarations, because core/trace.hpp would take longer to compile than this header.
 class Trace;
 class TraceMoment;
 enum class TraceKind;
@@ -30,7 +30,7 @@ enum class TraceKind;
 /// A copy from device to host that may still be under way.
 class HostCopy {
  public:
-  /// The completion of the copy.
+  /// Waits for the end of a copy.
   class Arrival {
    public:
     virtual ~Arrival() = default;
@@ -38,7 +38,7 @@ class HostCopy {
   };
 
   HostCopy() = default;
-  /// arrival: null if `data` is complete.
+  /// arrival: null if the copy is complete.
   HostCopy(std::shared_ptr<std::byte> data, std::size_t bytes,
            std::shared_ptr<const Arrival> arrival)
       : data_(std::move(data)), bytes_(bytes), arrival_(std::move(arrival)) {}
@@ -47,12 +47,12 @@ class HostCopy {
             bytes, nullptr};
   }
 
-  /// The destination; do not read it before the copy is complete.
+  /// Returns the destination, which must not be read before the copy is complete.
   [[nodiscard]] std::byte* data() const { return data_.get(); }
   void wait_here() const {
     if (arrival_) arrival_->wait();
   }
-  /// Waits for the copy and returns it as values of T.
+  /// Waits for the copy and returns its values as type T.
   template <class T>
   [[nodiscard]] std::vector<T> wait() const {
     wait_here();
@@ -68,8 +68,8 @@ class HostCopy {
 };
 
 /// A device allocates memory (64-byte aligned, uninitialized, reference-counted), copies between host and device, and
-/// can be synchronized. Copies are ordered after the device's earlier work; copy_to_host blocks, start_copy_to_host
-/// does not. scope("forward", 3) is a trace span, if the device has a trace.
+/// can be synchronized. Copies run after the device's earlier work. copy_to_host blocks the host; start_copy_to_host
+/// does not. scope("forward", 3) records a trace span, if the device has a trace.
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
@@ -89,10 +89,10 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
 
 class Cpu;
 namespace detail {
-/// Whether tensors have values; those of the device Meta have none.
+/// Whether the device's tensors have values, which tensors of Meta do not.
 template <class Dev>
 inline constexpr bool has_data = true;
-/// Whether the device works asynchronously: the host only issues work.
+/// Whether the device works asynchronously, so that the host only issues work.
 template <class Dev>
 inline constexpr bool works_by_itself = !Dev::host_accessible;
 template <>

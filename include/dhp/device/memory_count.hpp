@@ -1,4 +1,4 @@
-// MemoryCount: an allocator's memory in use and in total, on all devices.
+// MemoryCount: the bytes that a device's allocator has in use and holds in total.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -7,15 +7,15 @@
 #include <mutex>
 
 namespace dhp::detail {
-/// In bytes. For any threads.
+/// Counts bytes. All functions are thread-safe.
 class MemoryCount {
  public:
-  /// Bytes of tensors, rounded up to size classes.
+  /// Returns the bytes of tensors, rounded up to size classes.
   [[nodiscard]] std::size_t in_use_bytes() const {
     const std::lock_guard lock(mutex_);
     return in_use_;
   }
-  /// Bytes of tensors and of cached free blocks. With a host program's memory, of tensors only.
+  /// Returns the bytes of tensors and of cached free blocks. A host program's memory has no cached blocks.
   [[nodiscard]] std::size_t held_bytes() const {
     const std::lock_guard lock(mutex_);
     return held_;
@@ -28,20 +28,20 @@ class MemoryCount {
  protected:
   ~MemoryCount() = default;
 
-  /// A tensor starts to use a block. fresh: newly allocated, not cached.
+  /// Counts a block that a tensor starts to use. fresh: newly allocated instead of taken from the cache.
   void count_used(std::size_t bytes, bool fresh) {
     const std::lock_guard lock(mutex_);
     in_use_ += bytes;
     if (fresh) held_ += bytes;
     most_held_ = std::max(most_held_, held_);
   }
-  /// A tensor stops using a block. kept: it is now cached.
+  /// Counts a block that a tensor stops using. kept: whether the block is now cached.
   void count_freed(std::size_t bytes, bool kept) {
     const std::lock_guard lock(mutex_);
     in_use_ -= bytes;
     if (!kept) held_ -= bytes;
   }
-  /// Cached blocks were returned to their source.
+  /// Counts cached blocks that were returned to their source.
   void count_returned(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     held_ -= bytes;

@@ -1,6 +1,6 @@
-// Meta: a device of tensors without data, as PyTorch's meta device. A program runs on it as on any other device:
-// operations check shapes and compute nothing, memory is counted and not used. So a run's memory is known before it is
-// allocated. Blocks up to small_bytes have memory, so that what ranks agree on by a few numbers holds.
+// Meta: a device whose tensors have no data, like PyTorch's meta device. Operations check shapes but compute nothing,
+// and memory is counted but not used, so that a run's memory is known before it is allocated. Blocks up to small_bytes
+// do have memory, because ranks must agree on a few numbers.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -23,12 +23,12 @@ namespace dhp {
 
 class Meta;
 namespace detail {
-/// Counts as the caching allocators of Cpu and Cuda do. Not thread-safe.
+/// Counts bytes as the caching allocators of Cpu and Cuda do. Not thread-safe.
 class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
-  /// least_step: of size classes; 64 for Cpu, 256 for Cuda.
+  /// least_step: the smallest step between size classes, which is 64 for Cpu and 256 for Cuda.
   explicit MetaMemory(std::size_t least_step) : least_step_(least_step) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
@@ -51,8 +51,8 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
                 ::operator delete[](block, std::align_val_t{64});
                 count_down();
               }};
-    // Only address space: it reads as zeros, and uses no memory until written, which operations of Meta never do. So it
-    // serves again, without a call of the kernel.
+    // Large blocks are only address space, which reads as zeros and uses no memory until written. Operations of Meta
+    // never write. A freed block is reused, which saves the system call.
     auto& spaces = spaces_[size];
     if (spaces.empty()) {
       void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -73,25 +73,24 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
   }
 
   [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
-  /// The scopes, outermost first, at the maximum of in_use_bytes().
+  /// Returns the scopes, outermost first, that were open at the maximum of in_use_bytes().
   [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
 
  private:
   friend dhp::Meta;
   std::size_t least_step_;
-  std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
-  std::map<std::size_t, std::vector<std::byte*>>
-      spaces_{};  // those of the free blocks that have no memory
+  std::map<std::size_t, std::int64_t> cached_;               // number of free blocks by size
+  std::map<std::size_t, std::vector<std::byte*>> spaces_{};  // free blocks of address space
   std::size_t most_in_use_ = 0;
   std::vector<std::string> scopes_, most_in_use_in_;
 };
 
-/// Work operations would do.
+/// The work that operations would do on a real device.
 struct MetaCount {
   double flop = 0;           ///< FLOP of products, convolutions and attention
-  double dropout_flop = 0;   ///< those of them that attention with dropout takes
-  double product_bytes = 0;  ///< that these read and write
-  double bytes = 0;          ///< that all other operations read and write
+  double dropout_flop = 0;   ///< the part of `flop` in attention with dropout
+  double product_bytes = 0;  ///< bytes read and written by products, convolutions and attention
+  double bytes = 0;          ///< bytes read and written by all other operations
   double launches = 0;
   double calls = 0;  ///< calls of communicators
   double sent_bytes = 0;
@@ -105,17 +104,17 @@ struct MetaCount {
 /// A scope that has ended.
 struct MetaSpan {
   std::string name{};
-  std::size_t depth = 0;  ///< scopes around it
+  std::size_t depth = 0;  ///< number of enclosing scopes
   MetaCount count{};
-  double kept_bytes = 0;  ///< allocated in it and still in use
+  double kept_bytes = 0;  ///< bytes allocated in the scope and still in use
 };
 }  // namespace detail
 
 struct MetaOptions {
-  std::size_t least_step = 64;  ///< least step of size classes, in bytes
+  std::size_t least_step = 64;  ///< smallest step between size classes, in bytes
 };
 
-/// Not thread-safe.
+/// A device that only counts memory and work. Not thread-safe.
 class Meta : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
@@ -150,7 +149,7 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] std::shared_ptr<Trace> trace() const { return nullptr; }
   [[nodiscard]] TraceMoment moment() const { return {}; }
-  /// Labels memory use; arguments as for TraceScope.
+  /// Labels memory use and work. The arguments are those of TraceScope.
   class Scope : detail::NonCopyable {
    public:
     Scope(Meta& dev, std::string name)
@@ -170,7 +169,7 @@ class Meta : detail::Kernels {
     }
 
    private:
-    static constexpr std::size_t most_depth = 2;  // a layer in a pass of a step
+    static constexpr std::size_t most_depth = 2;  // 0: a step, 1: a pass, 2: a layer
     Meta& dev_;
     detail::MetaCount began_;
     std::size_t held_;
@@ -185,10 +184,10 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] const detail::MetaMemory& memory() const { return *memory_; }
 
-  /// Multiplications and additions of all matrix products, convolutions and attentions.
+  /// Returns the multiplications and additions of all matrix products, convolutions and attentions.
   [[nodiscard]] double flop() const { return count_.flop; }
   [[nodiscard]] const detail::MetaCount& count() const { return count_; }
-  /// Takes away the spans of steps, passes and layers, in the order of their ends.
+  /// Returns and removes the spans of steps, passes and layers, in the order of their ends.
   [[nodiscard]] std::vector<detail::MetaSpan> take_spans() { return std::exchange(spans_, {}); }
 
   void count_product(double flop, const auto&... views) {
@@ -200,7 +199,7 @@ class Meta : detail::Kernels {
     count_product(flop, views...);
     if (drops) count_.dropout_flop += flop;
   }
-  /// Arguments that are no views count nothing.
+  /// Counts a launch and the bytes of those arguments that are views.
   void count_launch(const auto&... arguments) {
     count_.launches += 1;
     const auto count_bytes = [&](const auto& argument) {

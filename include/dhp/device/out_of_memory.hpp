@@ -1,4 +1,4 @@
-// OutOfMemory: an allocation failed. It collects the names of the enclosing layers.
+// OutOfMemory: the error of a failed allocation. It collects the names of the enclosing layers.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -11,7 +11,7 @@ namespace dhp {
 
 class OutOfMemory : public Error {
  public:
-  /// bytes: the request. memory: which memory is full, and how full.
+  /// bytes: size of the request. memory: which memory is full, and how full it is.
   OutOfMemory(std::size_t bytes, std::string memory, std::string layer = {})
       : Error(concat("out of memory: cannot allocate ", bytes, " bytes for a tensor",
                      layer.empty() ? "" : " of layer ", layer, memory.empty() ? "" : " in ", memory,
@@ -21,7 +21,7 @@ class OutOfMemory : public Error {
         memory_(std::move(memory)),
         layer_(std::move(layer)) {}
 
-  /// The same error with the enclosing layer's name added.
+  /// Returns the same error with the name of the enclosing layer added.
   [[nodiscard]] OutOfMemory inside(const std::string& layer) const {
     return {bytes_, memory_, layer_.empty() ? layer : concat(layer, " > ", layer_)};
   }

@@ -1,5 +1,5 @@
-// Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order, each free
-// when the GPU has passed its event; PinnedBlocks is a pool of blocks with any lifetime.
+// Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order; a piece is free once the GPU
+// has passed the piece's event. PinnedBlocks is a pool of blocks with any lifetime.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -25,8 +25,8 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
     std::shared_ptr<std::byte> data;
     CudaEvent end;
   };
-  /// copy(data) starts to fill a block of this many bytes, and returns the event of its end. The block is free when
-  /// its last owner is gone and the copy has ended.
+  /// copy(data) starts to fill a block of this many bytes and returns the event at its end. The block is free once its
+  /// last owner is gone and the copy has ended.
   [[nodiscard]] Copy start_copy(std::size_t bytes, const auto& copy) {
     auto block = free_block(bytes);
     auto* const data = block.data.get();
@@ -57,21 +57,21 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Copy>> free_;  // by bytes; copies to them may be under way
+  std::map<std::size_t, std::vector<Copy>> free_;  // free blocks by size; some copies still run
 };
 
 class PinnedRing {
  public:
   explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {}
 
-  /// The limit of take().
+  /// Returns the most bytes that one call of take() can get.
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }
 
-  /// Waits for `bytes`, at most largest_bytes(), to be free. Issue the copy, then call release().
+  /// Returns `bytes`, at most largest_bytes(), after waiting until they are free. Issue the copy, then call release().
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
     if (head_ + wanted > size_) {
-      // Pieces of the previous round between here and the end come before this round's pieces.
+      // The pieces from head_ to the end of the ring belong to the previous round, so they finish first.
       while (!pieces_.empty() && pieces_.front().first >= head_) finish_oldest();
       head_ = 0;
     }
@@ -81,12 +81,12 @@ class PinnedRing {
     pieces_.push_back({first, first + wanted, {}});
     return data_.get() + first;
   }
-  /// The offset of a piece in the ring, in bytes.
+  /// Returns the offset of a piece in the ring, in bytes.
   [[nodiscard]] std::size_t place_of(const std::byte* piece) const {
     return as_size(piece - data_.get());
   }
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// The last piece stays in use until `stream` reaches this point.
+  /// Keeps the last piece in use until `stream` has passed this point.
   void release(cudaStream_t stream) { pieces_.back().event = CudaEvent::of(stream); }
 
  private:

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 namespace dhp::detail {
-/// The largest size in the class of `size`: the next multiple of an eighth of the power of two below it, but at least
-/// of least_step, a power of two. A doubling has eight classes, so a size grows by at most 12.5 %.
+/// Rounds `size` up to its class: a multiple of least_step (a power of two), or of an eighth of the power of two below
+/// `size` if that is larger. A doubling has eight classes, so rounding adds at most 12.5 %.
 template <class Size>
 [[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> least_step) {
   const auto positive = std::max<Size>(size, 1);

@@ -1,5 +1,5 @@
-// A thread pool that shares the tiles of one loop. The caller cuts sums independently of the
-// number of threads, so that number changes no bit of a result.
+// ThreadPool: threads that share the tiles of one loop. Callers split sums independently of the number of threads, so
+// that this number changes no bit of a result.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -16,8 +16,8 @@
 namespace dhp::detail {
 class ThreadPool : NonCopyable {
  public:
-  /// threads: the total number, including the caller; 1 starts none. Throws, after joining the
-  /// started ones, if the system refuses a thread.
+  /// threads: the total number, including the caller; 1 starts none. If the system refuses a thread, the constructor
+  /// joins the started threads and throws Error.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
     int started = 1;
@@ -38,10 +38,10 @@ class ThreadPool : NonCopyable {
 
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(tile) for each tile in [0, tiles), in any order on any thread; blocks until all are
-  /// done. Rethrows the first exception. A nested loop runs serially in the calling thread.
+  /// Calls body(tile) for each tile in [0, tiles), in any order on any thread, and blocks until all are done. Rethrows
+  /// the first exception. A nested loop runs serially in the calling thread.
   void run(std::int64_t tiles, FunctionRef<void(std::int64_t)> body) {
-    // loop_ is set while bodies run, so a nested call sees it.
+    // loop_ is set while bodies run, so a nested call of run() finds it set.
     if (workers_.empty() || tiles <= 1 || loop_ != nullptr) {
       for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
       return;

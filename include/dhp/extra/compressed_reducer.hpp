@@ -1,6 +1,6 @@
-// CompressedReducer: base of compressing reducers. Matrices are compressed with error feedback: the error of a step
-// is added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with memory"). Vectors and
-// running statistics are small and are summed uncompressed.
+// CompressedReducer: the base of reducers that compress gradients. Matrices are compressed with error feedback: the
+// compression error of a step is added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with
+// memory"). Vectors and running statistics are small, so they are summed uncompressed.
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
@@ -17,13 +17,12 @@
 namespace dhp {
 
 namespace detail {
-/// A compressed gradient as a matrix: its first dimension by all others.
+/// A compressed gradient as a matrix, whose rows are the first dim of the parameter.
 template <class Dev>
 struct CompressedGradient {
-  std::uint32_t use = 0;  ///< the parameter's random stream
-  View<Dev> sum{};        ///< [rows, columns]: output, the sum over replicas
-  View<Dev>
-      unsent{};  ///< [rows, columns]: gradient and memory; becomes what this replica does not send
+  std::uint32_t use = 0;    ///< the parameter's random stream
+  View<Dev> sum{};          ///< [rows, columns]: output, the sum over replicas
+  View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; then the part not sent
   ConstView<Dev> memory{};  ///< [rows, columns]: the error of earlier steps
 };
 }  // namespace detail
@@ -31,7 +30,7 @@ template <class Dev>
 using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
 namespace detail {
-/// Copies the step's error to memory, unless the step was skipped. state: after its decision; empty: it was applied.
+/// Copies `made` to `kept` unless the step was skipped. state: the StepState after the decision; empty if applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);
@@ -39,9 +38,9 @@ void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> ke
 }
 }  // namespace detail
 
-/// Compressor(dev, gradients, replicas, seed, options) sees the shapes; sum(dev, group, gradients) runs the same
-/// collectives on every replica. An optional begin(dev, state) learns whether the previous step was skipped. With one
-/// replica nothing is exchanged or compressed. Options may exclude matrices.
+/// Compressor(dev, gradients, replicas, seed, options) gets the shapes, and its sum(dev, group, gradients) must run the
+/// same collectives on every replica. An optional begin(dev, state) is told whether the previous step was skipped. With
+/// one replica, nothing is exchanged or compressed. Options may exclude matrices.
 template <class Dev, class Compressor>
 class CompressedReducer {
  public:
@@ -51,7 +50,7 @@ class CompressedReducer {
         gradients_(gradients_of(store, options)),
         compressor_(dev, gradients_, group_.size(), store.options().seed, options) {}
 
-  /// Keeps the previous step's error; after a skipped step the memory stays unchanged.
+  /// Stores the previous step's error in the memory. After a skipped step the memory is unchanged.
   void begin(const Step<Dev>& step) {
     if (gradients_.empty()) return;
     detail::keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());

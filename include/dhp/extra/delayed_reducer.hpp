@@ -1,7 +1,7 @@
-// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has
-// whole steps to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is
-// fixed, where the stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums:
-// their weights stay equal.
+// DelayedReducer: uses the sum of a step's gradients a fixed number of steps later, so that whole steps hide the
+// all-reduce (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"). The delay is fixed, whereas the
+// stale synchronous parallel of Ho et al. 2013 only bounds the delay. All replicas use the same sums, so their weights
+// stay equal.
 #pragma once
 
 #include <dhp/comm/progress.hpp>
@@ -15,17 +15,17 @@
 namespace dhp {
 
 struct Delayed {
-  int steps = 1;  ///< steps between computing and using a gradient; 0: none
+  int steps = 1;  ///< steps between computing and using a gradient; 0: no delay
 };
 
 namespace detail {
-/// Step t uses the gradients of step t - steps. The first steps, and those after weights were loaded, have none and
-/// are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the gradients. Refuses
-/// exact sums, and f16, whose loss scale may change in between.
+/// Step t uses the gradients of step t - steps. The first steps, and the first steps after weights were loaded, have no
+/// such gradients and are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the
+/// gradients. Throws Error for exact sums and for f16, whose loss scale may change during the delay.
 template <class Dev>
 class DelayedReducer final : public Replicas<Dev> {
  public:
-  /// Keeps pointers. Collective over the group.
+  /// Keeps pointers to dev and store. Collective over the group.
   DelayedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Delayed options)
       : dev_(&dev),
         store_(&store),
@@ -57,7 +57,7 @@ class DelayedReducer final : public Replicas<Dev> {
     has_gradients_ = step_ >= delay_;
     ++step_;
     in_step_ = true;
-    // The next slot of the ring is the oldest.
+    // The next slot of the ring holds the oldest sum.
     auto& due = under_way_[step_ % under_way_.size()];
     if (has_gradients_) {
       due.arrive(*dev_);
@@ -66,7 +66,7 @@ class DelayedReducer final : public Replicas<Dev> {
     if (delay_ > 0) statistics_.put(*dev_);
   }
 
-  /// No previous step: weights were loaded.
+  /// If no finish() preceded, weights were loaded, so the delay starts anew.
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }
@@ -87,10 +87,10 @@ class DelayedReducer final : public Replicas<Dev> {
   Comm<Dev> group_;
   std::size_t delay_;
   PackedSum<Dev> statistics_;
-  std::vector<Sum> under_way_;  // a ring, by step
+  std::vector<Sum> under_way_;  // ring of sums, indexed by step
   std::optional<Progress<Dev>> progress_;
-  std::size_t step_ = 0;  // since the start, or since weights were loaded
-  bool in_step_ = false;  // between finish() and the update
+  std::size_t step_ = 0;  // steps since the start or since weights were loaded
+  bool in_step_ = false;  // true between finish() and the update
   bool has_gradients_ = false;
 };
 }  // namespace detail

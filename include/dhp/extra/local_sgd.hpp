@@ -1,6 +1,6 @@
-// LocalSgdReducer: replicas step alone and average their weights now and then: local SGD (Stich 2019, "Local SGD
-// converges fast and communicates little"). With an outer optimizer it is DiLoCo (Douillard et al. 2023): the
-// replicas' mean change since the last average is the gradient of an outer step with Nesterov momentum.
+// LocalSgdReducer: replicas step independently and average their weights from time to time (Stich 2019, "Local SGD
+// converges fast and communicates little"). With an outer optimizer this is DiLoCo (Douillard et al. 2023): the mean
+// change of the replicas since the last average is the gradient of an outer step with Nesterov momentum.
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
@@ -15,21 +15,21 @@ namespace dhp {
 
 struct LocalSgd {
   int every = 8;  ///< local steps between averages
-  /// With 1 and no momentum, weights become their mean over replicas.
+  /// With learning rate 1 and no momentum, weights become their mean over replicas.
   double outer_learning_rate = 1;
-  double outer_momentum = 0;  ///< DiLoCo uses 0.9, with an outer rate of 0.7
+  double outer_momentum = 0;  ///< DiLoCo uses 0.9, with an outer learning rate of 0.7
 };
 
 namespace detail {
-/// A replica's gradients are the mean over its own samples; in the average all replicas weigh the same. Step
-/// decisions, clipping and norms are shared: norms are root mean squares over replicas. Running statistics of batch
-/// norms are summed in each step. Optimizer state stays local. Weights differ between averages: evaluations and saves
-/// call Replicas::synchronize(), which averages first and restarts the count. Refuses exact sums, and 16 bits,
-/// whose master weights only the optimizer knows.
+/// A replica's gradients are the mean over its own samples; all replicas have equal weight in the average. Replicas
+/// share step decisions, clipping and norms: norms are root mean squares over replicas. Running statistics of batch
+/// norms are summed in each step, and optimizer state stays local. Weights differ between averages: evaluations and
+/// saves call Replicas::synchronize(), which first averages and then restarts the count of steps. Throws Error for
+/// exact sums, and for 16-bit values, because only the optimizer has their master weights.
 template <class Dev>
 class LocalSgdReducer final : public Replicas<Dev> {
  public:
-  /// Keeps pointers.
+  /// Keeps pointers to dev and store.
   LocalSgdReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, LocalSgd options)
       : dev_(&dev),
         store_(&store),
@@ -75,7 +75,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
       if (++since_average_ == options_.every) average(dev);
       return;
     }
-    since_average_ = 0;  // weights were loaded, equal on all replicas
+    since_average_ = 0;  // weights were loaded and are equal on all replicas
     if (!has_outer_step()) return;
     copy_weights(dev, before_);
     dev.fill_zero(momentum_.mut().bytes(), momentum_.size_bytes());
@@ -83,9 +83,9 @@ class LocalSgdReducer final : public Replicas<Dev> {
   void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
-  /// The mean, so that norms are comparable with those of summed gradients.
+  /// Computes the mean instead, so that norms are comparable with those of summed gradients.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
-  /// The loss is the mean over a replica's own samples.
+  /// Does nothing: the loss is the mean over this replica's own samples.
   void count(Dev&, Comm<Dev>&, View<Dev>) override {}
 
  private:
@@ -101,7 +101,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
       return set_weights(dev, flat_);
     }
     scale(dev, -1, flat_.mut());
-    axpy(dev, 1, before_.view(), flat_.mut());  // the negative of this replica's change
+    axpy(dev, 1, before_.view(), flat_.mut());  // this replica's change, negated
     mean(dev, flat_.mut());
     set_weights(dev, before_);
     sgd_update(dev, {.momentum = options_.outer_momentum, .nesterov = true}, store_->trained(),
@@ -134,7 +134,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
   Tensor<Dev> momentum_;  // momentum of the outer steps
   Tensor<Dev> outer_;     // StepState of the outer steps
   int since_average_ = 0;
-  bool in_step_ = false;  // between finish() and the update
+  bool in_step_ = false;  // true between finish() and the update
 };
 }  // namespace detail
 

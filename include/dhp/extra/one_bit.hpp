@@ -1,4 +1,4 @@
-// OneBit sends the sign of each element and one magnitude per matrix (Seide et al. 2014, "1-bit SGD"). The mean
+// OneBit: sends the sign of each element and one magnitude per matrix (Seide et al. 2014, "1-bit SGD"). The mean
 // magnitude minimizes the error and makes error feedback converge (Karimireddy et al. 2019, "Error feedback fixes
 // SignSGD").
 #pragma once
@@ -24,7 +24,7 @@ class OneBitCompressor {
     all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {ranks * matrices_});
   }
 
-  /// Two all-gathers: one bit per element of each matrix, padded to bytes, and one f64.
+  /// Runs two all-gathers: of one bit per element, padded to bytes per matrix, and of one f64 per matrix.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
       const auto bits = bits_.mut().slice(bytes);
@@ -45,7 +45,7 @@ class OneBitCompressor {
   }
 
  private:
-  /// body(gradient, its bytes in this replica's list, its index there)
+  /// Calls body(gradient, range of its bytes, index of its magnitude) for each gradient of `replica`.
   void for_each(const CompressedGradients<Dev>& gradients, int replica, auto body) {
     auto first = replica * bytes_;
     auto number = replica * matrices_;

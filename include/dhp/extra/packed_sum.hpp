@@ -1,5 +1,5 @@
-// PackedSum sums some small gradients over the replicas in one all-reduce: those that reducers do not compress, and the
-// running statistics of batch norms, which reducers do not delay.
+// PackedSum: sums several small gradients over the replicas in one all-reduce. Reducers use it for gradients that they
+// do not compress, and for the running statistics of batch norms, which they do not delay.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -25,7 +25,7 @@ class PackedSum {
     return {dev, std::move(gradients), store.accumulation()};
   }
 
-  /// Takes this replica's gradients. Collective over the group.
+  /// Sums the replicas' gradients into the packed buffer. Collective over the group.
   void sum(Dev& dev, Comm<Dev>& group) {
     if (gradients_.empty()) return;
     for_each([&](View<Dev> gradient, View<Dev> packed) {

@@ -1,6 +1,6 @@
-// PowerSgd sends a matrix M as the product of two thin ones, P Q' (Vogels et al. 2019, "PowerSGD"). One power
-// iteration starts from the Q of the previous step: P = M Q, summed over the replicas and orthonormalized; Q = M' P,
-// summed. The error is M minus the mean over replicas, as in the authors' code and in PyTorch.
+// PowerSgd: sends a matrix M as the product of two thin ones, P Q' (Vogels et al. 2019, "PowerSGD"). One power
+// iteration starts from the Q of the previous step: P = M Q is summed over replicas and orthonormalized, then Q = M' P
+// is summed. The error is M minus the mean over replicas, as in the authors' code and in PyTorch.
 #pragma once
 
 #include <dhp/extra/compressed_reducer.hpp>
@@ -16,7 +16,7 @@ struct PowerSgd {
   [[nodiscard]] std::int64_t rank_of(const Shape& matrix) const {
     return std::min({std::int64_t{rank}, matrix[0], matrix[1]});
   }
-  /// True if P and Q are smaller than the matrix.
+  /// Returns true if P and Q together are smaller than the matrix.
   [[nodiscard]] bool compresses(const Shape& matrix) const {
     return matrix.rank() == 2 && (matrix[0] + matrix[1]) * rank_of(matrix) < matrix.count();
   }
@@ -26,7 +26,7 @@ namespace detail {
 template <class Dev>
 class PowerSgdCompressor {
  public:
-  /// The first Q is random normal per parameter, the same on all replicas.
+  /// Draws the first Q of each parameter from a normal distribution, the same on all replicas.
   PowerSgdCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int, std::uint64_t seed,
                      const PowerSgd& options) {
     check(options.rank >= 1, "PowerSGD needs a rank of 1 or more, not ", options.rank);
@@ -61,7 +61,7 @@ class PowerSgdCompressor {
 
   void begin(Dev& dev, ConstView<Dev> state) { keep_made<Dev>(dev, state, made_q_, q_.mut()); }
 
-  /// Two all-reduces: rank * rows and rank * columns values per matrix.
+  /// Runs two all-reduces: of rank * rows and of rank * columns values per matrix.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for (std::size_t at = 0; at < gradients.size(); ++at)
       gemm(dev, gradients[at].unsent, factors_[at].q, factors_[at].p);

@@ -1,4 +1,4 @@
-// ReducerChoice: a reducer chosen at run time, of all that dhp has.
+// ReducerChoice: a reducer that is chosen at run time among all reducers of dhp.
 #pragma once
 
 #include <dhp/extra/delayed_reducer.hpp>
@@ -13,11 +13,11 @@
 
 namespace dhp {
 
-/// What can reduce the gradients of an unsharded store.
+/// The options of every reducer for an unsharded store.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
-/// Offers every reducer and optimizer of dhp.
+/// Training options that offer every reducer and optimizer of dhp.
 using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
 }  // namespace dhp

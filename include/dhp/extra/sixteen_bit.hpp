@@ -1,5 +1,5 @@
-// SixteenBit sends gradients as bf16, which has f32's range and 8 bits of precision. Error feedback covers the
-// rounding of this replica's gradient; the sum is rounded once more.
+// SixteenBit: sends gradients as bf16, which has f32's range and 8 bits of precision. Error feedback covers the
+// rounding of this replica's gradient. The sum is rounded once more, without feedback.
 #pragma once
 
 #include <dhp/extra/compressed_reducer.hpp>
@@ -19,7 +19,7 @@ class SixteenBitCompressor {
     rounded_ = Tensor<Dev>::persistent(dev, DType::bf16, {count});
   }
 
-  /// One all-reduce of 2 bytes per element.
+  /// Runs one all-reduce of 2 bytes per element.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, [&](const CompressedGradient<Dev>& gradient, View<Dev> rounded) {
       cast(dev, gradient.unsent, rounded);

@@ -1,6 +1,6 @@
 // Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a pipeline
 // stage does not wait for the gradient of its output. It uses a prediction, a linear map of the activation, and
-// corrects the map when the true gradient arrives. So each backward pass directly follows its forward pass, and only
+// corrects the map when the true gradient arrives. Each backward pass then directly follows its forward pass, and only
 // forward passes cross stages. Predictions are good only where the gradient is nearly linear in the activation.
 #pragma once
 
@@ -20,8 +20,8 @@
 namespace dhp {
 
 namespace detail {
-/// Predicts the gradient of y [rows, C] at the end of a stage: y weights; weights [C, C] start at zero and are equal
-/// on all replicas. It takes one step of normalised least mean squares (Nagumo and Noda 1967) per training step.
+/// Predicts the gradient of y [rows, C], the output of a stage, as y * weights. weights [C, C] start at zero and are
+/// equal on all replicas. Each training step is one step of normalized least mean squares (Nagumo and Noda 1967).
 template <class Dev>
 class BoundaryPredictor final : public OutputGradients<Dev> {
  public:
@@ -30,7 +30,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
       : backward_(output.backward),
         replicas_(std::move(replicas)),
         from_(output.next),
-        // The sending stage is one behind; one more is slack.
+        // The stage that sends true gradients is one micro-batch behind; another one is slack.
         most_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
@@ -42,7 +42,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   void sent(int micro_batch, const Tensor<Dev>& y) override {
     sent_.emplace(micro_batch, y.share());
   }
-  /// The predicted one. Also receives the true gradients that must have arrived.
+  /// Returns the predicted gradient. Also receives true gradients while more than most_late_ are outstanding.
   [[nodiscard]] Tensor<Dev> gradient(Dev& dev, int micro_batch) override {
     auto y = std::move(sent_.extract(micro_batch).mapped());
     Tensor<Dev> predicted(dev, y.dtype(), y.shape());
@@ -52,7 +52,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
     while (late_.size() > most_late_) receive(dev);
     return used;
   }
-  /// Receives the rest and corrects the weights. Collective over the replicas.
+  /// Receives the outstanding true gradients and corrects the weights. Collective over the replicas.
   void end_step(Dev& dev) override {
     while (!late_.empty()) receive(dev);
     if (replicas_.size() > 1) {
@@ -80,7 +80,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
     return view.as(matrix_shape(view.shape()));
   }
 
-  /// The oldest outstanding true gradient: gradient_ += y' (predicted - true).
+  /// Receives the oldest outstanding true gradient: gradient_ += y' (predicted - true).
   void receive(Dev& dev) {
     const auto [y, predicted] = std::move(late_.front());
     late_.pop_front();
@@ -97,26 +97,26 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
 
   Comm<Dev> backward_, replicas_;
   int from_;
-  std::size_t most_late_;  // true gradients that may be outstanding
+  std::size_t most_late_;  // limit of outstanding true gradients
   double rate_;
   Tensor<Dev> weights_;
-  Tensor<Dev> gradient_;             // gradient of half the squared error by the weights, summed
-  Tensor<Dev> squares_;              // squares of the activations, summed
-  std::map<int, Tensor<Dev>> sent_;  // one for each micro-batch
+  Tensor<Dev> gradient_;             // gradient of half the summed squared error by the weights
+  Tensor<Dev> squares_;              // sum of the squares of the activations
+  std::map<int, Tensor<Dev>> sent_;  // activations by micro-batch
   std::deque<Late> late_;
 };
 }  // namespace detail
 
-/// For pipelines of this schedule, which has each backward pass directly follow its forward pass.
+/// For pipelines with this schedule, in which each backward pass directly follows its forward pass.
 struct SyntheticGradients {
-  /// Step size of the predictor, above 0 and below 2; 1 is the largest that is safe for all activations.
+  /// Step size of the predictor, above 0 and below 2. 1 is the largest value that is safe for all activations.
   double rate = 1;
 
   [[nodiscard]] static AnySchedule schedule() {
     return AnySchedule("of synthetic gradients", list_of_stage);
   }
-  /// From now on this stage does not wait for gradients. Call it on all ranks, before the first step. example: any
-  /// micro-batch. Returns null where nothing is predicted.
+  /// Makes this stage use predicted gradients from now on. Call it on all ranks before the first step. example: any
+  /// micro-batch. Returns null if this stage predicts nothing.
   template <class Dev>
   detail::BoundaryPredictor<Dev>* predict_in(Dev& dev, PipelineParallel<Dev>& stage,
                                              Mesh<Dev>& mesh,
@@ -135,7 +135,7 @@ struct SyntheticGradients {
   void predict_in(TrainingRun<Dev>& run, const MicroBatch<Dev>& example) const {
     (void)predict_in(run.device(), run.stage(), run.mesh(), example);
   }
-  /// Throws if other options rule it out.
+  /// Throws Error if other options rule out synthetic gradients.
   void check_fits(const ParameterStoreOptions& store, int chunks) const {
     check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
           " does not learn; the rate is above 0 and below 2");

@@ -1,6 +1,6 @@
-// Verified steps: other replicas repeat what one has computed. With exact sums both have the same bits, so what differs
-// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions
-// at scale"). A step is verified before its update, so that nothing wrong reaches the weights.
+// Verified steps: replicas repeat each other's computations. With exact sums the results have equal bits, so a
+// difference reveals a processor or memory that gives wrong numbers without an error (Dixit et al. 2021, "Silent data
+// corruptions at scale"). Steps are verified before the update, so that no wrong number reaches the weights.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -24,14 +24,14 @@ namespace dhp {
 
 namespace detail::verification {
 
-/// Fingerprints of a verified step that a rank sends to the others.
+/// The fingerprints of a verified step that a rank sends to the other ranks.
 struct Signatures {
   struct Pass {
-    std::int64_t given = 0;  ///< fingerprint of its summands and losses
+    std::int64_t given = 0;  ///< fingerprint of the summands and losses
     std::int64_t sums = 0;   ///< fingerprint of the sums over replicas
   };
   std::int64_t weights = 0;  ///< fingerprint of the weights that all replicas hold
-  /// Pass k has the micro-batches of the replica that comes k places after this one, modulo replicas.
+  /// Pass k repeats the micro-batches of the replica that comes k places after this one, modulo replicas.
   std::vector<Pass> passes{};
   void pass(Fields& fields) { fields(weights, passes); }
 };
@@ -39,10 +39,10 @@ struct Signatures {
 struct Verdict {
   bool agrees = true;
   std::string what{};        ///< what differs
-  std::vector<int> wrong{};  ///< ranks, all of one replica; empty: it can't be told which
+  std::vector<int> wrong{};  ///< ranks of one replica; empty if the wrong one is unknown
 };
 
-/// Indices of values that differ from the majority's; nullopt if no value has more than half.
+/// Returns the indices of values that differ from the majority, or nullopt if no value has more than half of the votes.
 [[nodiscard]] inline std::optional<std::vector<std::size_t>> outvoted(
     const std::vector<std::int64_t>& values) {
   std::map<std::int64_t, std::size_t> votes;
@@ -56,8 +56,8 @@ struct Verdict {
   return others;
 }
 
-/// signatures: of each rank of the mesh.
-template <std::same_as<Signatures> Told>  // a template: compiled by those who verify
+/// Compares the signatures of all ranks of the mesh and finds the wrong ranks.
+template <std::same_as<Signatures> Told>  // a template: only programs that verify compile it
 [[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
   const auto replicas = as_size(mesh.data);
   const auto tensor = as_size(mesh.tensor);
@@ -68,7 +68,7 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
   };
   std::set<std::size_t> wrong;
   bool agrees = true, distinct = true;
-  // Compares values that should be equal; rank_of(at): whose it is.
+  // Compares values that should be equal. rank_of(at) returns the rank that computed values[at].
   const auto compare = [&](const std::vector<std::int64_t>& values, const auto& rank_of) {
     const auto others = outvoted(values);
     agrees = agrees && others && others->empty();
@@ -77,7 +77,7 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
       for (const auto at : *others) wrong.insert(rank_of(at));
   };
   const auto verdict = [&](const char* what) {
-    std::set<std::size_t> in;  // replicas
+    std::set<std::size_t> in;  // indices of replicas
     for (const auto rank : wrong) in.insert(rank / tensor % replicas);
     Verdict made{agrees, what, {}};
     if (distinct && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
@@ -119,7 +119,7 @@ template <class Dev>
 class StepVerifier final : public StepHook<Dev> {
  public:
   using typename StepHook<Dev>::Pass;
-  /// ahead -> the micro-batches of the replica so many places after this one, modulo replicas, in the step under way.
+  /// Returns the current step's micro-batches of the replica that comes `ahead` places after this one, modulo replicas.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
 
   /// Keeps references. Verifies one step in `every`.
@@ -144,8 +144,8 @@ class StepVerifier final : public StepHook<Dev> {
 
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// Throws Error if ranks differ: on those that are wrong first, on the others when these have ended. Collective
-  /// over the mesh.
+  /// Runs a step and throws Error if ranks differ: first on the wrong ranks, then, after these have ended, on the
+  /// others. Collective over the mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
@@ -163,7 +163,7 @@ class StepVerifier final : public StepHook<Dev> {
   }
 
  private:
-  /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
+  /// Fingerprints the summands that this replica contributes to sums over replicas, for the lifetime of the object.
   struct Signing : NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
@@ -194,7 +194,7 @@ class StepVerifier final : public StepHook<Dev> {
       const Signing signing(store_, given);
       return pass(step);
     }();
-    fingerprint(dev_, losses, 2 * store_.size(), given);  // behind the limbs of the gradients
+    fingerprint(dev_, losses, 2 * store_.size(), given);  // indexed after the gradients' limbs
     fingerprint(dev_, store_.gradients(), 0, found.mut().slice(1, 2));
     mesh_.world().synchronize(dev_);
     const auto values = found.template to_host<std::int64_t>(dev_);
@@ -217,7 +217,7 @@ class StepVerifier final : public StepHook<Dev> {
            others ? "other replicas have from the same samples" : "when it repeated the step",
            "; its processor or memory gives wrong numbers, the step was not applied, and this rank "
            "ends");
-    world.barrier();  // until a wrong one has ended
+    world.barrier();  // returns once the wrong rank has ended
     fail("step ", step, ": rank ", wrong.front(), " has other ", verdict.what,
          " than other replicas, and goes on");
   }
@@ -231,8 +231,8 @@ class StepVerifier final : public StepHook<Dev> {
 };
 }  // namespace detail
 
-/// Verifies one step in `every` of a run against silent errors, before its update. batches(ahead): the
-/// micro-batches that the replica so many places after this one, modulo replicas, has in the step under way.
+/// Verifies one step in `every` of a run against silent errors, before the update. batches(ahead) must return the
+/// current step's micro-batches of the replica that comes `ahead` places after this one, modulo replicas.
 template <class Dev>
 void verify_every(TrainingRun<Dev>& run, std::int64_t steps,
                   std::type_identity_t<typename detail::StepVerifier<Dev>::Batches> batches) {

@@ -1,4 +1,4 @@
-// ReLU, GELU (exact, or in the tanh form) and tanh as layers.
+// The activation functions as layers: ReLU, tanh, and GELU in its exact or its tanh form.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp {
 
-/// y has the shape of x, [..].
+/// Applies an activation function to each element of x; y has the shape of x.
 template <class Dev>
 class ActivationLayer : public ElementwiseLayer<Dev> {
  public:

@@ -1,7 +1,7 @@
-// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU: y =
-// ReLU(norm(x) + residual). It normalizes over the micro-batch or, synchronised, over the concurrent micro-batches of
-// all replicas. Running statistics are buffer parameters: each micro-batch adds its mean and variance to their
-// "gradient", which is summed over the global batch and applied once per step.
+// BatchNorm (Ioffe & Szegedy 2015) normalizes the channels of [N, H, W, C]: y = norm(x), or y = ReLU(norm(x) +
+// residual) by options. The statistics come from one micro-batch or, when synchronised, from the concurrent
+// micro-batches of all replicas. Running statistics are buffer parameters: each micro-batch adds its mean and variance
+// to the buffer's gradient; a step sums these gradients over the global batch and applies them once.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -19,13 +19,13 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   bool relu = false;
   double epsilon = 1e-5;
-  double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
-  /// Synchronised over replicas, which then need equally many micro-batches in each step.
+  double gamma_init = 1;  ///< 0 makes a residual block start as the identity
+  /// Computes the statistics over all replicas. Each step then needs the same number of micro-batches on every replica.
   bool synchronised = false;
 };
 
-/// Placed by columns, it has this rank's channels; with tensor groups these are pieces [pieces, N, H, W, channels of a
-/// group], each normalised by itself.
+/// On the tensor axis, placement by columns gives this rank's channels. With tensor groups, x and y are pieces [pieces,
+/// N, H, W, channels of a group], and each piece is normalized by itself.
 template <class Dev>
 class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:
@@ -67,7 +67,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     return backward_of(dev, std::move(dy), false, tape).dx;
   }
 
-  /// The same with a residual of x's shape.
+  /// Computes norm(x) + residual, then the ReLU if the options ask for one; residual has x's shape.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tensor<Dev> residual, Tape<Dev>& tape) {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
@@ -100,7 +100,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   }
 
  private:
-  /// A piece, without its parameters.
+  /// Makes the norm of one piece, which gets its parameters later.
   BatchNorm(BatchNormOptions options, Comm<Dev> group)
       : options_(options), group_(std::move(group)) {}
 
@@ -176,7 +176,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
                              made.y.mut());
     return made;
   }
-  /// The op that produced x computed its sums.
+  /// Computes the statistics from the column sums that the operation which produced x has stored.
   void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());  // [C]
@@ -207,13 +207,13 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   detail::BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual,
                                             Tape<Dev>& tape) {
     const Tensor<Dev> y = options_.relu && residual ? tape.pop() : Tensor<Dev>();
-    const Tensor<Dev> signs = tape.pop();    // in a device format, or empty
+    const Tensor<Dev> signs = tape.pop();    // packed signs in a format of the device, or empty
     const Tensor<Dev> inv_std = tape.pop();  // [C]
     const Tensor<Dev> mean = tape.pop();     // [C]
     const Tensor<Dev> x = tape.pop();        // [..., C]
     const auto of = vectors(mean, inv_std);
     if (group_.size() == 1) {
-      if (dy.has_norm_sums()) {  // and has passed the ReLU
+      if (dy.has_norm_sums()) {  // the sums are those of a dy that has passed the ReLU
         auto sums = dy.take_norm_sums();
         add_gradients(dev, sums);
         return applied(dev, std::move(dy), x, of, false, residual, static_cast<double>(x.rows()),
@@ -227,7 +227,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     }
     return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
   }
-  /// y: empty unless a ReLU follows a residual. In place if dy is not shared.
+  /// y is empty unless a ReLU follows a residual. Overwrites dy if nobody shares it.
   detail::BatchNormGradients<Dev> unfused_gradients(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
                                                     const detail::BatchNormVectors<Dev>& of,
                                                     const Tensor<Dev>& y, bool residual,
@@ -236,7 +236,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     Tensor<Dev> sums(dev, of.mean.dtype(), {2, x.columns()});
     const auto incoming = dy.view();
     if (gated) {
-      Tensor<Dev> passed = reuse(dev, dy);  // like dy
+      Tensor<Dev> passed = reuse(dev, dy);  // the shape of dy
       detail::batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
                                                 row(sums, 0), row(sums, 1));
       dy = std::move(passed);
@@ -253,7 +253,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     return applied(dev, std::move(dy), x, of, options_.relu && !gated, residual, count,
                    std::move(sums));
   }
-  /// relu: dy has not passed it.
+  /// relu: the gradient dy still has to pass the ReLU.
   detail::BatchNormGradients<Dev> applied(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
                                           const detail::BatchNormVectors<Dev>& of, bool relu,
                                           bool residual, double count, Tensor<Dev> sums) {
@@ -271,7 +271,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
                                                       const Tensor<Dev>& inv_std) const {
     return {mean.view(), inv_std.view(), gamma_->value, beta_->value};
   }
-  /// Row 0: sum of dy, the gradient of beta; row 1: sum of dy * normalised x, that of gamma.
+  /// Row 0 holds sum(dy), the gradient of beta; row 1 holds sum(dy * normalized x), the gradient of gamma.
   [[nodiscard]] static View<Dev> row(Tensor<Dev>& sums, int which) {
     return sums.mut().slice(which, which + 1).as({sums.columns()});
   }
@@ -289,7 +289,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     double factor;
     ConstView<Dev> vector;
   };
-  /// One kernel launch for both vectors, because they are short.
+  /// Adds both vectors in one kernel launch, because they are short.
   static void accumulate_both(Dev& dev, const Parameter<Dev>& one, const Scaled& to_one,
                               const Parameter<Dev>& other, const Scaled& to_other) {
     detail::accumulate_all(dev, {one, other}, [&](const std::vector<View<Dev>>& sums, double beta) {
@@ -297,7 +297,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
                        {to_other.factor, to_other.vector, sums[1]}, beta);
     });
   }
-  /// The host waits for the other replicas, unless all have the same shapes.
+  /// Returns the number of rows of all replicas. The host waits for the other replicas unless all have the same shapes.
   double summed_over_group(Dev& dev, const Tape<Dev>& tape, double count) {
     if (tape.context().same_shapes) return count * group_.size();
     auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{count});

@@ -1,5 +1,5 @@
-// For convolutional networks: gathers channels that are split over the tensor axis, or splits replicated ones. Each
-// is the other's backward pass. A rank's part is part_of(channels, size, rank).
+// For convolutional networks: GatherChannels gathers channels that are split over the tensor axis, ScatterChannels
+// splits replicated channels. Each is the other's backward pass. A rank's channels are part_of(channels, size, rank).
 #pragma once
 
 #include <dhp/nn/gather_parts.hpp>
@@ -7,12 +7,12 @@
 
 namespace dhp {
 
-/// Split to whole, where the layer before is placed by columns. The incoming gradient is complete: layers behind have
-/// summed it.
+/// Gathers the split channels of a layer placed by columns, so that each rank has all of them. The incoming gradient is
+/// complete on each rank, because the next layers have summed it already.
 template <class Dev>
 class GatherChannels {
  public:
-  /// of: the placement of the adjacent layer; replicated: x is y.
+  /// of: the placement of the adjacent layer; for a replicated layer, y is x.
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels, Placement of)
       : group_(of == Placement::replicated ? Comm<Dev>() : build.tensor),
         pieces_(build.sum_of_pieces(of).pieces()),
@@ -36,12 +36,12 @@ class GatherChannels {
 
  protected:
   Comm<Dev> group_;
-  int pieces_;  ///< pieces of this rank
+  int pieces_;  ///< number of pieces on this rank
   std::int64_t channels_;
-  Range part_;  ///< the channels of its first piece
+  Range part_;  ///< channels of this rank's first piece
 };
 
-/// Whole to split, where the layer behind is placed by rows: the inverse of GatherChannels.
+/// Splits replicated channels for a following layer placed by rows: the inverse of GatherChannels.
 template <class Dev>
 class ScatterChannels : public GatherChannels<Dev> {
   using Gather = GatherChannels<Dev>;

@@ -1,5 +1,5 @@
-// check_gradients compares a layer's or a loss's backward with central differences of its forward: the gradient of a
-// random sum of the outputs, for each element of the input and the weights, in double.
+// check_gradients compares a layer's or a loss's backward with central differences of its forward, in double. The
+// objective is a random weighted sum of the outputs; every element of the input and of the weights is checked.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -14,15 +14,15 @@
 
 namespace dhp {
 
-/// The largest difference, relative to the largest element of its gradient. About 1e-9 where backward is right.
+/// The largest error of a gradient, relative to its largest element. A correct backward gives about 1e-9.
 struct GradientGap {
   double worst = 0;
-  std::string where;  ///< "the input", or the name of a parameter
+  std::string where;  ///< "the input", or a parameter's name
 };
 
 namespace detail {
 
-/// Random numbers in [-1, 1), the same for the same use.
+/// Random numbers in [-1, 1); the same `use` gives the same numbers.
 [[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
   const RandomStream random{.seed = 1, .use = use};
   std::vector<double> values(as_size(shape.count()));
@@ -44,11 +44,11 @@ void compare_gradient(std::vector<double>& values, const std::vector<double>& gr
     const double down = objective();
     values[at] = kept;
     const double apart = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
-    if (!(apart <= gap.worst)) gap = {apart, where};  // NaN counts, too
+    if (!(apart <= gap.worst)) gap = {apart, where};  // also true for a NaN
   }
 }
 
-/// forward(x, tape) returns a number, backward(tape) the gradient of x or nothing; x may be empty.
+/// forward(x, tape) returns the objective; backward(tape) the gradient of x or an empty tensor. x may be empty.
 template <class Dev, class Part, class Forward, class Backward>
 GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, const Tensor<Dev>& x,
                          Forward forward, Backward backward) {
@@ -56,7 +56,7 @@ GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, con
   ParameterList<Dev> parameters;
   part.parameters(parameters);
   ParameterStore<Dev> store(dev, parameters, {.compute = DType::f64, .seed = 5});
-  // Biases and norms start with special values.
+  // Adds noise, because biases and norms start at special values.
   std::uint32_t use = 100;
   for (const auto& parameter : parameters)
     if (!parameter->spec.buffer) {
@@ -102,13 +102,13 @@ GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, con
 
 }  // namespace detail
 
-/// x: the layer's input, f64; empty for layers that read ids from the batch. Throws if output_shape is wrong or
-/// the tape is not empty at the end.
+/// x: the layer's input, f64; empty for layers that read ids from the batch. Throws Error if output_shape is wrong or
+/// if backward leaves something on the tape.
 template <class Dev, Layer<Dev> L>
 [[nodiscard]] GradientGap check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x,
                                           const MicroBatch<Dev>& batch) {
   Shape shape;
-  std::vector<double> weights;  // by which the output's elements are summed
+  std::vector<double> weights;  // random weights of the output's elements in the objective
   return detail::gradient_gap(
       dev, batch, layer, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {
@@ -127,7 +127,7 @@ template <class Dev, Layer<Dev> L>
       });
 }
 
-/// The same for a loss: for the sum of its terms.
+/// Checks a loss in the same way as check_gradients checks a layer; the objective is the sum of the loss's terms.
 template <class Dev, Loss<Dev> L>
 [[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
                                                const MicroBatch<Dev>& batch) {

@@ -1,6 +1,6 @@
-// C, the context axis: its ranks have the same samples, and each has some rows of every one. All but attention goes by
-// rows. For attention, ranks exchange rows for heads here; or keys and values travel (ring_attention.hpp,
-// grouped_attention.hpp).
+// C, the context axis: its ranks share the same samples, and each rank holds some rows of each sample. All layers but
+// attention work row by row. For attention, HeadExchange trades rows for heads; alternatively, keys and values travel
+// between ranks (ring_attention.hpp, grouped_attention.hpp).
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -19,12 +19,12 @@
 
 namespace dhp::detail {
 
-/// One of the two parts of a sample of so many rows that a group has. The sample is cut into 2 * groups blocks, and
-/// group c has blocks c and 2 * groups - 1 - c: with a causal mask, all have as many pairs.
+/// Returns one of a group's two parts of a sample. The sample is cut into 2 * groups blocks, and group c has the blocks
+/// c and 2 * groups - 1 - c. With a causal mask all groups then have equally many query-key pairs.
 [[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
   return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
 }
-/// The rows of each sample in a group, as rows of that group.
+/// Returns where a group's tensor holds the rows of each sample.
 [[nodiscard]] inline std::vector<TokenRuns> context_runs(const std::vector<std::int32_t>& offsets,
                                                          const std::vector<std::int32_t>& lengths,
                                                          int group, int groups) {
@@ -44,11 +44,11 @@ namespace dhp::detail {
 }
 
 struct ContextCut {
-  int groups = 0;  ///< into which all layouts cut; 0: one for each rank, of any number of rows
-  std::int64_t multiple = 1;  ///< the rows of such a group are a multiple of this
+  int groups = 0;             ///< groups in every layout; 0: one of any length for each rank
+  std::int64_t multiple = 1;  ///< each group's number of rows is rounded up to a multiple of this
 };
 
-/// The rows of each group, at least one. Where all layouts have the same groups, padding makes them equally long.
+/// The rows of each group, at least one. Padding makes groups equally long if all layouts have the same groups.
 struct ContextRows {
   template <class Dev>
   ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks, ContextCut cut)
@@ -58,7 +58,7 @@ struct ContextRows {
     for (int group = 0; group < groups; ++group) {
       by_group.push_back(context_runs(offsets, lengths, group, groups));
       auto& runs = by_group.back();
-      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // lists may name a row
+      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // a list may name row 0
       most = std::max(most, rows_of(by_group.back()));
     }
     equally_long = cut.groups > 0;
@@ -78,7 +78,7 @@ struct ContextRows {
   bool equally_long = false;
 };
 
-/// The rows of whole samples that these groups have. Padding is 0, or with `ignores` -1.
+/// Returns the rows of whole samples that these groups hold. Padding rows are 0, or -1 if `ignores` is set.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> rows_of_groups(Dev& dev, const Tensor<Dev>& whole, const ContextRows& all,
                                          int first_group, int groups, bool ignores = false) {
@@ -104,9 +104,9 @@ template <class Dev>
   return rows;
 }
 
-/// Adds these groups' part of lists of labelled rows: as many entries for every group; those beyond
-/// its own are ignored. Those of samples, "first_rows", stay in their places, and "sample_numbers" are these. Returns
-/// the names of what it has added.
+/// Adds these groups' share of the lists of labelled rows to `share`. Each group gets equally many entries; surplus
+/// entries have the label -1, which losses ignore. The list "first_rows" keeps one place for each sample, and
+/// "sample_numbers" numbers these samples. Returns the names of the side inputs that were added.
 template <class Dev>
 std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, Range groups,
                                          MicroBatch<Dev>& share) {
@@ -163,8 +163,8 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
   return added;
 }
 
-/// A context rank's share of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
-/// side inputs with a value for each row have those of its rows. Padding has zeros, and labels that are ignored.
+/// Returns a context rank's share of a micro-batch. "offsets" and "lengths" still describe the whole samples; side
+/// inputs with one value for each row have this rank's rows only. Padding rows hold zeros and ignored labels.
 template <class Dev>
 [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole,
                                             const Comm<Dev>& context, ContextCut cut = {}) {
@@ -173,7 +173,7 @@ template <class Dev>
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
   share.context = std::make_shared<const ContextRows>(dev, whole, context.size(), cut);
   const auto& all = *share.context;
-  const int groups = all.groups() / context.size();  // groups of this rank
+  const int groups = all.groups() / context.size();  // number of this rank's groups
   if (all.equally_long) share.row_groups = groups;
   const int first = context.rank() * groups;
   const auto listed = add_listed_rows(dev, whole, {first, first + groups}, share);
@@ -193,9 +193,9 @@ template <class Dev>
   return share;
 }
 
-/// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all
-/// rows of its share of the heads, and attention is that of whole samples, or of all groups, if they are equally long
-/// in every layout. On any device.
+/// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"). Between to_heads() and to_rows() each rank
+/// has all rows of its share of the heads. Attention then sees whole samples or, if all layouts have equally long
+/// groups, all groups one after another. Works on any device.
 template <class Dev>
 class HeadExchange {
  public:
@@ -205,7 +205,7 @@ class HeadExchange {
         rows_(*batch.context),
         most_(rows_.most * std::max(batch.row_groups, 1)) {}
 
-  /// [this rank's rows, columns] -> [rows, columns / ranks]
+  /// Sends rows and receives heads: [this rank's rows, columns] -> [all rows, columns / ranks]
   [[nodiscard]] Tensor<Dev> to_heads(ConstView<Dev> x) {
     const auto columns = x.columns() / context_.size();
     auto [mine, theirs] = blocks(x.dtype(), columns);
@@ -222,7 +222,7 @@ class HeadExchange {
         theirs);
     return y;
   }
-  /// [rows, columns / ranks] -> [this rank's rows, columns]
+  /// Sends heads and receives rows: [all rows, columns / ranks] -> [this rank's rows, columns]
   [[nodiscard]] Tensor<Dev> to_rows(ConstView<Dev> x) {
     auto [mine, theirs] = blocks(x.dtype(), x.columns());
     if (rows_.equally_long) dev_.copy(mine.mut().bytes(), x.bytes(), x.size_bytes());
@@ -241,7 +241,7 @@ class HeadExchange {
   }
 
  private:
-  /// Send and receive buffers [ranks, rows, columns]: a block for each rank, all of the size of the largest.
+  /// Makes send and receive buffers [ranks, rows, columns]. Each rank's block has the size of the largest.
   [[nodiscard]] std::pair<Tensor<Dev>, Tensor<Dev>> blocks(DType dtype, std::int64_t columns) {
     const Shape shape{context_.size(), most_, columns};
     return {Tensor<Dev>::zeros(dev_, dtype, shape), Tensor<Dev>(dev_, dtype, shape)};
@@ -250,7 +250,7 @@ class HeadExchange {
     const auto& shape = of.shape();
     return of.mut().slice(rank, rank + 1).as({shape[1], shape[2]}).slice(0, rows);
   }
-  /// Calls body(rows of a block, the first one's place in the whole samples).
+  /// Calls body(rows in a rank's block, first row in the whole samples) for each run of rows.
   template <class Body>
   void for_runs(Body body, Tensor<Dev>& in) {
     for (int rank = 0; rank < context_.size(); ++rank) {
@@ -270,10 +270,10 @@ class HeadExchange {
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  std::int64_t most_;  // the most rows of a rank
+  std::int64_t most_;  // largest number of rows on a rank
 };
 
-/// Memory in which the parts of a result are summed: the result's own, or a wider temporary that end() rounds into it.
+/// Memory for summing the parts of a result: the result itself, or a wider temporary that end() rounds into the result.
 template <class Dev>
 struct PartSums {
   PartSums(Dev& dev, View<Dev> of) : view(of) {
@@ -288,7 +288,7 @@ struct PartSums {
   View<Dev> view;
 };
 
-/// A copy in the type of sums, if x has another one.
+/// Returns a copy of x in the accumulation type, or an empty tensor if x has this type already.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> as_summands(Dev& dev, ConstView<Dev> x) {
   if (x.dtype() == accumulation_type(x.dtype())) return {};

@@ -1,4 +1,4 @@
-// Conv2d without bias. Images [N, H, W, C]; weight [out, K, K, in], in files [out, in, K, K].
+// Conv2d: a convolution without bias of images [N, H, W, C]. The weight is [out, K, K, in], in files [out, in, K, K].
 #pragma once
 
 #include <dhp/nn/fused_parameters.hpp>
@@ -13,13 +13,13 @@ struct Conv2dOptions {
   std::int64_t in = 0, out = 0;
   int kernel = 1, stride = 1, padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
-  /// In training the device may compute the column sums of y with it, for a batch norm that follows in the same layer
-  /// list.
+  /// Set if a batch norm follows in the same list of layers: in training the device may then compute the column sums of
+  /// y together with y.
   bool column_sums = false;
 };
 
-/// Placed by columns, y has this rank's output channels; by rows, x has its input channels, and y is whole. With tensor
-/// groups these are pieces [pieces, N, H, W, channels of a group].
+/// On the tensor axis: by columns, y holds this rank's output channels; by rows, x holds this rank's input channels,
+/// and y is complete on each rank. With tensor groups, split tensors are pieces [pieces, N, H, W, channels of a group].
 template <class Dev>
 class Conv2d final {
  public:
@@ -58,7 +58,7 @@ class Conv2d final {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), Tensor<Dev>(), tape);
   }
-  /// onto may be empty.
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx;
@@ -129,7 +129,7 @@ class Conv2d final {
       conv2d_backward_data(dev, dy, weight(at)->value, geometry_, made, beta);
     });
   }
-  /// Convolutions write their own type, sums of pieces are in the accumulation type.
+  /// Lets `write` fill memory of `type` and casts the result: sums of pieces are wider than what convolutions write.
   static void in_type_of(Dev& dev, DType type, View<Dev> to, FunctionRef<void(View<Dev>)> write) {
     if (to.dtype() == type) return write(to);
     Tensor<Dev> made(dev, type, to.shape());
@@ -137,7 +137,7 @@ class Conv2d final {
     cast(dev, made.view(), to);
   }
 
-  /// By rows: x has this rank's channels, or pieces of them.
+  /// Returns onto + the gradient of x. By rows, x has this rank's channels, or pieces of them.
   [[nodiscard]] Tensor<Dev> input_gradient(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
                                            Tensor<Dev> onto) {
     if (auto fused = gradient_to_norm(dev, dy, x, onto)) return std::move(*fused);
@@ -159,8 +159,8 @@ class Conv2d final {
       backward_data(dev, dy.view(), at, piece(dx.mut(), at), beta);
     return dx;
   }
-  /// Together with the sums that the batch norm before it needs, where the device can. Not where the gradient of x is a
-  /// sum over pieces: the ReLU of that norm passes the whole sum.
+  /// Computes the input gradient together with the column sums that the preceding batch norm needs, if the device can.
+  /// If the gradient is a sum over pieces, this is impossible: the norm's ReLU must pass the complete sum.
   [[nodiscard]] std::optional<Tensor<Dev>> gradient_to_norm(Dev& dev, const Tensor<Dev>& dy,
                                                             const Tensor<Dev>& x,
                                                             const Tensor<Dev>& onto) {
@@ -205,14 +205,14 @@ class Conv2d final {
       weights[detail::as_size(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
-  /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what
-  /// splits these is computed for all groups at once: pieces have few channels.
+  /// On the CPU, an element's bits do not depend on which other elements one call computes. One convolution therefore
+  /// computes the split outputs of all groups: a single piece would have few channels.
   static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;
   bool input_gradient_, column_sums_, by_rows_ = false;
   ParameterList<Dev> weights_;  // this rank's pieces
-  GroupSum<Dev> sum_;           // sums y by rows, else the gradient of x
+  GroupSum<Dev> sum_;           // sums y by rows, otherwise the gradient of x
 };
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// Softmax cross-entropy. Classes may be split over the tensor axis: the ranks exchange a maximum and three sums
-// per row, never the logits (Shoeybi et al. 2019, "Megatron-LM", section 3).
+// CrossEntropy: softmax cross-entropy. If classes are split over the tensor axis, ranks exchange one maximum and three
+// sums for each row, never the logits (Shoeybi et al. 2019, "Megatron-LM", section 3).
 #pragma once
 
 #include <dhp/nn/gather_parts.hpp>
@@ -12,13 +12,13 @@
 
 namespace dhp {
 
-/// One term of a loss: logits [M, this rank's classes], with tensor groups [pieces, M, classes of the widest piece],
-/// against labels i32 [M], -1 = ignored.
+/// One term of a loss: compares logits [M, this rank's classes] with labels i32 [M]; the label -1 is ignored. With
+/// tensor groups, the logits are pieces [pieces, M, classes of the widest piece].
 template <class Dev>
 class CrossEntropy {
  public:
-  /// logits: the placement of the weight that makes them; by columns or words, they hold this rank's part_of() the
-  /// classes. padded: columns beyond them are ignored.
+  /// logits: the placement of the weight that computes them; by columns or words, a rank has the logits of its
+  /// part_of() the classes. padded: the logits may have surplus columns, which are ignored.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes,
                Placement logits = Placement::replicated, double smoothing = 0,
                bool padded = false) {
@@ -37,7 +37,7 @@ class CrossEntropy {
     }
   }
 
-  /// totals f64 [loss_fields]. Smooths labels in training only; counts predictions in evaluation only.
+  /// Writes totals, f64 [loss_fields]. Only training smooths labels; only evaluation counts correct predictions.
   void forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, Tape<Dev>& tape,
                View<Dev> totals) {
     const bool training = tape.context().training();
@@ -73,7 +73,7 @@ class CrossEntropy {
     tape.push(std::move(sums));
   }
 
-  /// The logits of all classes [M, classes] on each rank.
+  /// Gathers the logits of all classes [M, classes] on each rank.
   [[nodiscard]] Tensor<Dev> whole(Dev& dev, Tensor<Dev> logits) {
     const auto classes = pieces_[0].classes;
     if (group_.size() * count() > 1) return gather_parts(dev, group_, logits, classes, count());
@@ -91,7 +91,7 @@ class CrossEntropy {
     return total;
   }
 
-  /// scale * d(sum of losses) / d(logits); scale f64 [1]
+  /// Returns scale * d(sum of losses) / d(logits); scale is f64 [1].
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, ConstView<Dev> scale, Tape<Dev>& tape) {
     const auto sums = tape.pop();  // [3, rows]
     const auto max = tape.pop();   // [rows]
@@ -107,7 +107,7 @@ class CrossEntropy {
 
  private:
   [[nodiscard]] int count() const { return static_cast<int>(pieces_.size()); }
-  /// The sum of each group is rounded to 2^-32. Below 2^19 such sums add up exactly, in any order.
+  /// Sums each group and rounds its sum to 2^-32. Sums below 2^19 then add up exactly, in any order of the groups.
   static void total_of_groups(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
                               ConstView<Dev> rank, int groups, View<Dev> totals) {
     const std::vector<double> shift(loss_fields, 0x1.8p20), back(loss_fields, -0x1.8p20);
@@ -132,7 +132,7 @@ class CrossEntropy {
   GroupSum<Dev> sum_;
 };
 
-/// A classifier's loss: x holds the logits, the side input "labels" the labels. It counts samples.
+/// A classifier's loss: x holds the logits, and the side input "labels" holds the labels. The term counts samples.
 template <class Dev>
 class ClassificationLoss {
  public:
@@ -143,7 +143,7 @@ class ClassificationLoss {
     entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
                      totals.as({loss_fields}));
   }
-  /// The logits [M, classes]
+  /// Returns the logits [M, classes].
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     return entropy_.whole(dev, std::move(x));
   }

@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al. 2014), inverted. Backward recomputes the mask.
+// Dropout (Srivastava et al. 2014), scaled in training ("inverted"). backward recomputes the mask.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -7,7 +7,7 @@
 namespace dhp {
 
 namespace detail {
-/// The global row numbers of an activation: a side input, or counted from the first sample.
+/// Returns the global row numbers of an activation, from the side input or, without one, counted from the first sample.
 template <class Dev>
 [[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows,
                                           std::string_view side) {
@@ -28,7 +28,7 @@ template <class Dev>
 template <class Dev>
 class DropoutUse {
  public:
-  /// shares: of the rows that a rank has of x. numbers: a side input.
+  /// shares: the share of x's rows on each rank. numbers: name of the side input with the row numbers.
   DropoutUse(ModelBuilder<Dev>& build, double probability, RowShares<Dev> shares,
              std::string numbers = "row_numbers")
       : probability_(probability),
@@ -39,11 +39,11 @@ class DropoutUse {
           probability);
   }
 
-  /// False if dropout is the identity.
+  /// Returns false where dropout is the identity: in evaluation or with probability 0.
   [[nodiscard]] bool active(const Tape<Dev>& tape) const {
     return tape.context().training() && probability_ > 0;
   }
-  /// Options for whole rows of `columns`; probability 0 if inactive.
+  /// Returns the options for rows of `columns` elements; their probability is 0 if dropout is inactive.
   [[nodiscard]] DropoutOptions options(const Tape<Dev>& tape, std::int64_t columns) const {
     if (!active(tape)) return {.total_columns = columns};
     return {.probability = probability_,
@@ -64,11 +64,11 @@ class DropoutUse {
 };
 }  // namespace detail
 
-/// y [rows, C] has the shape of x; a row's mask depends on its global number.
+/// y has the shape of x, [rows, C]. A row's mask depends on the row's global number.
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
  public:
-  /// numbers: the side input that has the rows' numbers, where x is not of all rows.
+  /// numbers: name of the side input with the rows' global numbers, needed if x has only some of all rows.
   Dropout(ModelBuilder<Dev>& build, double probability, std::string numbers = "row_numbers")
       : use_(build, probability, build.row_shares(), std::move(numbers)) {}
 
@@ -80,7 +80,7 @@ class Dropout : public ElementwiseLayer<Dev> {
   }
 
  private:
-  // x * mask / (1 - p); the same for the gradient.
+  // Returns x * mask / (1 - p); backward applies the same factor to dy.
   Tensor<Dev> apply(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) const {
     if (!use_.active(tape)) return x;
     const auto options = use_.options(tape, x.columns());

@@ -1,4 +1,4 @@
-// Embedding: the rows of a table at the ids of a side input. backward returns an empty tensor.
+// Embedding: looks up the rows of a table at the ids of a side input. backward returns an empty tensor.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -13,12 +13,12 @@ namespace dhp {
 
 struct EmbeddingOptions {
   std::int64_t entries = 0, columns = 0;
-  std::string ids;  ///< name of the side input, i32 [rows]
+  std::string ids;  ///< name of the side input with the ids, i32 [rows]
   double init_deviation = 0.02;
 };
 
-/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum. Where ranks share
-/// rows, y and dy are a rank's.
+/// y = table[ids], [rows, columns]. By words, each rank looks up the ids of its own entries, and the results are summed
+/// over the ranks. If ranks share rows, y and dy hold this rank's rows.
 template <class Dev>
 class Embedding {
  public:
@@ -29,11 +29,11 @@ class Embedding {
                            .init = normal(options_.init_deviation)},
                           {.words = 0});
     by_words_ = table_[0]->spec.placement == Placement::words;
-    // All but one of the summands are zero, so their sum is exact in any order.
+    // Only one summand of each row is not zero, so the sum is exact in any order.
     if (by_words_) sum_ = GroupSum<Dev>(build.tensor);
   }
 
-  /// The pieces that this rank holds; one without tensor groups.
+  /// The pieces of the table that this rank holds; without tensor groups there is one.
   [[nodiscard]] const ParameterList<Dev>& table() const { return table_; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev>, Tape<Dev>& tape) {
@@ -65,7 +65,7 @@ class Embedding {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_of_all(dev, {this}, std::move(dy), tape);
   }
-  /// Backward pass of a sum of embeddings; dy: the sum's gradient. summands: last forward first.
+  /// Runs the backward pass of a sum of embeddings; dy is the sum's gradient. summands: last forward first.
   static Tensor<Dev> backward_of_all(Dev& dev, std::initializer_list<Embedding*> summands,
                                      Tensor<Dev> dy, Tape<Dev>& tape) {
     auto& shares = (*summands.begin())->shares_;
@@ -85,7 +85,7 @@ class Embedding {
   }
 
  private:
-  /// dy [all rows, columns], gathered where ranks share rows.
+  /// dy: the gradient of all rows, [all rows, columns], already gathered if ranks share rows.
   void backward_of_rows(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     if (!is_trained(table_)) return;
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),

@@ -1,6 +1,6 @@
-// FeedForward: y = GELU(x W1^T + b1) W2^T + b2, the pair of linear layers in a transformer block (Vaswani et al. 2017,
-// section 3.3). A device may fuse GELU and its gradient into the products, in 16-bit types in the tanh form
-// (ops/linear.hpp).
+// FeedForward: y = GELU(x W1^T + b1) W2^T + b2, the two linear layers of a transformer block (Vaswani et al. 2017,
+// section 3.3). A device may fuse GELU and its gradient into the matrix products; in 16-bit types it then uses GELU's
+// tanh form (ops/linear.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -9,13 +9,13 @@ namespace dhp {
 
 struct FeedForwardOptions {
   std::int64_t columns = 0;  ///< columns of x and y
-  std::int64_t inner = 0;    ///< hidden columns of the whole layer
+  std::int64_t inner = 0;    ///< hidden columns of the whole layer, over all ranks
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 
-/// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner], "second.bias" [columns]. On the tensor axis the first is placed by columns and the second by rows,
-/// or both are replicated.
+/// x and y are [.., columns]. The weights are "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
+/// [columns, inner] and "second.bias" [columns]. On the tensor axis the first layer is placed by columns and the second
+/// by rows, or both are replicated.
 template <class Dev>
 class FeedForward final {
  public:
@@ -51,11 +51,11 @@ class FeedForward final {
                             [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 is computed with an input gradient; the others may be deferred.
+  /// Computes the gradient of b1 together with an input gradient. The other weight gradients may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
-  /// onto may be empty.
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) {
       auto dinner = second_.backward(dev, std::move(dy), tape);
@@ -110,7 +110,7 @@ class FeedForward final {
   }
 
  private:
-  /// Unfused path for adapters.
+  /// Computes the two layers and GELU one by one, for layers with adapters.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto before = first_.forward(dev, std::move(x), tape);
     Tensor<Dev> y(dev, before.dtype(), before.shape());

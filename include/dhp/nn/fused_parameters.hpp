@@ -1,6 +1,6 @@
-// Fused parameters: several parameters of one shape as one matrix, for one product instead of several, such as the
-// query, key and value projections. Names, initial values and norms stay separate. Products use the parameters in
-// place where the store puts them next to each other (segments_are_adjacent), and copies elsewhere.
+// Fused parameters: several parameters of one shape form one matrix, so that one product replaces several, for example
+// those of the query, key and value projections. Each parameter keeps its own name, initial values and norm. Products
+// read the parameters in place if the store puts them side by side (segments_are_adjacent), otherwise from a copy.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail {
 
-/// Whether each view begins where the one before it ends.
+/// Returns whether each view begins where the previous view ends.
 template <class AnyView>
 [[nodiscard]] bool are_adjacent(const std::vector<AnyView>& views) {
   for (std::size_t at = 1; at < views.size(); ++at)
@@ -28,7 +28,7 @@ template <class AnyView>
   return {views[0].bytes(), views[0].dtype(), fused_shape(views[0].shape(), views.size())};
 }
 
-/// The values of `parts`, concatenated along dim 0.
+/// The values of `parts`, concatenated along dim 0: in place if possible, otherwise a copy.
 template <class Dev>
 class FusedValues {
  public:
@@ -52,8 +52,8 @@ class FusedValues {
   ConstView<Dev> view_;
 };
 
-/// Adds a contribution to the gradients of weights and biases, each seen as one along dim 0: write(dw, dbias, beta)
-/// stores beta * view + contribution in both.
+/// Adds a contribution to the gradients of weights and of biases, each list concatenated along dim 0. write(dw, dbias,
+/// beta) stores beta * old value + contribution in both.
 template <class Dev>
 void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const ParameterList<Dev>& biases,
                       std::type_identity_t<FunctionRef<void(View<Dev>, View<Dev>, double)>> write) {
@@ -63,7 +63,7 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     const auto split = views.begin() + static_cast<std::ptrdiff_t>(weights.size());
     const std::vector<View<Dev>> groups[] = {{views.begin(), split}, {split, views.end()}};
     bool in_place = true;
-    // The rule decides too, so that a sharded store rounds as an unsharded one does.
+    // segments_are_adjacent also decides, so that a sharded store rounds as an unsharded store does.
     for (const auto& group : groups)
       in_place = in_place && are_adjacent(group) &&
                  segments_are_adjacent(group[0].count(), std::ssize(group));

@@ -1,5 +1,5 @@
-// GatedFeedForward: y = (silu(x Wg^T) * x Wu^T) Wd^T, "SwiGLU" (Shazeer 2020, section 2), the feed-forward layer of
-// Llama's blocks. silu(z) = z sigmoid(z).
+// GatedFeedForward: y = (silu(x Wg^T) * x Wu^T) Wd^T with silu(z) = z sigmoid(z), called "SwiGLU" (Shazeer 2020,
+// section 2). It is the feed-forward layer of Llama's blocks.
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -10,13 +10,13 @@ namespace dhp {
 
 struct GatedFeedForwardOptions {
   std::int64_t columns = 0;  ///< columns of x and y
-  std::int64_t inner = 0;    ///< hidden columns of the whole layer
-  bool bias = false;         ///< all three layers have one
+  std::int64_t inner = 0;    ///< hidden columns of the whole layer, over all ranks
+  bool bias = false;         ///< true: each of the three linear layers has a bias
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 
-/// x and y [.., columns]; weights "gate.weight" and "up.weight" [inner, columns], "down.weight" [columns, inner]. On
-/// the tensor axis gate and up are placed by columns and down by rows, or all are replicated.
+/// x and y are [.., columns]. Weights: "gate.weight" and "up.weight" [inner, columns], "down.weight" [columns, inner].
+/// On the tensor axis gate and up are placed by columns and down by rows, or all are replicated.
 template <class Dev>
 class GatedFeedForward final {
  public:
@@ -52,7 +52,7 @@ class GatedFeedForward final {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
-  /// onto may be empty.
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     auto dinner = layers_[2].backward(dev, std::move(dy), tape);
     auto up = tape.pop();

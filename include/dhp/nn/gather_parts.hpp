@@ -1,4 +1,4 @@
-// Gathers a matrix whose columns are split over a group, so that each rank has all of it, or splits it again.
+// Gathers a matrix whose columns are split over a group, so that each rank has all columns; take_part splits it again.
 #pragma once
 
 #include <dhp/nn/group_sum.hpp>
@@ -9,8 +9,8 @@
 
 namespace dhp {
 
-/// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
-/// pieces: that each rank holds, [pieces, .., at least the columns of the widest].
+/// x is [.., part_of(columns, size, rank)], y is [.., columns]. For the exchange, uneven parts are padded to the
+/// largest. With several pieces on each rank, x is [pieces, .., columns of the widest piece or more].
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_parts(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x,
                                        std::int64_t columns, int pieces = 1) {
@@ -45,7 +45,7 @@ template <class Dev>
 }
 
 namespace detail {
-/// The inverse: takes this rank's columns, in `pieces` pieces, of an x that every rank has whole. Needs no exchange.
+/// The inverse of gather_parts, without communication: takes this rank's columns of a complete x, as `pieces` pieces.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, const Comm<Dev>& group, const Tensor<Dev>& x,
                                     int pieces) {

@@ -1,9 +1,9 @@
-// GroupSum: what layers exchange on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A
-// column-parallel layer sums the gradient of x in its backward pass, a row-parallel one y in its forward pass.
+// GroupSum: the sums of layers on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A column-parallel
+// layer sums the gradient of x in its backward pass; a row-parallel layer sums y in its forward pass.
 //
-// What the axis splits is held in pieces. Without tensor groups a rank has one piece, and an engine adds them up, each
-// in its own order. With G groups there are G pieces in every layout, a rank of H holds G / H of them, and their sums
-// are added along one tree of G leaves: the bits do not depend on H.
+// Split tensors are held in pieces. Without tensor groups each rank has one piece, and the engine sums the ranks'
+// pieces in its own order. With G groups every layout has G pieces, and each rank of H holds G / H of them. The pieces
+// are added along one tree with G leaves, so the bits do not depend on H.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -22,7 +22,7 @@
 namespace dhp {
 
 namespace detail {
-/// The shape of several pieces in one tensor, [pieces, ...]; a single one keeps its own shape.
+/// Returns the shape of a tensor of several pieces, [pieces, ...]; a single piece keeps its own shape.
 [[nodiscard]] inline Shape shape_of_pieces(int pieces, const Shape& piece) {
   if (pieces == 1) return piece;
   Shape all{pieces};
@@ -44,19 +44,19 @@ template <class AnyView>
 }
 }  // namespace detail
 
-/// Sums over the pieces that a group of ranks holds. By default: one rank, one piece.
+/// Sums over the pieces that a group of ranks holds. The default is one rank with one piece.
 template <class Dev>
 class GroupSum {
  public:
-  /// Writes beta times `out` + the summand of this rank's piece.
+  /// Writes beta * `out` + the summand of one of this rank's pieces.
   using Write = std::type_identity_t<FunctionRef<void(int piece, View<Dev> out, double beta)>>;
-  /// The same of entries `rows` of dim 0.
+  /// Writes beta * `out` + the entries `rows` of dim 0 of such a summand.
   using WriteRows =
       std::type_identity_t<FunctionRef<void(int piece, Range rows, View<Dev> out, double beta)>>;
 
   GroupSum() = default;
-  /// groups: over all ranks; 0: one piece for each rank, which are added in any order. shares: of the rows of sums, and
-  /// of what they are added onto, which each rank has.
+  /// groups: number of pieces over all ranks; 0 means one piece for each rank, added in any order. shares: each rank's
+  /// rows of the sums, and of the tensors that sums are added onto.
   explicit GroupSum(Comm<Dev> group, int groups = 0, RowShares<Dev> shares = {})
       : group_(std::move(group)), groups_(groups), shares_(std::move(shares)) {
     if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
@@ -64,12 +64,12 @@ class GroupSum {
 
   [[nodiscard]] int pieces() const { return groups_ == 0 ? 1 : groups_ / group_.size(); }
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
-  /// Whether a piece of this rank is the first of all, to whose summand a bias is added.
+  /// Returns whether a piece of this rank is the first of all pieces: only its summand gets a bias added.
   [[nodiscard]] bool is_first(int piece) const { return group_.rank() == 0 && piece == 0; }
   [[nodiscard]] RowShares<Dev>& shares() { return shares_; }
   [[nodiscard]] const RowShares<Dev>& shares() const { return shares_; }
 
-  /// A sum that may be under way. What it does not need can be computed before wait().
+  /// A sum that may still be in flight. Work that does not need the sum can run before wait().
   class Started {
    public:
     [[nodiscard]] Tensor<Dev> wait(Dev& dev) && {
@@ -80,12 +80,12 @@ class GroupSum {
 
    private:
     friend class GroupSum;
-    Tensor<Dev> y_, summand_, onto_;  // the second until it was read
+    Tensor<Dev> y_, summand_, onto_;  // summand_ stays until the engine has read it
     Event<Dev> done_{};
   };
 
-  /// onto + the sum over all pieces, of that type and, where ranks do not share the rows, of that shape on every rank.
-  /// onto may be empty, and be overwritten. With groups, `out` is in the accumulation type.
+  /// Returns onto + the sum over all pieces in `type`. Each rank gets all of `shape`, or its rows if ranks share rows.
+  /// onto may be empty, and may be overwritten. With groups, `out` is in the accumulation type.
   [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                        Write write) {
     const auto all = std::max<std::int64_t>(shape[0], 1);
@@ -93,8 +93,8 @@ class GroupSum {
                [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); })
         .wait(dev);
   }
-  /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay
-  /// in its cache.
+  /// Sums like operator() for independent rows or images: a CPU computes a few rows at a time, so that the summands of
+  /// all pieces stay in its cache.
   [[nodiscard]] Tensor<Dev> by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                     WriteRows write) {
     return start_by_rows(dev, type, shape, std::move(onto), write).wait(dev);
@@ -105,32 +105,32 @@ class GroupSum {
     if constexpr (Dev::host_accessible)
       if (is_grouped() && shape.count() > 0) {
         constexpr std::int64_t cached = std::int64_t{1} << 16;  // elements
-        const std::int64_t least = shape.rank() > 2 ? 1 : 64;   // that are worth a call
+        const std::int64_t least = shape.rank() > 2 ? 1 : 64;   // fewest rows that are worth a call
         const auto row = shape.count() / rows;
         rows = std::min(rows, std::max(cached / (row * groups_), least));
       }
     return sum(dev, type, shape, std::move(onto), rows, write);
   }
-  /// The same block by block of rows, in their order: all pieces of this rank for one block, then for the next.
+  /// Sums in blocks of rows: this rank computes all its pieces of one block before those of the next block.
   [[nodiscard]] Tensor<Dev> by_blocks(Dev& dev, DType type, const Shape& shape, std::int64_t rows,
                                       WriteRows write) {
     return sum(dev, type, shape, {}, rows, write).wait(dev);
   }
-  /// Replaces each rank's summand by their sum, by the engine, in any order.
+  /// Replaces each rank's summand by the sum over all ranks; the engine adds in any order.
   void operator()(Dev& dev, Tensor<Dev>& summand) {
     if (group_.size() > 1 && summand) group_.all_reduce(dev, summand.mut()).wait();
   }
 
  private:
-  /// Which sums a rank makes of its own pieces, and then of those that it receives.
+  /// The sums that a rank makes of its own pieces (own_adds), and of the sums that it receives (adds).
   struct Plan {
     std::vector<detail::TreeAdd> own_adds, adds;
-    std::vector<std::int64_t> sent;  // this rank's sums
-    std::int64_t most_sent = 0;      // by any rank; what is received has so many rows of each
+    std::vector<std::int64_t> sent;  // rows with this rank's sums
+    std::int64_t most_sent = 0;      // most sums of any rank: the rows received from each rank
   };
   [[nodiscard]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks, int groups) {
     auto plan = std::make_shared<Plan>();
-    std::vector<std::vector<Range>> nodes;  // each rank's
+    std::vector<std::vector<Range>> nodes;  // tree nodes of each rank
     for (int of = 0; of < ranks; ++of) {
       const detail::TreeSum own(groups, part_of(groups, ranks, of));
       nodes.emplace_back();
@@ -143,7 +143,7 @@ class GroupSum {
     }
     std::vector<Range> received;
     for (auto& of : nodes) {
-      of.resize(detail::as_size(plan->most_sent));  // no node has no leaves
+      of.resize(detail::as_size(plan->most_sent));  // empty nodes fill up the list
       received.insert(received.end(), of.begin(), of.end());
     }
     plan->adds = detail::TreeSum(groups, received).adds();
@@ -189,7 +189,7 @@ class GroupSum {
       Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), block.size() * row});
       for (int at = 0; at < pieces(); ++at)
         write(at, block, row_of(sums, at).as(shape.with(0, block.size())), 0);
-      View<Dev> to;  // where the sum of row 0 goes
+      View<Dev> to;  // destination of the sum in row 0
       if (!exchanges) to = of_block(onto.mut());
       else if (roots == 1) to = of_block(own.mut());
       detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
@@ -202,7 +202,7 @@ class GroupSum {
         exchanges ? exchanged(dev, std::move(own), type, shape, std::move(onto)) : std::move(onto);
     return made;
   }
-  /// Rank r adds up part r of what all ranks have, and all get the result.
+  /// Rank r adds part r of all ranks' sums; then all ranks gather the results, unless they share rows.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,
                                       Tensor<Dev> onto) {
     const std::int64_t ranks = group_.size(), count = shape.count(), rows = plan_->most_sent;
@@ -240,7 +240,7 @@ class GroupSum {
     dev.copy(y.mut().bytes(), all.view().bytes(), y.size_bytes());
     return y;
   }
-  /// The parts for each rank one behind the other.
+  /// Arranges the sums for sending: the parts for rank 0, then those for rank 1, and so on.
   [[nodiscard]] Tensor<Dev> arranged(Dev& dev, Tensor<Dev>& sums, std::int64_t part) const {
     const std::int64_t ranks = group_.size(), rows = plan_->most_sent;
     auto sent = Tensor<Dev>::zeros(dev, sums.dtype(), {ranks * rows, part});

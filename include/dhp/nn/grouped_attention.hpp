@@ -1,7 +1,7 @@
-// Attention on a context axis without a bit that depends on its ranks: each group of queries meets the groups of keys
-// in their order, and what all groups of queries give to a group of keys is added along one tree. Each rank has all
-// keys and values for a while, as of Llama 3 (Dubey et al. 2024, section 3.3.2), and what its queries give to all of
-// them.
+// Attention on a context axis whose bits do not depend on the number of ranks. Each group of queries meets the groups
+// of keys in a fixed order, and the gradients of a group of keys are summed over the groups of queries along one tree.
+// Each rank temporarily holds the keys and values of all ranks, as in Llama 3 (Dubey et al. 2024, section 3.3.2), and
+// its own queries' contributions to all their gradients.
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 
-/// As RingAttention, but the results have the same bits for any number of ranks.
+/// Does the work of RingAttention, with results whose bits are the same for any number of ranks.
 template <class Dev>
 class GroupedAttention {
  public:
@@ -67,7 +67,7 @@ class GroupedAttention {
   }
 
  private:
-  /// All ranks' k and v.
+  /// The keys and values of all ranks.
   struct Keys {
     Keys(Dev& dev, Comm<Dev>& context, ConstView<Dev> own_k, ConstView<Dev> own_v)
         : k(own_k), v(own_v) {
@@ -94,12 +94,12 @@ class GroupedAttention {
   [[nodiscard]] AnyView of(AnyView all, int group) const {
     return all.slice(group * rows_.most, (group + 1) * rows_.most);
   }
-  /// [heads, rows] of each group follow each other.
+  /// Returns the statistics of one group: `all` holds a block [heads, rows] for each group.
   template <class AnyView>
   [[nodiscard]] AnyView statistics(AnyView all, int own) const {
     return all.as({own_, all.count() / own_}).slice(own, own + 1);
   }
-  /// [2, rows, columns] of a group that lie in its [rows, 2 * columns]
+  /// Sees a group's [rows, 2 * columns] as two blocks [rows, columns], and returns block `at`.
   template <class AnyView>
   [[nodiscard]] static AnyView half(AnyView of, int at) {
     const auto rows = of.rows();
@@ -109,7 +109,7 @@ class GroupedAttention {
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  int own_;  // groups of this rank
+  int own_;  // number of this rank's groups
   ConstView<Dev> numbers_;
   AttentionParts<Dev> parts_;
 };

@@ -1,4 +1,4 @@
-// Initial weights: a pure function of (seed, use, global element index), in double, rounded once.
+// Initial weights: each is a function of (seed, use, global element index), computed in double and rounded once.
 #pragma once
 
 #include <dhp/core/normals.hpp>
@@ -14,9 +14,9 @@ namespace dhp {
 struct Initializer {
   enum class Kind { constant, normal, uniform };
   Kind kind = Kind::constant;
-  double value = 0;  ///< the constant, the standard deviation, or the bound of [-bound, bound)
+  double value = 0;  ///< the constant, the standard deviation, or the bound in [-bound, bound)
 
-  /// The element with this global index; stream: the parameter's own.
+  /// Returns the element with this global index; stream: the random stream of the parameter.
   [[nodiscard]] double operator()(RandomStream stream, std::int64_t index) const {
     const auto at = static_cast<std::uint64_t>(index);
     switch (kind) {
@@ -26,7 +26,7 @@ struct Initializer {
     }
     return 0;
   }
-  /// Fills from element `first` on. Same bits as element by element, and faster for normal values narrower than double.
+  /// Writes the elements from `first` on, with the same bits as operator(). Normal values in narrow types are faster.
   template <class T>
   void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
     const auto one = [&](std::size_t at) {
@@ -51,15 +51,15 @@ struct Initializer {
   }
 
  private:
-  static constexpr std::size_t short_run = 32;  // too few for a block of normals
+  static constexpr std::size_t short_run = 32;  // fewer elements do not repay a block of normals
 
   template <class T>
   [[nodiscard]] static std::uint32_t bits(T value) {
     if constexpr (is_16_bit<T>) return value.bits;
     else return std::bit_cast<std::uint32_t>(value);
   }
-  /// Rounds a lower and an upper bound of each element. If both round to the same number, that is the element; about
-  /// one float in a million is too close to a rounding boundary. Returns whether all elements are decided.
+  /// Rounds a lower and an upper bound of each element. Equal rounded bounds are the element's value; about one float
+  /// in a million is too close to a rounding boundary for this. Returns whether all bounds were equal.
   template <class T>
   [[nodiscard]] bool bounds(const detail::NormalBlock& normals, T* low, T* high) const {
     const double size = std::fabs(value);
@@ -67,7 +67,7 @@ struct Initializer {
     for (int at = 0; at < detail::NormalBlock::count; ++at) {
       const double near = value * normals.value[at];
       const double error = size * (normals.radius[at] * detail::NormalBlock::error) + 0x1p-1000;
-      if constexpr (is_16_bit<T>) {  // from float, which is faster
+      if constexpr (is_16_bit<T>) {  // adds in float, which is faster
         const auto narrow = static_cast<float>(near);
         const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;
         low[at] = static_cast<T>(narrow - wide);
@@ -91,11 +91,11 @@ struct Initializer {
 [[nodiscard]] inline Initializer uniform(double bound) {
   return {Initializer::Kind::uniform, bound};
 }
-/// He et al. 2015, "Delving deep into rectifiers", section 2.2: deviation sqrt(2 / fan).
+/// The deviation sqrt(2 / fan) of He et al. 2015, "Delving deep into rectifiers", section 2.2.
 [[nodiscard]] inline Initializer he_normal(std::int64_t fan) {
   return normal(std::sqrt(2.0 / static_cast<double>(fan)));
 }
-/// The bound 1/sqrt(fan_in) of common linear layers.
+/// The bound 1 / sqrt(fan_in) that linear layers commonly use.
 [[nodiscard]] inline Initializer linear_uniform(std::int64_t fan_in) {
   return uniform(1.0 / std::sqrt(static_cast<double>(fan_in)));
 }

@@ -1,4 +1,4 @@
-// InitialValues writes the initial values of a rank's part of parameters. The host's threads make them, in the
+// InitialValues writes a rank's part of the parameters' initial values. The host's threads compute them in the
 // parameter's own type.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace dhp::detail {
 template <class Dev>
 class InitialValues {
  public:
-  /// A step number that training never reaches.
+  /// Step number of the random series; training never reaches this step.
   static constexpr std::uint32_t series = 0xffffffffu;
 
-  /// Keeps a reference to the device.
+  /// Keeps a reference to the device, which must outlive this object.
   InitialValues(Dev& dev, std::uint64_t seed) : dev_(dev), seed_(seed) {}
 
-  /// to: the elements from `first` on of this rank's part of the parameter. Each is a function of its index in the
-  /// unsplit parameter, so splitting changes no value.
+  /// Writes this rank's elements from `first` on to `to`. Each value is a function of the element's index in the
+  /// unsplit parameter, so splitting a parameter changes no value.
   void write(const ParameterState<Dev>& parameter, std::int64_t first, View<Dev> to) {
     if constexpr (has_data<Dev> && Dev::host_accessible) {
       fill(parameter, first, to.dtype(), to.bytes(), to.count());
@@ -39,7 +39,7 @@ class InitialValues {
 
  private:
   static constexpr std::int64_t tile = 1 << 13;
-  // Copies stay below those that Cuda sends on a stream of their own, which needs memory on the GPU.
+  // A larger copy would make Cuda use a separate copy stream, which needs memory on the GPU.
   static constexpr std::int64_t most_staged = 24 * tile;
 
   void fill(const ParameterState<Dev>& parameter, std::int64_t first, DType type, std::byte* to,

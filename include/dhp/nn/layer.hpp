@@ -1,6 +1,6 @@
-// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns the
-// input gradient. Containers hold type-erased layers, so cutting a model splits a vector. For residual connections a
-// layer may add its input gradient onto another tensor: see backward_onto.
+// A layer: forward pushes what backward needs on the tape; backward pops this, adds weight gradients and returns the
+// input gradient. Containers hold type-erased layers, so a model is cut into stages by splitting a vector. For residual
+// connections a layer can add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
 #include <dhp/nn/group_sum.hpp>
@@ -45,7 +45,7 @@ template <class L, class Dev>
 concept HasParameters = requires(const L& layer, ParameterList<Dev>& parameters) {
   layer.parameters(parameters);
 };
-/// The kernels' entry header declares kernels_are_included.
+/// True on the CPU while no kernels are included; their entry header declares kernels_are_included().
 template <class Dev>
 concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
   kernels_are_included(dev);
@@ -62,14 +62,14 @@ constexpr void require_flops_and_parameters() {
 
 }  // namespace detail
 
-/// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
-/// forward pass; stages are cut by it.
+/// output_shape returns the shape of forward's result without computing it. flops returns the multiplications and
+/// additions of a forward pass; the pipeline uses it to cut stages.
 template <class L, class Dev>
 concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
     detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
 namespace detail {
-/// Makes the compiler name a missing member.
+/// Makes the compiler name the missing member of a type that is no layer.
 template <class L, class Dev>
 constexpr void require_layer() {
   static_assert(HasForward<L, Dev>,
@@ -84,8 +84,7 @@ constexpr void require_layer() {
 }
 }  // namespace detail
 
-/// A base for layers whose y has the shape of x; those with weights have parameters() of their own. cost: of an
-/// element.
+/// Base of layers whose y has the shape of x. A layer with weights overrides parameters(). cost: flops of one element.
 template <class Dev, int cost = 1>
 struct ElementwiseLayer {
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
@@ -96,33 +95,33 @@ struct ElementwiseLayer {
 };
 
 namespace detail {
-/// [.., C] seen as [rows, C].
+/// Sees [.., C] as a matrix [rows, C].
 template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
 }  // namespace detail
 
-/// Returns x to be overwritten, or a new tensor of its shape where x is shared. Views of x stay valid.
+/// Returns x's memory for overwriting, or a new tensor of x's shape if x is shared. Views of x stay valid.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
   return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
 }
 
 namespace detail {
-/// Returns x to be added to, or a copy where x is shared.
+/// Returns x for adding to it, or a copy if x is shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
-/// The same; where x is empty, memory of that type and shape.
+/// Returns x for adding to it, or a copy if x is shared; for an empty x, uninitialized memory of that type and shape.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
   return x ? writable(dev, std::move(x)) : Tensor<Dev>(dev, dtype, shape);
 }
 }  // namespace detail
 
-/// a + b, in place where one of them is not shared.
+/// Returns a + b; reuses the memory of a or b if one of them is not shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
   if (!a.unique() && b.unique()) std::swap(a, b);
@@ -132,7 +131,7 @@ template <class Dev>
   return total;
 }
 
-/// onto + the layer's input gradient: one pass by its own backward_onto, otherwise a sum.
+/// Returns onto + the layer's input gradient: in one pass if the layer has backward_onto, otherwise by an addition.
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {
@@ -142,7 +141,7 @@ template <class Dev, class L>
 }
 
 namespace detail {
-/// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the layer's name to errors.
+/// Returns body(), one pass of the named layer. Throws NotFinite if the tape checks values; names the layer in errors.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape,
@@ -162,7 +161,7 @@ template <class Dev>
 }
 }  // namespace detail
 
-/// A layer of any type, with a name for messages.
+/// Holds a layer of any type, with a name for messages.
 template <class Dev>
 class AnyLayer {
  public:

@@ -1,4 +1,4 @@
-// Errors of a layer name the layer, and those around it: "layer encoder > second: gemm: ...".
+// An error in a layer names the layer and its enclosing layers: "layer encoder > second: gemm: ...".
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
@@ -15,7 +15,7 @@ class NotFinite : public Error {
       : Error(concat("the ", what, " of layer ", layer, " is not finite")),
         layer_(std::move(layer)),
         what_(std::move(what)) {}
-  /// Prefixes the name of the enclosing layer.
+  /// Returns the error with the enclosing layer's name in front.
   [[nodiscard]] NotFinite inside(const std::string& outer) const {
     return {concat(outer, " > ", layer_), what_};
   }
@@ -25,7 +25,7 @@ class NotFinite : public Error {
 };
 
 namespace detail {
-/// Any other mistake that an operation of a layer found, such as a wrong shape.
+/// Any other error in an operation of a layer, such as a wrong shape.
 class LayerError : public Error {
  public:
   LayerError(std::string layer, std::string sentence, std::source_location where)
@@ -40,8 +40,8 @@ class LayerError : public Error {
   std::string layer_, inner_;
 };
 
-/// Call it in a handler: throws the error again with the layer's name. Errors that callers tell apart by their type,
-/// such as a lost rank, stay as they are, and so do sentences that begin with a layer's name, as those of the tape do.
+/// Throws the current exception again, with the layer's name; call it in a handler. Two kinds of errors stay as they
+/// are: types that callers catch, such as a lost rank, and messages that already name a layer, as the tape's do.
 [[noreturn]] inline void rethrow_inside(const std::string& layer) {
   try {
     throw;

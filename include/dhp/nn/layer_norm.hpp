@@ -1,4 +1,4 @@
-// LayerNorm (Ba et al. 2016) over the last dim. Gamma and beta stay in the accumulation type.
+// LayerNorm (Ba et al. 2016) normalizes over the last dim. Gamma and beta stay in the accumulation type.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -7,7 +7,7 @@
 namespace dhp {
 
 namespace detail {
-/// Gamma, "name.weight", and beta, "name.bias", both [columns].
+/// The parameters gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
 class LayerNormParameters {
  public:
@@ -19,8 +19,8 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
-  /// Adds to the gradients of both what x has of so many rows: write(rows, dgamma, dbeta, beta) stores beta * each +
-  /// the contribution of these rows.
+  /// Adds the contributions of this rank's rows to both gradients, piece by piece: write(rows, dgamma, dbeta, beta)
+  /// stores beta * old value + the contribution of `rows` in each gradient.
   void accumulate(Dev& dev, const Tape<Dev>& tape, std::int64_t rows,
                   FunctionRef<void(Range, View<Dev>, View<Dev>, double)> write) {
     shares_.for_pieces(tape, rows, [&](Range piece) {
@@ -50,7 +50,7 @@ class LayerNormParameters {
 };
 }  // namespace detail
 
-/// x and y [.., columns].
+/// x and y have the same shape, [.., columns].
 template <class Dev>
 class LayerNorm : public ElementwiseLayer<Dev, 8> {
  public:

@@ -14,25 +14,25 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
-  int fused = 0;  ///< as ParameterSpec::fused, for weight and bias
+  int fused = 0;  ///< ParameterSpec::fused of the weight and the bias
 };
 
 struct TiedLinearOptions {
-  bool bias = true;  ///< one of its own
-  /// Pads y with columns of zeros to a multiple of 64; those of dy are ignored. Tensor cores need aligned rows, and
-  /// vocabulary sizes are seldom multiples of 8.
+  bool bias = true;  ///< true: the layer has its own bias
+  /// Pads y with zero columns to a multiple of 64, and ignores these columns of dy. Tensor cores need aligned rows, but
+  /// the size of a vocabulary is seldom a multiple of 8.
   bool padded = false;
 };
 
-/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. By columns or words, x is whole on
-/// every rank, and y holds its outputs. By rows, x holds its inputs, and y is whole: the first rank adds the replicated
-/// bias, and each rank computes its whole gradient. The model's builder may add an adapter (nn/low_rank.hpp). With
-/// tensor groups, outputs and inputs of a rank are pieces [pieces, .., columns], as wide as the widest of all. Where
-/// ranks share rows, what would be whole on every rank is a rank's rows, from which the layer gathers all.
+/// x is [.., in], y is [.., out]; the weight is "name.weight" [out, in], the bias "name.bias" [out]. By columns or
+/// words, each rank has the complete x and computes its outputs in y. By rows, x holds the rank's inputs, and each rank
+/// gets the complete y; the first rank adds the replicated bias, whose gradient each rank computes alone. With tensor
+/// groups, a rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank
+/// holds only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
 class Linear final {
  public:
-  /// dims: of the weight.
+  /// dims: the dimension of the weight that each placement splits.
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          PlacementDims dims = {.columns = 0, .rows = 1, .words = 0}) {
     weights_ = build.pieces({.name = name + ".weight",
@@ -43,13 +43,13 @@ class Linear final {
     follow(build, name, options.bias, options.bias_init, options.fused);
     adapter_ = build.adapter(name, spec());
   }
-  /// Shares the weights of another layer, with the same placement: a tied decoder.
+  /// Uses the weights of another layer with the same placement: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
          TiedLinearOptions options = {})
       : weights_(std::move(tied)), padded_(options.padded) {
     follow(build, name, options.bias);
   }
-  /// The same layer, with the same parameters, for an x that has all rows on each rank.
+  /// Returns this layer with the same parameters for an x that has all rows on each rank.
   [[nodiscard]] Linear of_whole_rows() const {
     auto made = *this;
     made.sum_.shares() = {};
@@ -64,7 +64,7 @@ class Linear final {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
-  /// onto may be empty.
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);
     dy = gathered(dev, std::move(dy), tape);
@@ -76,13 +76,13 @@ class Linear final {
     return dx;
   }
 
-  // Parts of both passes, for composite layers. Their x and dy have all rows.
+  // These functions are parts of both passes, for composite layers. Their x and dy have all rows.
 
   /// Gathers all rows of x from the ranks' shares.
   [[nodiscard]] Tensor<Dev> gathered(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
     return sum_.shares().gather(dev, std::move(x), tape);
   }
-  /// kept: for the backward pass, the rank's rows of x.
+  /// kept: this rank's rows of x, saved for the backward pass.
   Tensor<Dev> forward_of(Dev& dev, const Tensor<Dev>& x, Tensor<Dev> kept, Tape<Dev>& tape) {
     check_columns(x.shape());
     Tensor<Dev> y;
@@ -100,8 +100,8 @@ class Linear final {
     tape.push(std::move(kept));
     return y;
   }
-  /// onto + the gradient of an x that layers by columns or heads share, in one sum over the group; onto may be empty.
-  /// dy: of their outputs, in the order of their forward passes; they are moved from.
+  /// Returns onto + the gradient of the common x of several column-parallel layers, with one sum over the group. onto
+  /// may be empty. dy: gradients of the layers' outputs, in the order of their forward passes; they are moved from.
   static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
@@ -113,13 +113,13 @@ class Linear final {
                                  for (auto of = layers.size(); of-- > 0;) {
                                    const auto part = any.piece(dy[of].view(), at).slice(block);
                                    layers[of].input_gradient(dev, part, at, to, beta);
-                                   beta = 1;  // added to what `to` has now
+                                   beta = 1;  // the next layer adds to `to`
                                  }
                                });
     const auto x = std::move(all).wait();
     Tensor<Dev> dx;
     for (auto of = layers.size(); of-- > 0;) {
-      if (of + 1 < layers.size()) (void)tape.pop();  // the same rows
+      if (of + 1 < layers.size()) (void)tape.pop();  // pops the same x
       if (layers[of].adapter_ && !dx) dx = std::move(sum).wait(dev);
       layers[of].finish(dev, x.share(), std::move(dy[of]), dx.mut(), layers[of].bias_of_pieces(),
                         tape);
@@ -127,34 +127,34 @@ class Linear final {
     return dx ? std::move(dx) : std::move(sum).wait(dev);
   }
 
-  /// dx = beta dx + dy W by piece `at` of W: the whole x from that piece of dy or, by rows, that piece of x from the
-  /// whole dy. dx and dy may be some rows. Without what an adapter adds.
+  /// Computes dx = beta dx + dy W with piece `at` of W, without the adapter's contribution. By columns, dy is that
+  /// piece and dx the complete x's; by rows, dx is that piece and dy complete. dx and dy may be a range of rows.
   void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
     gemm(dev, detail::as_matrix(dy), weight(at)->value, detail::as_matrix(dx),
          {.beta = beta, .padded = is_padded()});
   }
-  /// Computes the weight's gradient alone: the caller has that of x, and adds that of the bias.
+  /// Defers the weight's gradient only: the caller computes the gradients of x and of the bias.
   void finish_without_bias(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, std::move(x), std::move(dy), {}, tape);
   }
-  /// The caller computes the gradient of x.
+  /// Defers the gradients of weight and bias: the caller computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, tape.pop(), std::move(dy), bias_of_pieces(), tape);
   }
 
-  /// The pieces that this rank holds; one without tensor groups.
+  /// The pieces of the weight that this rank holds; without tensor groups there is one.
   [[nodiscard]] const ParameterList<Dev>& weights() const { return weights_; }
-  /// Empty without a bias; one where it is replicated.
+  /// The pieces of the bias: empty without a bias, one if the bias is replicated.
   [[nodiscard]] const ParameterList<Dev>& biases() const { return biases_; }
   [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
-  /// Whether it has an adapter: weight and bias are not all of it.
+  /// Returns whether an adapter adds to the layer's product.
   [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     if (by_rows_) return sum_.shares().own(whole_y(in));
     return whole_y(in.with(0, sum_.shares().all(batch, in[0])));
   }
-  /// y's shape if x has all rows.
+  /// Returns y's shape for an x that has all rows.
   [[nodiscard]] Shape whole_y(const Shape& in) const {
     if (by_rows_) {
       const auto piece = detail::shape_of_piece(pieces(), in);
@@ -188,7 +188,7 @@ class Linear final {
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
   }
-  /// The bias of each piece; null if there is none, or the first piece has it.
+  /// Returns the bias of each piece; null without a bias, and for all but the first piece if the bias is replicated.
   [[nodiscard]] ParameterList<Dev> bias_of_pieces() const {
     auto list = biases_;
     list.resize(weights_.size());
@@ -205,8 +205,8 @@ class Linear final {
     if (adapter_) adapter_->backward(dev, x, dy, dx, tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(biases), tape);
   }
-  /// Computes and defers the bias gradient with the weight gradient: a device may fuse them. biases: one for each
-  /// piece, or none; they may be null.
+  /// Defers the gradients of weight and bias together, because a device may fuse them. biases: one for each piece,
+  /// maybe null, or an empty list.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, ParameterList<Dev> biases,
                        Tape<Dev>& tape) {
     biases.resize(weights_.size());
@@ -216,8 +216,8 @@ class Linear final {
               padded = is_padded(), by_rows = by_rows_, grouped = sum_.is_grouped(),
               row_groups = tape.row_groups()](Dev& device) {
           const auto pieces = static_cast<int>(weights.size());
-          // Which pieces by rows have the bias beside them depends on the axis, and a product that sums it too may have
-          // other bits.
+          // By rows, the axis decides which pieces have a bias; a product that also sums a bias gradient may have other
+          // bits, so the two are computed separately.
           const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
             const auto& weight = weights[detail::as_size(at)];
@@ -261,7 +261,7 @@ class Linear final {
           " columns; where tensor ranks hold columns of x, the next layer is placed by rows");
   }
 
-  /// Makes the bias, and sums, that the weight's placement needs.
+  /// Makes the bias and the sum that the weight's placement needs.
   void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias, Initializer init = {},
               int fused = 0) {
     const auto placement = spec().placement;
@@ -285,9 +285,9 @@ class Linear final {
 
   ParameterList<Dev> weights_, biases_;  // this rank's pieces
   bool by_rows_ = false, padded_ = false;
-  bool uneven_ = false;     // pieces are not equally wide
+  bool uneven_ = false;     // pieces differ in width
   std::int64_t width_ = 0;  // columns of the widest piece of y, without padding
-  GroupSum<Dev> sum_;       // sums y by rows, else the gradient of x
+  GroupSum<Dev> sum_;       // sums y by rows, otherwise the gradient of x
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 

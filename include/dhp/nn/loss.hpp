@@ -1,7 +1,7 @@
-// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and
-// writes a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by
-// its count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
-// indices: the same bits in every layout.
+// A loss ends a model. Like a layer it may own parameters (BERT's heads). It reads its targets from the batch and
+// writes a sum and a count for each of its terms. A term's value is its sum over the *global* batch divided by its
+// count over the global batch, never a mean of means. GlobalLoss adds the micro-batches in the order of their indices,
+// so its bits are the same in every layout.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -15,12 +15,12 @@
 
 namespace dhp {
 
-/// One term of the loss of one micro-batch, or of many.
+/// One term of the loss, for one micro-batch or for the sum of several.
 struct LossTerm {
   double sum = 0;                    ///< sum of the loss over tokens or samples
   std::int64_t count = 0;            ///< number of tokens or samples
-  std::int64_t correct = 0;          ///< top-1; counted in evaluation only
-  std::int64_t correct_in_five = 0;  ///< top-5
+  std::int64_t correct = 0;          ///< top-1 hits; counted in evaluation only
+  std::int64_t correct_in_five = 0;  ///< top-5 hits
   LossTerm& operator+=(const LossTerm& more) {
     sum += more.sum;
     count += more.count;
@@ -30,7 +30,7 @@ struct LossTerm {
   }
   [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
-/// On the device a term is f64 [loss_fields], in this order.
+/// Number of values of a term on the device: f64 [loss_fields], in the order of LossTerm's members.
 inline constexpr std::int64_t loss_fields = 4;
 
 namespace detail {
@@ -49,7 +49,7 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// Optional. Predictions without labels: complete on each rank of the tensor axis, a row for each sample or token.
+/// Optional member: returns predictions without labels, one row for each sample or token, complete on each tensor rank.
 template <class L, class Dev>
 concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
@@ -57,18 +57,18 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
 
 }  // namespace detail
 
-/// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.
-/// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
-/// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t. scales, f64 [terms]
-/// on the device, are loss scale / global count.
-/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's
+/// term_names: the fixed names of the terms; MicroBatch::counts has each term's count under the same name.
+/// forward: pushes on the tape and writes every term to totals, f64 [terms, loss_fields] on the device.
+/// backward: returns the gradient of the objective sum_t scales[t] * sum_t for the last layer's output. scales, f64
+/// [terms] on the device, are loss scale / global count.
+/// predict (optional): returns what the model was trained for, such as logits or embeddings, from the last layer's
 /// output.
 template <class L, class Dev>
 concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
     detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
 namespace detail {
-/// Makes the compiler name a missing member.
+/// Makes the compiler name the missing member of a type that is no loss.
 template <class L, class Dev>
 constexpr void require_loss() {
   static_assert(HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
@@ -100,7 +100,7 @@ class AnyLoss {
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return tape.backward_of("loss", [&] { return model_->backward(dev, scales, tape); });
   }
-  /// Throws where the loss has no predict.
+  /// Throws Error if the loss has no predict.
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
     auto y = model_->predict(dev, std::move(x), tape);
@@ -148,7 +148,7 @@ class AnyLoss {
   std::unique_ptr<Base> model_;
 };
 
-/// A model before any cut: its layers in order, and its loss.
+/// A complete model, before it is cut into stages: its layers in order, and its loss.
 template <class Dev>
 struct Model {
   std::vector<AnyLayer<Dev>> layers;
@@ -159,11 +159,11 @@ struct Model {
 
 struct GlobalLoss {
   std::vector<LossTerm> terms;     ///< summed over all micro-batches
-  std::int64_t micro_batches = 0;  ///< number of all replicas' micro-batches
-  /// Index of the first micro-batch with a non-finite loss.
+  std::int64_t micro_batches = 0;  ///< number of micro-batches of all replicas
+  /// Index of the first micro-batch with a non-finite loss; -1 if there is none.
   std::int64_t first_bad_micro_batch = -1;
 
-  /// Appends the micro-batches of `more`, which has the same terms.
+  /// Appends the micro-batches of `more`, which must have the same terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {
     for (std::size_t term = 0; term < terms.size(); ++term) terms[term] += more.terms[term];
     if (first_bad_micro_batch < 0 && more.first_bad_micro_batch >= 0)
@@ -171,7 +171,7 @@ struct GlobalLoss {
     micro_batches += more.micro_batches;
     return *this;
   }
-  /// The objective: the sum of the terms' means.
+  /// Returns the objective: the sum of the terms' means.
   [[nodiscard]] double value() const {
     double sum = 0;
     for (const auto& term : terms) sum += term.mean();
@@ -180,9 +180,9 @@ struct GlobalLoss {
 };
 
 namespace detail {
-/// The losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. `mine`: those of this rank's
-/// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis. request: f64 [1] to sum
-/// over all ranks; there is one more row then, which begins with the sum.
+/// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
+/// and the pipeline axis. `mine`: the losses of this rank's `batches`; zeros on ranks without the loss. request: f64
+/// [1] to sum over all ranks; the result then has one more row, which begins with this sum.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,
@@ -205,14 +205,14 @@ template <class Dev>
   }
   const auto last = all.mut().slice(micro_batches, rows);
   if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
-  // One rank writes each entry and all others have zeros, so the sums are exact; but ranks of a context axis add up.
+  // An entry is nonzero on one rank only, so sums are exact; on a context axis, ranks add their parts of an entry.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
   if (request && mesh.tensor().size() > 1) mesh.tensor().all_reduce(dev, last).wait();
   return all;
 }
 
-/// Throws if a term's count differs from that of its micro-batch. entries: from gather_losses, on the host.
+/// Throws Error if a term's count differs from the micro-batch's. entries: the result of gather_losses, on the host.
 template <class Dev>
 void check_counts(const std::vector<double>& entries, const std::vector<std::string>& names,
                   std::span<const MicroBatch<Dev>> batches) {
@@ -228,7 +228,7 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
     }
 }
 
-/// entries: from gather_losses, on the host.
+/// Sums the micro-batches of entries: the result of gather_losses, on the host.
 [[nodiscard]] inline GlobalLoss sum_losses(const std::vector<double>& entries, std::size_t terms) {
   GlobalLoss loss{.terms = std::vector<LossTerm>(terms)};
   const auto row = terms * as_size(loss_fields);

@@ -1,7 +1,7 @@
-// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A
-// [r, in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so the layer's output is
-// unchanged at first. Its factors are placed as the layer is: by rows, A is split and B replicated; by columns, heads
-// or words, B is split and A replicated. Replicated factors get equal gradients from a sum of [rows, r].
+// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A [r,
+// in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so at first the layer's output is
+// unchanged. The factors follow the layer's placement: by rows, A is split and B replicated; by columns, heads or
+// words, B is split and A replicated. A replicated factor gets the same gradient on each rank, from a sum of [rows, r].
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -16,7 +16,7 @@ namespace dhp {
 template <class Dev>
 class LowRank final : public detail::Adapter<Dev> {
  public:
-  /// Parameters "name.lora_A.weight" and "name.lora_B.weight".
+  /// Makes the parameters "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight)
       : by_rows_(weight.placement == Placement::rows),
         scale_(build.low_rank().scale()),
@@ -125,7 +125,7 @@ class LowRank final : public detail::Adapter<Dev> {
   [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
     return detail::as_matrix(detail::piece(all, count(pieces), at));
   }
-  /// x after dropout; empty if dropout is off.
+  /// Returns x after dropout, or an empty tensor if dropout is inactive.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());
@@ -135,7 +135,7 @@ class LowRank final : public detail::Adapter<Dev> {
     }
     return made;
   }
-  /// at: the piece of x.
+  /// Applies dropout to piece `at` of x.
   void drop(Dev& dev, ConstView<Dev> x, const detail::RowNumbers<Dev>& rows, int at,
             const Tape<Dev>& tape, View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
@@ -147,9 +147,9 @@ class LowRank final : public detail::Adapter<Dev> {
   double scale_;
   std::int64_t columns_;  // inputs of the whole layer
   detail::DropoutUse<Dev> dropout_;
-  RowShares<Dev> shares_;     // of y by rows, else of dx
+  RowShares<Dev> shares_;     // shares of y by rows, otherwise of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces
-  GroupSum<Dev> sum_;         // over the pieces of A x by rows, else of the gradient of that
+  GroupSum<Dev> sum_;         // sums A x by rows, otherwise the gradient of A x
 };
 
 template <class Dev>

@@ -11,14 +11,14 @@
 namespace dhp {
 
 struct LowRankOptions {
-  /// Adapted linear layers, by the end of their names: "query" matches all "....self.query". Empty: none.
+  /// Adapted linear layers, by the end of their names: "query" matches each "....self.query". An empty list means none.
   std::vector<std::string> layers{};
   std::int64_t rank = 8;
   double alpha = 16;   ///< the adapter's output is scaled by alpha / rank
   double dropout = 0;  ///< dropout probability of the adapter's input
 
   [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
-  /// The entry of `layers` that matches this layer; null: no adapter.
+  /// Returns the entry of `layers` that matches this layer, or null if the layer gets no adapter.
   [[nodiscard]] const std::string* adapts(const std::string& layer) const {
     const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& end) {
       return layer == end || layer.ends_with("." + end);
@@ -27,7 +27,7 @@ struct LowRankOptions {
   }
 };
 
-/// Whether the parameter of this name belongs to an adapter.
+/// Returns whether the parameter with this name belongs to an adapter.
 [[nodiscard]] inline bool is_of_adapter(const std::string& parameter) {
   return parameter.find(".lora_") != parameter.npos;
 }

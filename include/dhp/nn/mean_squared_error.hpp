@@ -1,4 +1,4 @@
-// Mean squared error against the side input "targets"; counts "elements".
+// Mean squared error between x and the side input "targets"; its term counts "elements".
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// x and "targets" [samples, ..], of the same shape.
+/// x and "targets" have the same shape, [samples, ..].
 template <class Dev>
 class MeanSquaredError {
  public:
@@ -26,7 +26,7 @@ class MeanSquaredError {
     tape.push(std::move(difference));
   }
 
-  /// The output itself.
+  /// Returns x, the last layer's output.
   Tensor<Dev> predict(Dev&, Tensor<Dev> x, Tape<Dev>&) { return x; }
 
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {

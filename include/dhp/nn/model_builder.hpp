@@ -1,5 +1,5 @@
-// ModelBuilder: layers are constructed with it. It numbers parameters and random streams in the *whole* model, before
-// stages are cut or weights split, so masks and initial weights are the same in every layout.
+// ModelBuilder constructs layers. It numbers parameters and random streams in the *whole* model, before stages are cut
+// or weights are split, so masks and initial weights are the same in every layout.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -24,25 +24,25 @@ template <class Dev>
 class ModelBuilder;
 
 namespace detail {
-/// Adapters of linear layers, whose result is added to theirs: see nn/low_rank.hpp.
+/// An adapter of a linear layer: its result is added to the layer's result (nn/low_rank.hpp).
 template <class Dev>
 class Adapter {
  public:
   virtual ~Adapter() = default;
-  /// Adds to y [rows, out], for x [rows, in].
+  /// Adds the adapter's output for x [rows, in] to y [rows, out].
   virtual void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) = 0;
-  /// Adds to dx [rows, in], for dy [rows, out] and the x of forward.
+  /// Adds the adapter's input gradient for dy [rows, out] to dx [rows, in]. x: the x of forward.
   virtual void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
                         Tape<Dev>& tape) = 0;
   [[nodiscard]] virtual double flops(std::int64_t rows) const = 0;
   virtual void parameters(ParameterList<Dev>& out) const = 0;
 };
-/// Makes the adapter of the layer with this name and weight [out, in]; the builder has the adapter's options.
+/// Makes the adapter of the layer with this name and weight [out, in], with the builder's adapter options.
 template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
                                                           const ParameterSpec& weight);
-/// How many groups of rows a context axis is computed in. 0: it may add up in any order.
+/// Returns the number of row groups on the context axis; 0 if sums over the axis may be added in any order.
 [[nodiscard]] inline int context_groups_of(const ParameterStoreOptions& store, int ranks) {
   if (!store.deterministic) return 0;
   const int groups = store.context_groups == 0 ? ranks : store.context_groups;
@@ -61,75 +61,75 @@ class ModelBuilder {
   Comm<Dev> data;     ///< for synchronised batch norm only
   Comm<Dev> context;  ///< splits the rows of samples
 
-  /// store: if it is deterministic, with its tensor groups, see group().
+  /// store: its options; a deterministic store also gives the model tensor groups, see group().
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
     context_groups_ = detail::context_groups_of(store, context.size());
     if (store.deterministic) group(store.tensor_groups);
   }
-  /// Without a mesh; Comm<Dev>{} is a group of one.
+  /// Builds without a mesh; Comm<Dev>{} is a group of one rank.
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
-  /// The model's table of placements on the tensor axis, before its layers. Without one, all is replicated.
-  /// divisible: what the table splits, such as heads, can be cut into as many equal groups as divide this number; 0:
-  /// the model has no tensor groups.
+  /// Sets the model's table of placements on the tensor axis; call it before making layers. Without a table all
+  /// parameters are replicated. divisible: the split dimensions (such as heads) can be cut into any number of equal
+  /// groups that divides this one; 0 means that the model has no tensor groups.
   void place(Placements table, std::int64_t divisible = 0) {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
     groups_ = groups_of(divisible);
     shares_rows_ = placements_.has(Placement::shares);
   }
-  /// Before place(). Layers then compute what the tensor axis splits in `groups` pieces of equal size, whatever the
-  /// size of the axis, and add up their sums in one order: the axis changes no bit. 0: as many as the model can be cut
-  /// into, up to 12. Layers of your own do so if they make their parameters with pieces().
+  /// Sets the number of tensor groups; call it before place(). Layers then compute split dimensions in `groups` equal
+  /// pieces for any size of the tensor axis, and add their sums in one order, so the axis changes no bit. 0 means the
+  /// highest possible number up to 12. Your own layers do the same if they make their parameters with pieces().
   void group(int groups = 0) { wanted_groups_ = groups; }
-  /// The number of tensor groups; 0 without them.
+  /// Returns the number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
-  /// Groups of a sample's rows, the same in every layout: attention adds up in their order. 1 and less: it does not.
+  /// Returns the number of a sample's row groups, equal in all layouts; attention adds several groups in order.
   [[nodiscard]] int context_groups() const { return context_groups_; }
-  /// The progress of what layers pass around the context axis while they compute; one for all of them. Collective.
+  /// Returns the progress helper of all layers that send around the context axis while they compute. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
     if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
     return around_context_;
   }
-  /// A sum over the pieces of what this placement splits. shares: of the rows that each rank gets of it.
+  /// Returns the sum over the pieces that a placement makes. shares: each rank's rows of the result.
   [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place, RowShares<Dev> shares = {}) const {
     if (place == Placement::replicated) return {};
     return GroupSum<Dev>(tensor, groups_, std::move(shares));
   }
-  /// The rows that layers made now have of x and y between the pairs that the tensor axis splits. Where a row of the
-  /// table is `shares` these are shares, up to whole_rows().
+  /// Returns each rank's rows of x and y between the layers that the tensor axis splits, for layers made now. Ranks
+  /// have shares of rows if the table has a row with `shares`, until whole_rows() is called.
   [[nodiscard]] RowShares<Dev> row_shares() const {
     if (whole_rows_) return {};
     return RowShares<Dev>(shares_rows_ ? tensor : Comm<Dev>(), groups_);
   }
-  /// Ends that: layers made from now on have all rows, in one piece. Returns what it was.
+  /// Makes all later layers work on all rows, in one piece. Returns the previous row_shares().
   RowShares<Dev> whole_rows() {
     auto before = row_shares();
     shares_rows_ = false;
     whole_rows_ = true;
     return before;
   }
-  /// Looks the parameter's name up in the table.
+  /// Returns the parameter's placement from the table.
   [[nodiscard]] Placement placement(const std::string& parameter) {
     return placements_.of(parameter, tensor.size());
   }
 
-  /// Freezes the parameters made from now on, except those whose names `trained` accepts. Running statistics are
-  /// still updated.
+  /// Freezes all parameters made later, except those whose names `accepts` accepts. Running statistics are still
+  /// updated.
   void train_only(std::function<bool(const std::string& name)> accepts) {
     trains_ = std::move(accepts);
   }
 
-  /// Linear layers made from now on get adapters if the options name them. train_only() chooses what else is trained.
+  /// Adds adapters to linear layers made later, if the options name them. train_only() chooses what else is trained.
   void adapt(LowRankOptions options) {
     low_rank_ = std::move(options);
     make_adapter_ = detail::make_low_rank<Dev>;  // programs without adapters do not compile them
   }
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
-  /// The adapter of a linear layer that is being made; null for most layers.
+  /// Returns the adapter of a linear layer under construction; null for most layers.
   [[nodiscard]] std::shared_ptr<detail::Adapter<Dev>> adapter(const std::string& layer,
                                                               const ParameterSpec& weight) {
     const auto* const entry = low_rank_.adapts(layer);
@@ -137,8 +137,8 @@ class ModelBuilder {
     adapted_.push_back(*entry);
     return make_adapter_(*this, layer, weight);
   }
-  /// Call after the model is described: throws where an adapter's name matches no layer, or a row of the placements no
-  /// parameter.
+  /// Call it after all layers are made: throws Error if an adapter's name matches no layer, or if a row of the
+  /// placements matches no parameter.
   void check_described() const {
     placements_.check_used(tensor.size());
     for (const auto& entry : low_rank_.layers)
@@ -149,27 +149,27 @@ class ModelBuilder {
   }
 
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
-  /// Placed by the table; dims: what the layer can follow.
+  /// Makes a parameter with the table's placement; dims: the dimension that each placement splits.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
     const auto place = placement(spec.name);
     return made(std::move(spec), place, dims, 1)[0];
   }
-  /// The same as the pieces that this rank holds: of the tensor groups, or one.
+  /// Makes a parameter as the pieces that this rank holds: one for each of its tensor groups, or a single piece.
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, PlacementDims dims) {
     const auto place = placement(spec.name);
     return pieces(std::move(spec), place, dims);
   }
-  /// Placed by its layer, as the parts of an adapter are.
+  /// Makes pieces whose placement the layer chooses, such as the factors of an adapter.
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
     return made(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
-  /// Throws unless a parameter lies as another one of its layer needs it.
+  /// Throws Error unless a parameter has the placement that another parameter of its layer needs.
   void check_beside(const ParameterSpec& of, Placement needed, const ParameterSpec& other) const {
     if (of.placement != needed)
       fail_placement(of, concat("beside ", other.name, ", with ", other.placement, ", it needs "),
                      to_text(needed));
   }
-  /// Throws where ranks share the rows of a linear layer that would have its weight gradient of all.
+  /// Throws Error if ranks share the rows of a linear layer with a replicated weight, whose gradient needs all rows.
   void check_shared(const ParameterSpec& weight) const {
     if (shares_rows_ && weight.placement == Placement::replicated)
       fail_placement(weight, "ranks share the rows of its layer, which then needs ",
@@ -177,7 +177,7 @@ class ModelBuilder {
   }
 
  private:
-  /// pieces: of this rank.
+  /// pieces: number of pieces on this rank.
   [[nodiscard]] ParameterList<Dev> made(ParameterSpec spec, Placement place, PlacementDims dims,
                                         int pieces) {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
@@ -239,7 +239,7 @@ class ModelBuilder {
   std::shared_ptr<Progress<Dev>> around_context_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
-  std::vector<std::string> adapted_;  // entries of the adapter options that have found a layer
+  std::vector<std::string> adapted_;  // entries of the adapter options that match a layer
 };
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// Parameters: the named tensors of a model. They are descriptions until the layout is known; then the store allocates
-// memory. Layers and the store share handles; a tied weight is one handle in two layers.
+// Parameters: the named tensors of a model. They are only descriptions until the layout is known; then the store
+// allocates their memory. Layers and the store share handles; a tied weight is one handle in two layers.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -20,22 +20,22 @@
 namespace dhp {
 
 struct ParameterSpec {
-  std::string name;  ///< global and unique: the name in weight files
-  Shape shape{};     ///< global
+  std::string name;  ///< global, unique name, as in weight files
+  Shape shape{};     ///< shape of the whole parameter
   Initializer init{};
-  /// On the tensor axis, by the model's table. With ranks to split over, split_dim and part follow from it.
+  /// The placement on the tensor axis, from the model's table. On several ranks it determines split_dim and part.
   Placement placement = Placement::replicated;
-  int split_dim = -1;      ///< split over the tensor axis; -1: replicated
-  Range part{};            ///< range of split_dim that this rank, or this piece, has
+  int split_dim = -1;      ///< dimension split over the tensor axis; -1: replicated
+  Range part{};            ///< this rank's, or this piece's, range of split_dim
   int group = 0;           ///< index of the tensor group that has this piece
   int groups = 1;          ///< number of tensor groups
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
-  bool keep_fp32 = false;  ///< kept in the accumulation type even if the model computes in 16 bits
-  bool buffer = false;     ///< not trained: batch norm's running statistics
-  bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
+  bool keep_fp32 = false;  ///< stays in the accumulation type if the model computes in 16 bits
+  bool buffer = false;     ///< not trained: a running statistic of batch norm
+  bool frozen = false;     ///< not trained: no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
-  /// How many parameters of the same shape follow in the list, stored directly behind this one where
-  /// segments_are_adjacent allows, so that one product reads them all.
+  /// Number of parameters of the same shape that follow in the list. The store puts them directly behind this one if
+  /// segments_are_adjacent allows it, so that one product reads them all.
   int fused = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
@@ -43,14 +43,14 @@ struct ParameterSpec {
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
-  /// The number of elements that are contiguous in both the split and the unsplit tensor.
+  /// Returns how many elements are contiguous in both the split and the unsplit tensor.
   [[nodiscard]] std::int64_t contiguous() const {
     if (!is_split()) return shape.count();
     std::int64_t inner = 1;
     for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
     return part.size() * inner;
   }
-  /// The index in the unsplit tensor of an element of this rank's part, both row-major.
+  /// Returns an element's index in the unsplit tensor from its index in this rank's part; both are row-major.
   [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
     if (!is_split()) return element;
     // Seen as [outer, split, inner], only the middle index differs.
@@ -61,7 +61,7 @@ struct ParameterSpec {
 };
 
 namespace detail {
-/// A rank's part of something split over the tensor axis. what: its name in messages.
+/// Returns a rank's part of a dimension that the tensor axis splits. what: the dimension's name in messages.
 [[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
                                        int rank) {
   check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
@@ -96,19 +96,19 @@ class ParameterState {
   const ParameterSpec spec;
   const std::uint32_t use;  ///< the random stream of its initial values
   const int index;          ///< index in the whole model, over all stages
-  // For a tied weight; set before the store is made.
+  // Set for tied weights before the store is made.
   bool owned = true;  ///< false where another pipeline stage owns it
   bool tied = false;  ///< several stages use it
 
   // Set by the store.
   Range range;
-  View<Dev> value;  ///< compute type (accumulation type if spec.keep_fp32)
-  /// In the accumulation type; only accumulate() adds to it. Empty where a sharded bucket holds it.
+  View<Dev> value;  ///< in the compute type, or in the accumulation type with spec.keep_fp32
+  /// In the accumulation type; only accumulate() adds to it. Empty while a sharded bucket holds the gradient.
   ConstView<Dev> gradient;
 
-  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. A frozen
-  /// parameter throws the contribution away: a caller need not compute it where is_trained() is false.
+  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for a step's
+  /// first contribution. With exact sums, each contribution goes to temporary memory with beta 0 and is then added as
+  /// integers. A frozen parameter ignores contributions: if is_trained() is false, callers need not compute one.
   void accumulate(Dev& dev, FunctionRef<void(View<Dev>, double)> write) {
     if (spec.frozen) {
       auto unwanted = Tensor<Dev>::zeros(dev, sum_type_, spec.local_shape());
@@ -121,7 +121,7 @@ class ParameterState {
       exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
     }
   }
-  /// Adds a contribution that exists, in the accumulation type.
+  /// Adds a contribution that is in memory already, in the accumulation type.
   void accumulate(Dev& dev, ConstView<Dev> contribution) {
     if (!spec.frozen && prepare_exact(dev))
       return exact_accumulate(dev, contribution.as(spec.local_shape()), high_, low_, overflow_);
@@ -132,7 +132,7 @@ class ParameterState {
     });
   }
 
-  /// True if nothing was added since ParameterStore::begin_gradients().
+  /// Returns whether nothing was added since ParameterStore::begin_gradients().
   [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
   /// Zeroes the gradient if nothing was added since ParameterStore::begin_gradients().
   void complete(Dev& dev) {
@@ -148,9 +148,9 @@ class ParameterState {
     high_ = high;
     low_ = low;
   }
-  /// Makes the memory of the gradient ready; whether it has exact sums.
+  /// Makes the gradient's memory ready; returns whether the gradient has exact sums.
   [[nodiscard]] bool prepare_exact(Dev& dev) {
-    // A bucket's weights may be gone when a deferred gradient comes.
+    // A bucket's weights may be freed before a deferred gradient is added.
     check(bucket_ != nullptr || !value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
@@ -158,12 +158,12 @@ class ParameterState {
   }
   DType sum_type_ = DType::f32;  // the accumulation type
   View<Dev> gradient_;
-  View<Dev> high_;  // exact sums: two int64 limbs per element; empty otherwise
+  View<Dev> high_;  // exact sums as two int64 limbs for each element, or empty
   View<Dev> low_;
-  View<Dev> overflow_;  // i32 [1], shared by the store
-  // Null: the store holds the whole parameter.
+  View<Dev> overflow_;  // i32 [1], one flag for all parameters of the store
+  // The bucket that shards the parameter; null if the store holds the whole parameter.
   detail::ShardedBucket<Dev>* bucket_ = nullptr;
-  bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
+  bool fresh_ = false;  // the gradient has no value yet: the first contribution overwrites it
 };
 
 template <class Dev>
@@ -171,7 +171,7 @@ using Parameter = std::shared_ptr<ParameterState<Dev>>;
 template <class Dev>
 using ParameterList = std::vector<Parameter<Dev>>;
 
-/// Whether some of these parameters have a gradient.
+/// Returns whether some of these parameters are trained.
 template <class Dev>
 [[nodiscard]] bool is_trained(const ParameterList<Dev>& parameters) {
   for (const auto& parameter : parameters)
@@ -181,24 +181,24 @@ template <class Dev>
 
 namespace detail {
 
-/// The parameters of a model, and the pieces that each may have on the tensor axis.
+/// Numbers of a model's parameters and of the pieces that each may have on the tensor axis.
 struct ParameterCount {
   ParameterCount(int parameters_in_model, int tensor_groups = 1)
       : parameters(parameters_in_model), groups(tensor_groups) {}
   int parameters, groups;
 };
 
-/// The part of a parameter that this rank holds, with its optimizer state.
+/// The part of a parameter whose optimizer state this rank holds.
 template <class Dev>
 struct HeldPart {
   Parameter<Dev> parameter;
-  Range range{};           ///< elements of the optimizer's state buffers
+  Range range{};           ///< the part's elements in the optimizer's state buffers
   std::int64_t first = 0;  ///< first element of the part
   View<Dev> value{};       ///< [range.size()]
   bool sharded = false;    ///< replicas shard this parameter
   bool copy = false;       ///< a redundant share of another replica
 };
-/// Elements of a parameter from `first` on, and where they are.
+/// Describes the elements of a parameter from `first` on, and their memory `data`.
 template <class Dev>
 [[nodiscard]] HeldPiece<Dev> piece_of(const std::string& prefix,
                                       const ParameterState<Dev>& parameter, std::int64_t first,
@@ -225,17 +225,17 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
                      WriteAll<Dev> write, double beta_of_all = 0) {
   parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
     views.push_back(view);
-    beta = std::max(beta, beta_of_all);  // a frozen one's is 0
+    beta = std::max(beta, beta_of_all);  // a frozen parameter's beta is 0
     if (views.size() == parameters.size()) write(views, beta);
     else accumulate_from(dev, parameters, views, write, beta);
   });
 }
 
-/// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
+/// Adds to several parameters of one store in one operation: write(views, beta) gets one beta for all of them.
 template <class Dev>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
                     std::type_identity_t<WriteAll<Dev>> write) {
-  // A tied weight may have had another contribution before the bias beside it.
+  // A tied weight may have got a contribution before the bias beside it.
   bool all_fresh = true;
   for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
   for (const auto& parameter : parameters)

@@ -1,7 +1,7 @@
-// ParameterStore: one rank's parameters in flat buffers, in layer order, 64-byte aligned and padded with zeros.
-// All-reduce buckets are ranges of these buffers; optimizers and norms visit tables of their segments. With ZeRO most
-// parameters lie in sharded buckets, and the buffers hold this replica's shares. Frozen parameters are replicated and
-// have no gradient slot.
+// ParameterStore holds one rank's parameters in flat buffers, in layer order, 64-byte aligned and padded with zeros.
+// All-reduce buckets are ranges of these buffers; optimizers and norms visit tables of the buffers' segments. With ZeRO
+// most parameters are in sharded buckets, and the buffers hold this replica's shares. Frozen parameters are replicated
+// and have no memory for gradients.
 #pragma once
 
 #include <dhp/nn/initial_values.hpp>
@@ -21,14 +21,14 @@ namespace dhp {
 
 struct ParameterStoreOptions {
   DType compute = DType::f32;
-  /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
+  /// Sums gradients as exact integers, so that order changes no bit, and computes in tensor groups.
   bool deterministic = false;
-  int tensor_groups = 0;   ///< 0: see ModelBuilder::group; of a store: as many as the model has
-  int context_groups = 0;  ///< groups of a sample's rows; 0: as many as context ranks
+  int tensor_groups = 0;   ///< 0: see ModelBuilder::group; a store takes the model's number
+  int context_groups = 0;  ///< number of row groups of a sample; 0: one for each context rank
   std::uint64_t seed = 0;  ///< seeds the initial values
   bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
-  Sharding sharding{};     ///< over replicas
-  /// Keeps optimizer state in host memory, where the device's kernels update it over the bus.
+  Sharding sharding{};     ///< sharding over replicas
+  /// Keeps optimizer state in host memory; kernels of the device update it over the bus.
   bool state_on_host = false;
 };
 
@@ -36,8 +36,8 @@ template <class Dev>
 class ParameterStore {
  public:
   ParameterStore() = default;
-  /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's
-  /// position among the replicas that shard the store.
+  /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's position
+  /// among the replicas that shard the store.
   ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
                  detail::ReplicaOf replica = {})
       : options_(options), replica_(replica) {
@@ -62,58 +62,58 @@ class ParameterStore {
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] const ParameterStoreOptions& options() const { return options_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
-  /// Elements of a flat buffer, including padding.
+  /// Returns the number of elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// The range in which this replica sums gradients: without redundant shares.
+  /// Returns the range in which this replica sums gradients; it excludes redundant shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
-  /// This replica's shares, or its redundant shares of the replica `ahead` places after it.
+  /// Returns the range of this replica's shares, or of its redundant copies for the replica `ahead` places after it.
   [[nodiscard]] Range shares(int ahead = 0) const {
     const auto length = summed_ - whole_;
     return {whole_ + ahead * length, summed_ + ahead * length};
   }
 
-  /// For optimizers: all trained parameters; of sharded ones, this replica's shares.
+  /// The segments that optimizers update: all trained parameters; of sharded parameters, this replica's shares.
   [[nodiscard]] const detail::SegmentTable<Dev>& trained() const { return trained_; }
-  /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
+  /// The segments that norms count: this stage's trained parameters; replicated ones only on the first tensor rank.
   [[nodiscard]] const detail::SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
     return first_of_tensor_axis ? owned_ : owned_parts_;
   }
   /// The parts that make up trained().
   [[nodiscard]] const std::vector<detail::HeldPart<Dev>>& held() const { return held_; }
 
-  /// Gradients held by this replica, in the accumulation type.
+  /// The gradients that this replica holds, in the accumulation type.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
   [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
-  /// The buffers to sum over replicas for the gradients of a range.
+  /// Returns the buffers whose sums over replicas are the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// Is told what this replica gives to sums over replicas. first: where the summands begin in the store's numbering;
-  /// times: -1 for what is given with them and is not this replica's.
+  /// Called with everything that this replica adds to sums over replicas. first: start of the summands in the store's
+  /// numbering; times: -1 for summands that are sent along but are not this replica's own contribution.
   using SumWatcher = std::function<void(Dev&, const std::vector<View<Dev>>& summands,
                                         std::int64_t first, std::int64_t times)>;
   void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }
-  /// Reducers call this before each sum.
+  /// Tells the watcher about a sum; reducers call this before each sum.
   void tell_sum(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
                 std::int64_t times = 1) {
     if (watcher_) watcher_(dev, summands, first, times);
   }
-  /// i32 [1]: nonzero after an exact sum left its range; empty without exact sums.
+  /// A flag, i32 [1]: nonzero after an exact sum overflowed. Empty without exact sums.
   [[nodiscard]] View<Dev> overflow() {
     return options_.deterministic ? overflow_.mut() : View<Dev>();
   }
-  /// Converts exact sums to gradients, after sums and flag were reduced over replicas. An overflow makes them NaN, so
-  /// the step decision sees it.
+  /// Converts exact sums to gradients, after replicas have reduced the sums and the overflow flag. An overflow makes
+  /// the gradients NaN, so the step decision sees it.
   void finalize_gradients(Dev& dev, Range range) {
     if (!options_.deterministic) return;
     exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
                    part(gradients_, range));
   }
 
-  /// As zero_gradients(), but lazily: the first contribution overwrites a gradient, and complete_gradients() zeroes
-  /// those without one. Exact sums, shards and running statistics are zeroed here.
+  /// Starts gradients at zero, lazily: a first contribution overwrites the gradient, and complete_gradients() zeroes
+  /// gradients without contribution. Exact sums, shards and running statistics are zeroed at once.
   void begin_gradients(Dev& dev) {
     const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
@@ -137,18 +137,18 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->zero_gradients(dev);
   }
 
-  /// Whether replicas shard it: only with their Replicas is it whole.
+  /// Returns whether replicas shard the store. Only the store's Replicas can then gather complete parameters.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
   [[nodiscard]] const detail::ReplicaOf& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>>& buckets() {
     return buckets_;
   }
-  /// Allocates the memory of summands(), even if no layer added to it.
+  /// Allocates the memory of summands(), even if no layer has added to it.
   void prepare_gradients(Dev& dev, Range range) {
     complete_gradients(dev, range);
     if (auto* bucket = bucket_with(range)) bucket->prepare_gradients(dev);
   }
-  /// Leading elements that every replica holds, such as running statistics.
+  /// The leading elements that every replica holds, such as running statistics.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
 
   /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
@@ -158,8 +158,8 @@ class ParameterStore {
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
-  /// The weights and running statistics that this rank holds. own: only its own shares of sharded weights, even where
-  /// others are gathered.
+  /// Returns the weights and running statistics that this rank holds. own: leaves out sharded weights of other
+  /// replicas, even while they are gathered.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(bool own = false) const {
     std::vector<HeldPiece<Dev>> pieces;
     const bool shares = own || options_.sharding.stage == ZeroStage::weights;
@@ -172,8 +172,8 @@ class ParameterStore {
             detail::piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
-  /// The pieces of a buffer in this store's numbering; `kind` names it ("exp_avg"). narrow_only: only parameters with
-  /// 16-bit values.
+  /// Returns the pieces of a buffer in this store's numbering; `kind` names the buffer ("exp_avg"). narrow_only: leaves
+  /// out parameters whose values have more than 16 bits.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
                                                    bool narrow_only = false) const {
     std::vector<HeldPiece<Dev>> pieces;
@@ -184,22 +184,22 @@ class ParameterStore {
     return pieces;
   }
 
-  /// Bytes of this rank's weights and running statistics, including gathered ones.
+  /// Returns the bytes of this rank's weights and running statistics, including gathered weights.
   [[nodiscard]] std::size_t weight_bytes() const {
     auto bytes = values_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
     return bytes;
   }
-  /// Elements of redundant shares, without their weights.
+  /// Returns the number of elements of redundant shares; their weights do not count.
   [[nodiscard]] std::size_t redundant_elements() const { return detail::as_size(size_ - summed_); }
-  /// Bytes of gradients and exact sums, including those not yet summed over replicas.
+  /// Returns the bytes of gradients and exact sums, including summands that replicas have yet to reduce.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
     return bytes;
   }
 
-  /// A flat buffer of zeros with this store's numbering, for optimizer state.
+  /// Makes a flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
       if (options_.state_on_host) {
@@ -212,7 +212,7 @@ class ParameterStore {
           "optimizer state cannot be offloaded: this device's memory is that of the host");
     return Tensor<Dev>::persistent(dev, accumulation(), {size_});
   }
-  /// An unsharded parameter's part of such a buffer, in its local shape.
+  /// Returns an unsharded parameter's part of a flat buffer, in the parameter's local shape.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
@@ -221,7 +221,7 @@ class ParameterStore {
   }
 
  private:
-  /// The first parameter whose range begins there or later.
+  /// Returns the first parameter whose range begins at `first` or later.
   [[nodiscard]] auto first_from(std::int64_t first) {
     return std::lower_bound(
         by_first_.begin(), by_first_.end(), first,
@@ -236,7 +236,7 @@ class ParameterStore {
   [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
     return parameter.value.as({parameter.value.count()});
   }
-  /// Parameters of another type, such as norms, are small and stay replicated, and so do those of shares of rows.
+  /// Returns whether replicas shard the parameter. Norms (small) and layers on shares of rows stay replicated.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
     return is_sharded() && parameter.spec.is_trained() &&
            value_type(parameter) == options_.compute &&
@@ -332,8 +332,8 @@ class ParameterStore {
         dev, [](const auto& parameter) { return parameter.owned && parameter.spec.is_split(); },
         replica_.rank == 0);
   }
-  /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
-  /// every replica holds; with_redundant: with copies of other replicas' shares.
+  /// Makes a table of held parts. Tiles are those of whole parameters, so sums over tiles are the same in any sharding.
+  /// with_whole: includes what every replica holds; with_redundant: includes copies of other replicas' shares.
   [[nodiscard]] detail::SegmentTable<Dev> table(Dev& dev,
                                                 FunctionRef<bool(const ParameterState<Dev>&)> which,
                                                 bool with_whole,
@@ -374,17 +374,17 @@ class ParameterStore {
   ParameterStoreOptions options_;
   detail::ReplicaOf replica_;
   ParameterList<Dev> parameters_;
-  std::vector<ParameterState<Dev>*> by_first_;  // sorted by the begin of their ranges
+  std::vector<ParameterState<Dev>*> by_first_;  // sorted by first element
   bool has_buffers_ = false;
   std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
   std::vector<detail::HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;             // elements that every replica holds
-  std::int64_t summed_ = 0;            // those, and the elements of this replica's shares
+  std::int64_t summed_ = 0;            // whole_ plus the elements of this replica's shares
   std::int64_t size_ = 0;              // size of the buffers, including redundant shares
   detail::SegmentTable<Dev> running_;  // replicated statistics
   detail::SegmentTable<Dev> trained_, owned_;
-  detail::SegmentTable<Dev> owned_parts_;  // owned segments that are split over the tensor axis
-  Tensor<Dev> values_;                     // u8, since types differ
+  detail::SegmentTable<Dev> owned_parts_;  // owned segments split over the tensor axis
+  Tensor<Dev> values_;                     // bytes, because parameters differ in type
   Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };

@@ -1,5 +1,5 @@
-// Piece: a named part of a tensor. Every owner of state (weights, master weights, momenta, running statistics)
-// describes it by pieces, so checkpoints, snapshots and transfers work in every layout.
+// Piece: a named part of a tensor. Each owner of state (weights, master weights, momenta, running statistics) describes
+// its state by pieces, so checkpoints, snapshots and transfers work in every layout.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -11,18 +11,18 @@
 
 namespace dhp {
 
-/// How weight files order the axes, where that differs from memory.
+/// Order of the axes in weight files, if it differs from the order in memory.
 enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
 
-/// A flat range of a box of a tensor. The box is the whole tensor, or a range of one dim of it (the part of a
-/// rank of the tensor axis). The range counts the elements of the box in row-major order (ZeRO cuts there).
+/// A flat range of a box. The box is the whole tensor, or a range of one of its dimensions (a tensor rank's part). The
+/// range counts the box's elements in row-major order, the order in which ZeRO cuts.
 struct Piece {
-  std::string name;          ///< global and unique
-  Shape shape{};             ///< the whole tensor's shape
-  DType dtype = DType::f32;  ///< type of the held elements
-  int split_dim = -1;  ///< the dim that the box is a range of; -1: the box is the whole tensor
-  Range part{};        ///< the range of split_dim
-  Range range{};       ///< elements of the box
+  std::string name;          ///< global, unique name
+  Shape shape{};             ///< shape of the whole tensor
+  DType dtype = DType::f32;  ///< type of the elements in memory
+  int split_dim = -1;        ///< the dimension that the box cuts; -1: the box is the whole tensor
+  Range part{};              ///< the box's range of split_dim
+  Range range{};             ///< the piece's range of the box's elements
   FileOrder file_order = FileOrder::same;
 
   [[nodiscard]] Shape box() const {
@@ -30,7 +30,7 @@ struct Piece {
   }
   [[nodiscard]] std::int64_t count() const { return range.size(); }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count()) * size_of(dtype); }
-  /// Elements [first, last) of this piece, as a piece.
+  /// Returns the elements [first, last) of this piece as a piece.
   [[nodiscard]] Piece slice(std::int64_t first, std::int64_t last) const {
     Piece cut = *this;
     cut.range = {range.first + first, range.first + last};
@@ -42,14 +42,14 @@ struct Piece {
 };
 
 namespace detail {
-/// Elements of a piece that are contiguous in the whole tensor.
+/// A run of elements of a piece that are contiguous in the whole tensor.
 struct Extent {
-  std::int64_t whole = 0;  ///< index of the first element in the whole tensor, row-major
-  std::int64_t held = 0;   ///< its index in the piece
+  std::int64_t whole = 0;  ///< row-major index of the first element in the whole tensor
+  std::int64_t held = 0;   ///< index of the first element in the piece
   std::int64_t count = 0;
 };
 
-/// Iterates over the extents of a piece, in ascending order.
+/// Iterates over the extents of a piece in ascending order.
 class Extents {
  public:
   explicit Extents(const Piece& piece)
@@ -75,13 +75,13 @@ class Extents {
   void next() { at_ += now().count; }
 
  private:
-  std::int64_t first_, last_, at_;  // elements of the box
+  std::int64_t first_, last_, at_;  // element numbers in the box
   std::int64_t stretch_ = 1;        // elements of the box that are contiguous in the whole tensor
-  std::int64_t stride_ = 1;         // from one extent to the next, in the whole tensor
+  std::int64_t stride_ = 1;         // distance of two extents in the whole tensor
   std::int64_t offset_ = 0;
 };
 
-/// Calls move(index in a, index in b, elements) for the common elements of two pieces, in ascending order.
+/// Calls move(index in a, index in b, count) for each run of common elements of two pieces, in ascending order.
 void for_common_extents(const Piece& a, const Piece& b, auto move) {
   Extents left(a);
   Extents right(b);
@@ -102,9 +102,9 @@ template <class Dev>
 struct HeldPiece {
   Piece piece;
   View<Dev> data;                  ///< [piece.count()]
-  bool owned = true;               ///< false: replica of a tied weight that another stage owns
+  bool owned = true;               ///< false: a copy of a tied weight that another stage owns
   bool sharded_over_data = false;  ///< replicas shard these elements (ZeRO)
-  bool copy = false;               ///< redundant share of another replica
+  bool copy = false;               ///< a redundant copy of another replica's share
 };
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// Placements: how a model lies on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). One table beside
-// the model maps the names of parameters to what each rank of the group holds; its layers follow the table.
+// Placements: how a model lies on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A table beside
+// the model maps parameter names to placements: what each rank of the axis holds. The model's layers follow the table.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -12,15 +12,15 @@
 
 namespace dhp {
 
-/// A tensor rank's part of a parameter. *Column-parallel* layers split their outputs, *row-parallel*
-/// ones their inputs; a pair of them exchanges nothing in between.
+/// A tensor rank's part of a parameter. *Column-parallel* layers split their outputs, *row-parallel* layers split their
+/// inputs; between a column-parallel layer and its row-parallel partner, ranks exchange nothing.
 enum class Placement {
-  replicated,  ///< all of it
-  columns,  ///< some outputs or channels: each rank has them in y, and the gradient of x is summed
-  rows,     ///< some inputs: y is summed
-  heads,    ///< columns, whole attention heads
-  words,    ///< some entries of a vocabulary
-  shares,   ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
+  replicated,  ///< each rank has the whole parameter
+  columns,     ///< some outputs or channels, as in y; the gradient of x is summed
+  rows,        ///< some inputs, as in x; y is summed
+  heads,       ///< as columns, but in whole attention heads
+  words,       ///< some entries of a vocabulary
+  shares,      ///< the whole parameter, for a share of rows; gradients are summed (row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
   constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words", "shares"};
@@ -28,18 +28,18 @@ enum class Placement {
   return names[static_cast<int>(placement)];
 }
 
-/// A name, in which * stands for any characters, and {a,b} for a or b.
+/// A pattern for names: * stands for any characters, {a,b} for a or b.
 struct PlacementRow {
   std::string pattern;
   Placement placement;
 };
-/// The first row that matches a parameter's name decides.
+/// The first row whose pattern matches a parameter's name decides the placement.
 using Placements = std::vector<PlacementRow>;
 
-/// For each placement, the dimension of the parameter that it splits; -1: the layer does not support it.
+/// The dimension of a parameter that each placement splits; -1: the layer does not support the placement.
 struct PlacementDims {
   int columns = -1, rows = -1, heads = -1, words = -1;
-  bool shares = false;  ///< whether the layer can work on a share of the rows
+  bool shares = false;  ///< the layer can work on a share of the rows
 
   [[nodiscard]] constexpr int of(Placement placement) const {
     const int dims[] = {-1, columns, rows, heads, words, -1};  // in the order of Placement
@@ -66,7 +66,7 @@ namespace detail {
   return false;
 }
 
-/// "columns, words or replicated"
+/// Lists the placements that a layer supports: "columns, words or replicated".
 [[nodiscard]] inline std::string followed(const PlacementDims& dims) {
   std::string text;
   for (const auto each : {Placement::columns, Placement::rows, Placement::heads, Placement::words})
@@ -74,13 +74,13 @@ namespace detail {
   return text + (text.empty() ? "only " : " or ") + to_text(Placement::replicated);
 }
 
-/// A model's placements, and which rows have decided one. Without rows all is replicated.
+/// A model's placements, and which rows have been used. Without rows, all parameters are replicated.
 class PlacementTable {
  public:
   PlacementTable() = default;
   explicit PlacementTable(Placements rows) : rows_(std::move(rows)), decides_(rows_.size()) {}
 
-  /// ranks: of the tensor axis, for messages.
+  /// ranks: size of the tensor axis, for messages.
   [[nodiscard]] Placement of(const std::string& name, int ranks) {
     if (rows_.empty()) return Placement::replicated;
     for (std::size_t at = 0; at < rows_.size(); ++at)
@@ -95,7 +95,7 @@ class PlacementTable {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const auto& row) { return row.placement == placement; });
   }
-  /// Call after the last of().
+  /// Throws Error for unused rows; call it after the last call of of().
   void check_used(int ranks) const {
     for (std::size_t at = 0; at < rows_.size(); ++at)
       check(decides_[at], "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,

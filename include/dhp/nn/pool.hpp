@@ -1,4 +1,4 @@
-// Pooling of images [N, H, W, C]: maximum over windows, and the average over the whole image.
+// Pooling of images [N, H, W, C]: the maximum over windows, and the average over a whole image.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp {
 
-/// x [N, H, W, C] -> y [N, H', W', C]; padding is never the maximum.
+/// Maps x [N, H, W, C] to y [N, H', W', C]. Padding is never the maximum.
 template <class Dev>
 class MaxPool : public ElementwiseLayer<Dev> {
  public:
@@ -35,7 +35,7 @@ class MaxPool : public ElementwiseLayer<Dev> {
   PoolGeometry geometry_;
 };
 
-/// [N, H, W, C] -> [N, C]
+/// Averages each image: maps x [N, H, W, C] to y [N, C].
 template <class Dev>
 class GlobalAveragePool : public ElementwiseLayer<Dev> {
  public:

@@ -1,6 +1,6 @@
 // recompute(layer) keeps only the layer's input and repeats the forward pass before the backward pass (Chen et al.
-// 2016, "Training deep nets with sublinear memory cost"). Dropout masks repeat because they are numbered; batch norm
-// adds its statistics once.
+// 2016, "Training deep nets with sublinear memory cost"). Dropout masks are the same again, because they depend on
+// global numbers. Batch norm adds its statistics only once.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -14,7 +14,7 @@ class Recompute {
   explicit Recompute(Inner inner) : inner_(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    x.drop_norm();  // it keeps a tensor more
+    x.drop_norm();  // the trace for a fused norm would keep one more tensor
     tape.push(x.share());
     auto nothing_kept = tape.nested(false, false);
     return inner_.forward(dev, std::move(x), nothing_kept);

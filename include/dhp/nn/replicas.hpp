@@ -1,5 +1,5 @@
-// Replicas: what replicas exchange in addition to sums of gradients, for code that uses weights and gradients: a stage,
-// norms, a trainer, a checkpoint. DataParallel has it. Null: nothing is exchanged but sums.
+// Replicas: the communication between replicas beyond sums of gradients, for code that uses weights and gradients:
+// stages, norms, trainers and checkpoints. DataParallel implements it. A null pointer means that none is needed.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -7,26 +7,26 @@
 
 namespace dhp {
 
-/// A base of reducers. All replicas make the same calls in the same order; by default they do nothing.
+/// Base of reducers. All replicas make the same calls in the same order; by default most calls do nothing.
 template <class Dev>
 class Replicas : detail::NonCopyable {
  public:
   virtual ~Replicas() = default;
-  /// unshard() starts to gather a bucket's weights, which stay until reshard(); wait with the bucket's finish_gather().
+  /// unshard() starts to gather a bucket's weights, which stay until reshard(). Wait with the bucket's finish_gather().
   virtual void unshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
   virtual void reshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
-  /// Called after weights were written: by the optimizer, or from outside.
+  /// Called after the optimizer, or code outside the step, has written weights.
   virtual void updated(Dev& /*dev*/) {}
-  /// Call before reading or writing weights from outside. Returns when no collective uses them and all replicas have
-  /// the same.
+  /// Call it before code outside the step reads or writes weights. Returns when no collective uses the weights and all
+  /// replicas have the same weights.
   virtual void synchronize(Dev& /*dev*/) {}
   /// Sums partial norms over replicas, in place.
   virtual void sum(Dev& /*dev*/, View<Dev> /*sums*/) {}
-  /// Makes the counts that losses are divided by from those of this replica's samples, in place.
+  /// Turns the counts of this replica's samples into the global counts by which losses are divided, in place.
   virtual void count(Dev& dev, Comm<Dev>& group, View<Dev> counts) {
     if (group.size() > 1) group.all_reduce(dev, counts).wait();
   }
-  /// Whether the step under way changes nothing, on any rank.
+  /// Returns whether the current step will change nothing on any rank.
   [[nodiscard]] virtual bool skips() const { return false; }
 };
 

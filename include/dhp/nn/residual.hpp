@@ -1,12 +1,12 @@
-// Residual: x + body(x), or shortcut(x) + body(x). A body that begins with a norm makes it half a pre-norm
-// transformer block. For blocks that end in a norm, ResidualLayerNorm and ResidualBatchNorm need fewer passes.
+// Residual: x + body(x), or shortcut(x) + body(x). With a norm first in the body, it is half of a pre-norm transformer
+// block. For blocks that end in a norm, ResidualLayerNorm and ResidualBatchNorm need fewer passes.
 #pragma once
 
 #include <dhp/nn/sequential.hpp>
 
 namespace dhp {
 
-/// x [..]; body(x) and shortcut(x) have the same shape, without a shortcut that of x.
+/// x has any shape. body(x) and shortcut(x) have the same shape; without a shortcut, body(x) has the shape of x.
 template <class Dev>
 class Residual {
  public:
@@ -16,7 +16,7 @@ class Residual {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto y = body_.forward(dev, x.share(), tape);
-    x.drop_norm();  // the branch adds its gradient to the shortcut's
+    x.drop_norm();  // no fused norm gradient: dx also has the body's contribution
     return sum_of(dev, std::move(y), shortcut_.forward(dev, std::move(x), tape));
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {

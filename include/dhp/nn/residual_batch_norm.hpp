@@ -6,11 +6,11 @@
 
 namespace dhp {
 
-/// x [N, H, W, C]; body and shortcut give the same shape.
+/// x is [N, H, W, C]; body and shortcut must return equal shapes.
 template <class Dev>
 class ResidualBatchNorm {
  public:
-  /// name: of the norm, for messages. An empty shortcut is the identity.
+  /// name: the norm's name in messages. An empty shortcut is the identity.
   ResidualBatchNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
                     Sequential<Dev> shortcut = {})
       : body_(std::move(body)),
@@ -20,7 +20,7 @@ class ResidualBatchNorm {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto inner = body_.forward(dev, x.share(), tape);
-    x.drop_norm();  // the branch adds its gradient to the shortcut's, and passes the ReLU that made x
+    x.drop_norm();  // not fused: the ReLU before x passes the sum of both gradients
     auto residual = shortcut_.forward(dev, std::move(x), tape);
     return detail::in_layer(dev, name_, "output", tape, [&] {
       return norm_.forward(dev, std::move(inner), std::move(residual), tape);

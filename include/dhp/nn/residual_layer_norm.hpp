@@ -1,5 +1,5 @@
-// ResidualLayerNorm: y = norm(x + dropout(body(x))), the half block of a post-norm transformer. Dropout, sum and norm
-// are one pass over memory, with the parameters and masks of separate layers.
+// ResidualLayerNorm: y = norm(x + dropout(body(x))), half of a post-norm transformer block. One pass over memory
+// computes dropout, sum and norm, with the parameters and masks of separate layers.
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -10,11 +10,11 @@ namespace dhp {
 
 struct ResidualLayerNormOptions {
   std::int64_t columns = 0;
-  double dropout = 0;  ///< probability
+  double dropout = 0;  ///< dropout probability
   double epsilon = 1e-12;
 };
 
-/// body maps [.., C] to [.., C]; the norm's weights are "name.weight" and "name.bias" [C].
+/// body maps [.., C] to [.., C]; the norm's weights are "name.weight" and "name.bias", both [C].
 template <class Dev>
 class ResidualLayerNorm {
  public:
@@ -76,7 +76,7 @@ class ResidualLayerNorm {
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return body_.flops(in, batch) + 9.0 * static_cast<double>(in.count());  // dropout 1, norm 8
+    return body_.flops(in, batch) + 9.0 * static_cast<double>(in.count());  // 1 dropout, 8 norm
   }
   void parameters(ParameterList<Dev>& out) const {
     body_.parameters(out);

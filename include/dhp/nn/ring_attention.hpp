@@ -1,5 +1,5 @@
 // Attention on a context axis whose keys and values travel around a ring (Liu et al. 2023, "Ring attention with
-// blockwise transformers"): a rank passes on those it holds, and gets the next ones, while it computes with them.
+// blockwise transformers"). While a rank computes with keys and values, it sends them on and receives the next ones.
 #pragma once
 
 #include <dhp/comm/progress.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 
-/// A tensor on its way to the next rank of a ring, while that of the previous rank arrives.
+/// Sends a tensor to the next rank of a ring while it receives the previous rank's tensor.
 template <class Dev>
 class RingTransfer : NonCopyable {
  public:
@@ -22,8 +22,8 @@ class RingTransfer : NonCopyable {
         done_(ring.start(dev, Collective<Dev>::shift(sent_.view(), coming_.mut()))) {}
   ~RingTransfer() {
     try {
-      done_.wait();  // until then the transfer uses the memory
-    } catch (...) {  // the call that waits throws it
+      done_.wait();  // the transfer uses this object's memory
+    } catch (...) {  // the error reaches the caller of wait()
     }
   }
   [[nodiscard]] Tensor<Dev> wait() {
@@ -37,12 +37,12 @@ class RingTransfer : NonCopyable {
   Event<Dev> done_;
 };
 
-/// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
-/// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
+/// Attention of this rank's rows to the rows of all ranks. It equals attention_forward() and attention_backward() on
+/// whole samples up to rounding: each rank adds a row's sum in another order.
 template <class Dev>
 class RingAttention {
  public:
-  /// ring: of the ranks of the context axis.
+  /// ring: the progress helper of the context axis.
   RingAttention(Dev& dev, const Comm<Dev>& context, Progress<Dev>& ring,
                 const MicroBatch<Dev>& batch, std::int64_t max_length)
       : dev_(dev),
@@ -69,7 +69,7 @@ class RingAttention {
     sums.end(dev_, y);
   }
 
-  /// The gradients of keys and values travel behind them, and one step further: home.
+  /// The gradients of keys and values follow these around the ring, then go one step further to their own rank.
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
@@ -80,7 +80,7 @@ class RingAttention {
     std::optional<RingTransfer<Dev>> gradients;
     for (int step = 0; step < ranks_; ++step) {
       const auto next = begin(step, held);
-      // The gradients of the ranks before are under way meanwhile.
+      // Meanwhile the sum of the earlier ranks' gradients arrives.
       Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());  // [2, most rows, columns]
       if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
       if constexpr (AttendsToParts<Dev>)
@@ -99,14 +99,14 @@ class RingAttention {
   }
 
  private:
-  /// The keys and values that are here in this step go on; null in the last one.
+  /// Sends on the keys and values of this step; returns null in the last step.
   [[nodiscard]] std::unique_ptr<RingTransfer<Dev>> begin(int step, const Tensor<Dev>& held) {
     parts_.keys = rows_.of((rank_ + ranks_ - step) % ranks_);
     parts_.more = step > 0;
     if (step + 1 == ranks_) return nullptr;
     return std::make_unique<RingTransfer<Dev>>(dev_, ring_, held.share());
   }
-  /// [2, rows of the rank with most, columns]
+  /// Copies k and v into one tensor, [2, rows of the longest rank, columns].
   [[nodiscard]] Tensor<Dev> both(ConstView<Dev> k, ConstView<Dev> v) {
     Tensor<Dev> made(dev_, k.dtype(), {2, rows_.most, k.columns()});
     parts_.keys = parts_.queries;
@@ -114,7 +114,7 @@ class RingAttention {
     cast(dev_, v, half(made.mut(), 1));
     return made;
   }
-  /// The rows of the rank whose keys are here.
+  /// Returns the rows of the rank whose keys are here: keys for `at` 0, values for 1.
   template <class AnyView>
   [[nodiscard]] AnyView half(AnyView of, int at) const {
     return of.slice(at, at + 1).as({of.shape()[1], of.shape()[2]}).slice(0, rows_of(parts_.keys));

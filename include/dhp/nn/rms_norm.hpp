@@ -1,5 +1,5 @@
-// RmsNorm (Zhang and Sennrich 2019, section 3) over the last dim: a LayerNorm without mean and bias. Gamma stays in the
-// accumulation type.
+// RmsNorm (Zhang and Sennrich 2019, section 3) normalizes over the last dim: a LayerNorm without mean and bias. Gamma
+// stays in the accumulation type.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// x and y [.., columns]; gamma, "name.weight" [columns].
+/// x and y are [.., columns]; the parameter gamma is "name.weight" [columns].
 template <class Dev>
 class RmsNorm : public ElementwiseLayer<Dev, 4> {
  public:

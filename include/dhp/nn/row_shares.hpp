@@ -1,7 +1,7 @@
-// RowShares: sequence parallelism inside H, the tensor axis (Korthikanti et al. 2022, "Reducing activation
-// recomputation in large transformer models", section 4.2.2). Between a row-parallel and a column-parallel layer each
-// rank holds its share of an activation's rows. Where ranks would sum all rows, they sum and scatter them; where a
-// layer needs all rows, it gathers them.
+// RowShares: sequence parallelism on H, the tensor axis (Korthikanti et al. 2022, "Reducing activation recomputation in
+// large transformer models", section 4.2.2). Between a row-parallel and a column-parallel layer each rank holds a share
+// of an activation's rows. A reduce-scatter replaces the all-reduce over all rows; a layer that needs all rows gathers
+// them.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -12,37 +12,37 @@
 
 namespace dhp {
 
-/// Shares of the rows that the side input "row_numbers" numbers. They are equally long and in the order of the ranks;
-/// the last ones may be shorter, or empty. By default every rank has all rows.
+/// Each rank's share of the rows that the side input "row_numbers" numbers. Shares follow the order of the ranks and
+/// are equally long, but the last shares may be shorter or empty. By default every rank has all rows.
 template <class Dev>
 class RowShares {
  public:
   RowShares() = default;
-  /// groups: a multiple of the ranks. A share is made of whole pieces, whose number is the same for any number of
-  /// ranks; 0: one for each rank.
+  /// groups: number of pieces over all ranks, a multiple of the ranks; a share consists of whole pieces. 0 means one
+  /// piece for each rank.
   explicit RowShares(Comm<Dev> group, int groups = 0)
       : group_(std::move(group)), pieces_(groups > 0 ? groups : group_.size()) {}
 
-  /// Whether a rank has some rows only.
+  /// Returns whether each rank has only a share of the rows.
   [[nodiscard]] bool is_split() const { return group_.size() > 1; }
-  /// The rows of all ranks together, where this one has `own`.
+  /// Returns the number of rows of all ranks together, if this rank has `own` rows.
   [[nodiscard]] std::int64_t all(const MicroBatch<Dev>& batch, std::int64_t own) const {
     return is_split() ? batch.at("row_numbers").count() : own;
   }
   [[nodiscard]] std::int64_t all(const Tape<Dev>& tape, std::int64_t own) const {
     return is_split() ? all(tape.batch(), own) : own;
   }
-  /// The rows of a rank that has as many as any.
+  /// Returns the length of the longest share of that many rows.
   [[nodiscard]] std::int64_t most(std::int64_t rows) const {
     return (rows + pieces_ - 1) / pieces_ * (pieces_ / group_.size());
   }
-  /// This rank's share of a number of rows.
+  /// Returns this rank's share of that many rows.
   [[nodiscard]] Range own(std::int64_t rows) const {
     const auto first = std::min(group_.rank() * most(rows), rows);
     return {first, std::min(first + most(rows), rows)};
   }
   [[nodiscard]] Shape own(const Shape& all) const { return all.with(0, own(all[0]).size()); }
-  /// The same pieces for any number of ranks, of those rows that this rank has: sums over rows are made of theirs.
+  /// Calls body for each piece of this rank's rows. Neither pieces nor their sums depend on the number of ranks.
   void for_pieces(const Tape<Dev>& tape, std::int64_t rows, FunctionRef<void(Range)> body) const {
     const auto pieces = std::int64_t{pieces_} * std::max(tape.row_groups(), 1);
     const auto piece = (all(tape, rows) + pieces - 1) / pieces;
@@ -50,7 +50,7 @@ class RowShares {
       body({first, std::min(first + piece, rows)});
   }
 
-  /// All rows, on their way from every rank.
+  /// An all-gather of all rows, in flight.
   class Gathering {
    public:
     [[nodiscard]] Tensor<Dev> wait() && {
@@ -76,27 +76,27 @@ class RowShares {
           own(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
     made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
     auto in = x.view();
-    if (x.shape()[0] < most) {  // what other ranks get behind it is nothing to them
+    if (x.shape()[0] < most) {  // fills the place in the gathered tensor with zeros
       const auto place = made.all_.mut().slice(rank * most, (rank + 1) * most);
       dev.fill_zero(place.bytes(), place.size_bytes());
       dev.copy(place.bytes(), in.bytes(), in.size_bytes());
       in = place;
     }
-    made.share_ = std::move(x);  // until it was read
+    made.share_ = std::move(x);  // stays until the all-gather has read it
     made.done_ = group_.all_gather(dev, in, made.all_.mut());
     return made;
   }
   [[nodiscard]] Tensor<Dev> gather(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
     return start_gather(dev, std::move(x), tape).wait();
   }
-  /// This rank's rows of x, which every rank has whole.
+  /// Returns this rank's rows of an x that every rank has completely.
   [[nodiscard]] Tensor<Dev> take(Dev& dev, Tensor<Dev> x) const {
     if (!is_split()) return x;
     const auto rows = own(x.shape()[0]);
     return clone(dev, x.view().slice(rows.first, rows.last));
   }
 
-  /// Memory for a summand of all rows, which are its first ones.
+  /// Allocates a summand of all rows; its surplus rows at the end are zero.
   [[nodiscard]] Tensor<Dev> summand(Dev& dev, DType type, const Shape& shape) const {
     if (!is_split()) return {dev, type, shape};
     Tensor<Dev> made(dev, type, shape.with(0, most(shape[0]) * group_.size()));
@@ -104,8 +104,8 @@ class RowShares {
     if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
     return made;
   }
-  /// This rank's rows of the sum of all ranks' summands, by the engine, in any order; there when `done`, and until then
-  /// the summand has to stay.
+  /// Sums all ranks' summands and returns this rank's rows; the engine adds in any order. The caller keeps `summand`
+  /// until `done`, when the rows are valid.
   [[nodiscard]] Tensor<Dev> scatter(Dev& dev, const Tensor<Dev>& summand, std::int64_t rows,
                                     Event<Dev>& done) {
     Tensor<Dev> y(dev, summand.dtype(), summand.shape().with(0, most(rows)));

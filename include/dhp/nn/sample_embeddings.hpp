@@ -1,5 +1,5 @@
-// SampleEmbeddings ends a model that predicts one vector per sample: the mean of its tokens' rows, or one of them.
-// Samples are ragged; the side input "pooling" weights the rows.
+// SampleEmbeddings ends a model that predicts one vector for each sample: the mean of its tokens' rows, or one of the
+// rows. Samples are ragged; the side input "pooling" weights the rows.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -8,14 +8,14 @@
 
 namespace dhp {
 
-/// A loss without terms, for a model that is not trained.
+/// A loss without terms, for models that only predict.
 template <class Dev>
 class SampleEmbeddings {
  public:
   [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
 
-  /// y [samples, C] = pooling * x, for x [rows, C] and the side input "pooling" [samples, rows] of floats or doubles:
-  /// 1/n in the columns of a sample's n tokens gives their mean, a single 1 selects a token.
+  /// y [samples, C] = pooling * x, for x [rows, C] and the side input "pooling" [samples, rows] of floats or doubles.
+  /// The weight 1/n for each of a sample's n tokens gives their mean; a single 1 selects one token.
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto& weights = tape.batch().at("pooling");
     check(weights.shape().rank() == 2 && weights.columns() == x.rows(),

@@ -1,8 +1,8 @@
-// Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is another layer.
-// Samples are ragged and attend only to themselves: side inputs "offsets", "lengths", "row_numbers"
-// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp), which are
-// the side input "positions". Where a batch has a cache, an evaluation pass keeps keys and values in it; the next ones
-// have one row for each sample, at its position (ops/cached_attention.hpp).
+// Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is a separate
+// layer. Samples are ragged, and a sample attends only to itself: side inputs "offsets", "lengths", "row_numbers"
+// (ops/attention.hpp). Decoders add a causal mask, grouped-query heads and rotary positions, the side input "positions"
+// (ops/rotary.hpp). If a batch has a cache, evaluation stores keys and values in the cache; after the first pass, each
+// pass has one row for each sample, at the sample's position (ops/cached_attention.hpp).
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -22,21 +22,21 @@
 namespace dhp {
 
 struct SelfAttentionOptions {
-  int heads = 1;                ///< heads of the whole layer
-  std::int64_t columns = 0;     ///< columns of the whole layer; the head size is columns / heads
-  std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
+  int heads = 1;                ///< number of heads of the whole layer
+  std::int64_t columns = 0;     ///< columns of the whole layer, heads * head size
+  std::int64_t max_length = 0;  ///< longest sample; attention dropout numbers its masks by it
   double dropout = 0;
-  int key_heads = 0;       ///< divides heads, which share keys and values; 0: as many as heads
-  bool causal = false;     ///< a token sees itself and those before it in its sample
+  int key_heads = 0;       ///< number of key heads, a divisor of heads; 0: as many as heads
+  bool causal = false;     ///< each token sees only itself and earlier tokens
   double rotary_base = 0;  ///< base of rotary positions; 0: none
-  bool bias = true;        ///< of the projections
-  /// On a context axis: ranks exchange rows for heads, as always on GPUs; else keys and values travel around a ring.
+  bool bias = true;        ///< true: the projections have biases
+  /// On a context axis, ranks exchange rows for heads (on GPUs always); if false, keys and values travel around a ring.
   bool exchange_heads = false;
-  std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
+  std::array<std::string, 3> names{"query", "key", "value"};  ///< names of the projections
 };
 
-/// x [rows, columns], y [rows, columns of this rank's heads], with tensor groups [pieces, rows, columns of a group's
-/// heads]; weights "name.query.weight", ..., all with one placement, keys and values in whole key heads.
+/// x is [rows, columns]; y is [rows, columns of this rank's heads] or, with tensor groups, [pieces, rows, columns of a
+/// group's heads]. The weights "name.query.weight", ... have one placement, which splits off whole key heads.
 template <class Dev>
 class SelfAttention final {
  public:
@@ -84,7 +84,7 @@ class SelfAttention final {
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
-  /// q, k and v are the columns of one matrix, from one product.
+  /// One product computes q, k and v as the columns of one matrix.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (apart_) return forward_apart(dev, std::move(x), tape);
     const auto columns = local_columns();
@@ -110,7 +110,7 @@ class SelfAttention final {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
-  /// onto may be empty.
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (apart_) return backward_apart(dev, std::move(dy), std::move(onto), tape);
     const Tensor<Dev> logsumexp = tape.pop();  // [heads, rows]
@@ -161,7 +161,7 @@ class SelfAttention final {
   }
 
  private:
-  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads, projections without biases and a context axis.
+  /// Computes q, k and v separately: for LoRA, tensor groups, shared key heads, missing biases or a context axis.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     auto all = projections_[0].gathered(dev, x.share(), tape);
@@ -198,7 +198,7 @@ class SelfAttention final {
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();  // [pieces, heads, rows]
-    const Tensor<Dev> y = tape.pop();          // like q
+    const Tensor<Dev> y = tape.pop();          // the shape of q
     if (exchanges_heads(tape)) dy = exchanged(dev, dy, tape, true);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
@@ -232,7 +232,7 @@ class SelfAttention final {
     return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
   }
 
-  /// q, k and v of one piece; keys and values in the batch's cache come before them.
+  /// Attention of one piece's q, k and v. In evaluation with a cache, cached keys and values come before k and v.
   void attend(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v, int piece,
               std::int64_t row_stride, const Tape<Dev>& tape, View<Dev> y,
               View<Dev> logsumexp) const {
@@ -251,7 +251,7 @@ class SelfAttention final {
     if (begins) attention_forward(dev, q, k, v, all, options, y, logsumexp);
     else detail::attention_step(dev, q, cache.view(), positions, options, y);
   }
-  // Predictions are of whole samples.
+  // Prediction batches hold whole samples and have no context.
   [[nodiscard]] bool is_grouped(const Tape<Dev>& tape) const {
     return is_grouped_ && tape.batch().context;
   }
@@ -265,7 +265,7 @@ class SelfAttention final {
   [[nodiscard]] detail::RingAttention<Dev> ring(Dev& dev, const Tape<Dev>& tape) {
     return {dev, context_, *ring_, tape.batch(), options_.max_length};
   }
-  /// Rows for heads, or back, of all pieces.
+  /// Exchanges rows for heads, or heads for rows, in all pieces.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
                                       bool to_heads) {
     detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
@@ -281,7 +281,7 @@ class SelfAttention final {
     return made;
   }
 
-  /// The positions of queries or keys, or with `inverse` of their gradients.
+  /// Rotates queries or keys by their positions; with `inverse`, rotates gradients back.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
               bool inverse) const {
     if (options_.rotary_base != 0)
@@ -315,7 +315,7 @@ class SelfAttention final {
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
   }
-  /// Columns of q, k or v; its rows are row_stride apart.
+  /// Returns the columns of q, k or v; their rows are row_stride apart.
   template <class AnyView>
   [[nodiscard]] AnyView third(AnyView of, int which) const {
     const auto columns = of.columns() / 3;
@@ -323,7 +323,7 @@ class SelfAttention final {
             of.dtype(),
             {of.rows(), columns}};
   }
-  /// The columns of q and k.
+  /// Returns the columns of q and k.
   [[nodiscard]] static View<Dev> first_two(View<Dev> of) {
     return {of.bytes(), of.dtype(), {of.rows(), of.columns() / 3 * 2}};
   }
@@ -350,14 +350,14 @@ class SelfAttention final {
   SelfAttentionOptions options_;
   std::uint32_t use_;
   Comm<Dev> context_, alone_;
-  std::shared_ptr<Progress<Dev>> ring_;  // null: keys and values do not travel
+  std::shared_ptr<Progress<Dev>> ring_;  // null unless keys and values travel
   bool exchanges_heads_ = false;
-  bool is_grouped_ = false;  // rows are in the same groups in every layout
+  bool is_grouped_ = false;  // all layouts have the same groups of rows
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // this rank's first head
   std::vector<Linear<Dev>> projections_;  // query, key, value
   bool apart_ = false;                    // q, k and v are separate matrices
-  ParameterList<Dev> weights_, biases_;   // else, to be seen as one
+  ParameterList<Dev> weights_, biases_;   // for one product unless apart_
   GroupSum<Dev> gradient_sum_;
 };
 

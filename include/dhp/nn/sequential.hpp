@@ -1,11 +1,11 @@
-// Sequential: layers one after the other.
+// Sequential: applies layers one after the other.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
 
-/// x is the input of the first layer, y the output of the last; without layers y is x.
+/// x is the input of the first layer, y is the output of the last layer. Without layers, y is x.
 template <class Dev>
 class Sequential {
  public:

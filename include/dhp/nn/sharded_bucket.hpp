@@ -1,7 +1,7 @@
 // ShardedBucket: parameters that replicas shard (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward
 // training trillion parameter models", section 5). One reduce-scatter sums their gradients, one all-gather collects
-// their weights. Shares are whole pages and no tile of a parameter crosses a page, so sums over tiles have the same
-// bits for any number of replicas.
+// their weights. A share consists of whole pages, and no tile of a parameter crosses a page, so sums over tiles have
+// the same bits for any number of replicas.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -15,35 +15,35 @@
 
 namespace dhp {
 
-/// State that replicas shard, numbered as in the paper.
+/// The state that replicas shard; the numbers are the paper's stages.
 enum class ZeroStage {
   none = 0,       ///< nothing: each replica holds everything
   optimizer = 1,  ///< optimizer state and master weights
-  gradients = 2,  ///< gradients too
-  weights = 3     ///< weights too: gathered before a layer runs, freed after it
+  gradients = 2,  ///< also gradients
+  weights = 3     ///< also weights, gathered before a layer runs and freed after it
 };
 
 struct Sharding {
   ZeroStage stage = ZeroStage::none;
-  /// Minimum size of a bucket of gradients. From stage 2 on, a 32nd of all gradients or 1 MiB is enough, too.
+  /// Minimum size of a bucket of gradients. From stage 2 on, the size of 1/32 of all gradients or of 1 MiB suffices.
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  /// The number of following replicas whose shares each replica also holds and updates: state survives the loss of as
-  /// many neighbors.
+  /// Number of following replicas whose shares each replica also holds and updates. State survives the loss of that
+  /// many neighboring replicas.
   int redundancy = 0;
 };
 
 namespace detail {
-/// This replica's position.
+/// This replica's position among all replicas.
 struct ReplicaOf {
   int rank = 0, size = 1;
-  int sharing = 1;  ///< neighbouring ranks that have the same samples
-  /// The most micro-batches of a step that one replica computes.
+  int sharing = 1;  ///< number of neighboring ranks that have the same samples
+  /// Returns the most micro-batches of a step that one replica computes.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
     return (micro_batches * sharing + size - 1) / size;
   }
 };
 
-/// The place of a parameter behind so many elements: none of its tiles crosses a page.
+/// Returns the place of a parameter from element `at` on: none of the parameter's tiles crosses a page.
 template <class Dev>
 [[nodiscard]] Range in_pages(std::int64_t at, const ParameterState<Dev>& parameter) {
   constexpr auto page = segment_tile;
@@ -57,8 +57,8 @@ template <class Dev>
 template <class Dev>
 class ShardedBucket : NonCopyable {
  public:
-  /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
-  /// buffers.
+  /// first: start of the bucket in the store's numbering; held: start of this replica's share in the buffers of
+  /// optimizer state.
   ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
                 ReplicaOf replica, DType compute, bool deterministic, std::int64_t first,
                 std::int64_t held)
@@ -82,23 +82,23 @@ class ShardedBucket : NonCopyable {
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }
   [[nodiscard]] std::int64_t share() const { return range_.size() / replica_.size; }
-  /// This replica's share, in the store's numbering.
+  /// Returns this replica's share, in the store's numbering.
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
-  /// This replica's share in optimizer state buffers.
+  /// Returns this replica's share, as a range of the optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// The elements of a parameter in the share of the replica `ahead` places on, relative to the parameter.
+  /// Returns the parameter's elements in the share of the replica `ahead` places on, relative to the parameter.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
     const auto in = in_bucket(parameter), share = share_at(ahead);
     const auto first = std::max(in.first, share.first);
     const auto last = std::max(first, std::min(in.last, share.last));
     return {first - in.first, last - in.first};
   }
-  /// Their start in that replica's optimizer state buffers.
+  /// Returns where the elements of held_of() begin in the optimizer state buffers.
   [[nodiscard]] std::int64_t held_first(const ParameterState<Dev>& parameter, int ahead) const {
     return held_ + in_bucket(parameter).first + held_of(parameter, ahead).first -
            share_at(ahead).first;
   }
-  /// Their weights, where the optimizer writes them.
+  /// Returns the weights of held_of(), as the optimizer writes them.
   [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter, int ahead) {
     const auto begin = stage_ == ZeroStage::weights ? share_at(ahead).first - ahead * share() : 0;
     const auto part = held_of(parameter, ahead);
@@ -116,9 +116,9 @@ class ShardedBucket : NonCopyable {
     return bytes;
   }
 
-  // Stage 3: all replicas' weights are here between allocate_weights and free_weights.
+  // In stage 3, true only between allocate_weights and free_weights.
   [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
-  /// Input and output of the all-gather.
+  /// own_weights is the input of the all-gather, all_weights is its output.
   [[nodiscard]] View<Dev> own_weights() {
     return stage_ == ZeroStage::weights ? weights_.mut().slice(0, share())
                                         : weights_.mut().slice(own_);
@@ -144,7 +144,7 @@ class ShardedBucket : NonCopyable {
     for (const auto& parameter : parameters_) parameter->value = {};
   }
 
-  /// Allocates gradient memory; in stages 2 and 3 when a layer first adds to it. It starts with this replica's
+  /// Allocates gradient memory; in stages 2 and 3, when a layer first adds to it. The memory starts with this replica's
   /// earlier sums of the step, so that the next reduce-scatter includes them.
   void prepare_gradients(Dev& dev) {
     if (!summands_.empty()) return;
@@ -159,7 +159,7 @@ class ShardedBucket : NonCopyable {
       dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
     }
   }
-  /// The local contributions to gradients: of a parameter's range, or of the whole bucket.
+  /// Returns the local contributions to the gradients of a range: one parameter, or the whole bucket.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     std::vector<View<Dev>> parts;
     for (auto& summand : summands_)
@@ -169,10 +169,10 @@ class ShardedBucket : NonCopyable {
   void zero_gradients(Dev& dev) {
     for (auto& summand : summands_) dev.fill_zero(summand.mut().bytes(), summand.size_bytes());
   }
-  /// This replica's share of the sums; set by the store.
+  /// This replica's share of the sums; the store sets the memory.
   [[nodiscard]] const std::vector<View<Dev>>& held_sums() const { return held_sums_; }
   void hold_sums(std::vector<View<Dev>> sums) { held_sums_ = std::move(sums); }
-  /// Registers reduce-scatters from summands to held sums. From stage 2 on, the summands are freed when those finish.
+  /// Registers reduce-scatters from summands to held sums. From stage 2 on, summands are freed when these finish.
   void summing(std::vector<Event<Dev>> events) {
     sums_under_way_.insert(sums_under_way_.end(), events.begin(), events.end());
     if (stage_ == ZeroStage::optimizer) return;
@@ -187,7 +187,7 @@ class ShardedBucket : NonCopyable {
   }
 
  private:
-  /// Assigns the parameters' ranges; returns the bucket's.
+  /// Assigns ranges to the parameters; returns the bucket's range.
   [[nodiscard]] static Range placed(const ParameterList<Dev>& parameters, std::int64_t first,
                                     int replicas) {
     std::int64_t at = 0;
@@ -236,9 +236,9 @@ class ShardedBucket : NonCopyable {
   bool deterministic_;
   Range range_;
   std::int64_t held_;
-  Range own_;                          // this rank's share of the bucket
+  Range own_;                          // this replica's share of the bucket
   Tensor<Dev> weights_;                // all weights; in stage 3 this replica's share
-  Tensor<Dev> gathered_;               // all weights, in stage 3
+  Tensor<Dev> gathered_;               // all weights, only in stage 3
   std::vector<Tensor<Dev>> summands_;  // all gradients, or the two limbs of their exact sums
   std::vector<Tensor<Dev>> leaving_;   // summands being reduced
   std::vector<View<Dev>> held_sums_;
@@ -247,9 +247,9 @@ class ShardedBucket : NonCopyable {
   bool gathering_ = false;
 };
 
-/// Cuts a list from its last parameter to its first, in the order of readiness. Tied ones are summed over stages last,
-/// and must not delay others. From stage 2 on, several buckets are in memory within a step, so each is a small part of
-/// the model.
+/// Cuts a list into buckets from its last parameter to its first, the order in which gradients get ready. Tied
+/// parameters get their own buckets: stages sum them last, and they must not delay others. From stage 2 on, several
+/// buckets are in memory at once, so each is a small part of the model.
 template <class Dev>
 [[nodiscard]] std::vector<ParameterList<Dev>> bucket_lists(const ParameterList<Dev>& parameters,
                                                            const Sharding& sharding,

@@ -1,4 +1,4 @@
-// Activations: ReLU, exact GELU x Phi(x) and its tanh form (Hendrycks & Gimpel 2016), tanh; SwiGLU (Shazeer 2020,
+// Activations: ReLU, exact GELU x Phi(x) and its tanh form (Hendrycks & Gimpel 2016), tanh, and SwiGLU (Shazeer 2020,
 // section 2).
 #pragma once
 
@@ -9,35 +9,35 @@ namespace dhp {
 enum class Activation { relu, gelu, gelu_tanh, tanh };
 
 namespace detail {
-/// Whether backward needs the output (relu, tanh) or the input (gelu).
+/// Whether the backward pass needs the output (relu, tanh) instead of the input (gelu).
 [[nodiscard]] constexpr bool saves_output(Activation kind) {
   return kind == Activation::relu || kind == Activation::tanh;
 }
 
-/// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
+/// The tanh form of GELU, x (1 + tanh(v / 2)) / 2, as x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {
-  /// A may be a vector of floats.
+  /// The type of constants. A may be a vector of floats.
   using Constant = std::conditional_t<std::is_same_v<A, double>, double, float>;
-  A v, slope;  // v and its derivative
+  A v, slope;  // v and its derivative by x
   explicit constexpr GeluTanhTerm(A x)
       : v(Constant(1.5957691216057307117) * (x + Constant(0.044715) * x * x * x)),
         slope(Constant(1.5957691216057307117) * (Constant(1) + Constant(0.134145) * x * x)) {}
-  /// The derivative of the activation; below, above: the sigmoids of v and -v.
+  /// Returns the derivative of the activation. below and above: the sigmoids of v and of -v.
   [[nodiscard]] constexpr A gradient(A x, A below, A above) const {
     return below + x * below * above * slope;
   }
 };
 }  // namespace detail
 
-/// y = f(x), each [..] of one count; y may be x.
+/// y = f(x). x and y [..] have the same number of elements; y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
   detail::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
-/// dx = dy f'(x), from the saved x or y, each [..] of one count; dx may be dy.
+/// dx = dy f'(x), from the saved x or y. All tensors [..] have the same number of elements; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
   detail::check_like("activation: the gradient", dy, saved);
@@ -46,7 +46,7 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
 }
 
 namespace detail {
-/// y = gate sigmoid(gate) up, each [..] of one count; y may be one of them.
+/// y = gate sigmoid(gate) up. All tensors [..] have the same number of elements; y may be gate or up.
 template <Device Dev>
 void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   check_like("swiglu:", up, gate);
@@ -54,7 +54,7 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   swiglu_forward_on(dev, gate, up, y);
 }
 
-/// The gradients of both, each [..] of one count. dgate may be up, and dup may be dy.
+/// Computes the gradients of gate and up. All tensors [..] have equally many elements. dgate may be up, dup may be dy.
 template <Device Dev>
 void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
   for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})

@@ -1,8 +1,8 @@
-// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over ragged samples: sample n
-// owns rows [offsets[n], offsets[n + 1]). Its first lengths[n] rows are tokens; the rest is padding
-// with output and gradient 0. Packed and padded batches differ only in the offsets. No
-// implementation stores the T x T probabilities of a head. Causal attention sees no later tokens of its
-// sample. Heads may share keys and values (Ainslie et al. 2023, "GQA", section 2.2).
+// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over ragged samples: sample n owns rows
+// [offsets[n], offsets[n + 1]). Its first lengths[n] rows are tokens; the others are padding, whose outputs and
+// gradients are 0. Packed and padded batches differ only in the offsets. No implementation stores the T x T
+// probabilities of a head. With a causal mask, a token attends to no later token of its sample. Heads may share keys
+// and values (Ainslie et al. 2023, "GQA", section 2.2).
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -17,55 +17,55 @@ template <class Dev>
 struct Sequences {
   ConstView<Dev> offsets;  ///< i32 [N + 1], from 0 to R
   ConstView<Dev> lengths;  ///< i32 [N]
-  // i64 [R], global and unpacked: the index of dropout's random numbers
+  // Global, unpacked row numbers, i64 [R], which index the random numbers of dropout.
   ConstView<Dev> row_numbers;
-  std::int64_t max_length;  ///< the longest sample's
+  std::int64_t max_length;  ///< length of the longest sample
 };
 
-/// The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if
-/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, with j
-/// relative to the sample.
+/// Options of attention. The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if
+/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, where j counts from the beginning
+/// of the sample.
 struct AttentionOptions {
-  int heads = 1;  ///< local: in these tensors
+  int heads = 1;  ///< number of heads in these tensors
   int first_head = 0;
   int total_heads = 1;
-  int key_heads = 0;    ///< local: of k and v, each for as many heads in turn; 0: as many as heads
-  bool causal = false;  ///< query i has the keys j <= i of its sample
+  int key_heads = 0;    ///< heads of k and v, each for consecutive heads of q; 0: `heads`
+  bool causal = false;  ///< query i attends only to the keys j <= i of its sample
   double dropout = 0;
   RandomStream random{};
-  /// Elements from a row to the next of q, k, v, dq, dk and dv, where they are columns of a wider matrix; 0: their own
-  /// columns.
+  /// Elements from one row to the next in q, k, v, dq, dk and dv, if they are columns of a wider matrix. 0 means that
+  /// the rows are contiguous.
   std::int64_t row_stride = 0;
 
   [[nodiscard]] std::int64_t stride(std::int64_t columns) const {
     return row_stride == 0 ? columns : row_stride;
   }
-  /// How many heads share a head of k and v.
+  /// Returns how many heads of q share one head of k and v.
   [[nodiscard]] int sharing() const { return key_heads == 0 ? 1 : heads / key_heads; }
 };
 
 namespace detail {
-/// Tokens that follow each other in a sample.
+/// A run of consecutive tokens of one sample.
 struct TokenRun {
-  std::int64_t row = 0;       ///< the first one's
-  std::int64_t rows = 0;      ///< the last rows - length are padding
-  std::int64_t length = 0;    ///< tokens
-  std::int64_t position = 0;  ///< the first one's, in its sample
+  std::int64_t row = 0;       ///< row of the first token
+  std::int64_t rows = 0;      ///< number of rows; the last rows - length are padding
+  std::int64_t length = 0;    ///< number of tokens
+  std::int64_t position = 0;  ///< position of the first token in its sample
 };
-/// Two runs of a sample in the order of their positions; a run may be empty.
+/// Two runs of one sample, ordered by position. Each run may be empty.
 using TokenRuns = std::array<TokenRun, 2>;
 
-/// A part of the queries of each sample that meets a part of its keys.
+/// The attention of a part of each sample's queries to a part of the sample's keys.
 template <class Dev>
 struct AttentionParts {
-  std::vector<TokenRuns> queries, keys;  ///< one for each sample
-  ConstView<Dev> row_numbers;            ///< i64: the queries' row numbers
-  std::int64_t max_length = 0;           ///< the longest sample's
-  bool more = false;  ///< the outputs hold results with other parts, to which these are added
+  std::vector<TokenRuns> queries, keys;  ///< one element per sample
+  ConstView<Dev> row_numbers;            ///< i64: row numbers of the queries
+  std::int64_t max_length = 0;           ///< length of the longest sample
+  bool more = false;  ///< add to the outputs, which hold the results of other parts
 };
 
-/// Optional on a device: attention_forward() and attention_backward() of such parts, with y, dq, dk and dv of the
-/// accumulation type.
+/// Whether a device has kernels for the attention_forward() and attention_backward() of AttentionParts, with y, dq, dk
+/// and dv in the accumulation type.
 template <class Dev>
 concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
                                   const AttentionOptions& options, View<Dev> out) {
@@ -73,7 +73,7 @@ concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionPa
   attend_to_part_backward_on(dev, in, in, in, in, in, in, parts, options, out, out, out);
 };
 
-/// sharing: how many heads of q share one of the view.
+/// Throws Error unless the view fits q. sharing: the number of heads of q that share one head of the view.
 template <Device Dev>
 void check_like_q(const char* name, In<Dev> view, In<Dev> q, int sharing = 1) {
   check(view.rows() == q.rows() && view.columns() * sharing == q.columns() &&
@@ -115,8 +115,8 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
 }
 }  // namespace detail
 
-/// q, y [R, heads * head size]; k, v [R, key heads * head size]; logsumexp [heads, R] in the accumulation type, for
-/// backward.
+/// Computes y [R, heads * head size] from q [R, heads * head size] and k, v [R, key heads * head size]. Writes
+/// logsumexp [heads, R] in the accumulation type for the backward pass.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
@@ -124,8 +124,8 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// dy, dq [R, heads * head size]; dk, dv [R, key heads * head size], overwritten; the rest as in attention_forward.
-/// Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
+/// Overwrites dq [R, heads * head size] and dk, dv [R, key heads * head size] from dy, shaped as dq, and the tensors of
+/// the forward pass. Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,

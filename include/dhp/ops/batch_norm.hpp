@@ -1,6 +1,6 @@
-// Batch normalization (Ioffe & Szegedy 2015), optionally with a residual addition and a ReLU.
-// Unfused: sums over rows, which a layer may reduce over ranks, and maps that use them. Fused: one
-// function, on some devices. x [.., C]; statistics, gamma and beta [C] in the accumulation type.
+// Batch normalization (Ioffe & Szegedy 2015), optionally with a residual addition and a ReLU. The unfused ops are sums
+// over rows, which a layer may reduce over ranks, and maps that use these sums. Some devices have fused ops. x is [..,
+// C]; statistics, gamma and beta are [C] in the accumulation type.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 
-/// The vectors [C] of y = (x - mean) * inv_std * gamma + beta.
+/// The vectors [C] in y = (x - mean) * inv_std * gamma + beta.
 template <class Dev>
 struct BatchNormVectors {
   ConstView<Dev> mean, inv_std, gamma, beta;
@@ -23,14 +23,14 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
   check_columns("batch_norm: gamma", vectors.gamma, x);
   check_columns("batch_norm: beta", vectors.beta, x);
 }
-/// sum [C] = sum over rows of x [.., C]
+/// sum [C] = the sum of x [.., C] over its rows.
 template <Device Dev>
 void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
   check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
-/// sum [C] = sum over rows of (x - mean)^2, x [.., C], mean [C]
+/// sum [C] = the sum of (x - mean)^2 over the rows of x [.., C], with mean [C].
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
   check_columns("batch_norm: the mean", mean, x);
@@ -38,9 +38,9 @@ void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> s
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
-/// mean, inv_std = 1 / sqrt(variance + epsilon) and the squared deviations, summed over rows, from the
-/// sums of x and of x^2 over `rows` rows, [2, C]. The variance is E[x^2] - E[x]^2, taken in double,
-/// because the difference cancels where the mean is much larger than the deviations.
+/// Writes mean, inv_std = 1 / sqrt(variance + epsilon) and the sum of squared deviations over rows, from the sums of x
+/// and of x^2 over `rows` rows, [2, C]. The variance E[x^2] - E[x]^2 is computed in double, because the difference
+/// cancels if the mean is much larger than the deviations.
 template <Device Dev>
 void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsilon, Out<Dev> mean,
                           Out<Dev> inv_std, Out<Dev> squared_deviations) {
@@ -51,8 +51,8 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
   batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
-/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. x, residual, y [.., C], vectors [C].
-/// residual may be empty; y may alias it.
+/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. x, residual and y are [.., C], vectors [C].
+/// residual may be empty; y may alias the residual.
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
@@ -62,8 +62,8 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
-/// sum_dy [C] = sum over rows of dy [.., C]; sum_dy_xhat [C] = sum over rows of dy * xhat, xhat = (x - mean)
-/// * inv_std. With `relu`, dy is masked by the sign of the recomputed output (without a residual).
+/// sum_dy [C] = the sum of dy [.., C] over rows; sum_dy_xhat [C] = the sum of dy * xhat over rows, where xhat = (x -
+/// mean) * inv_std. With `relu`, dy is masked by the sign of the output without residual, which is recomputed.
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
                               bool relu, Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
@@ -74,9 +74,9 @@ void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVe
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
-/// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy to dresidual: it is
-/// the residual's gradient and the dy for batch_norm_backward_apply without `relu`. dy, y, x, dresidual [.., C], sums
-/// [C]. dresidual may alias dy.
+/// Like batch_norm_backward_sums, but for an op with a residual: dy is masked by y > 0, where y is the forward result.
+/// Also writes the masked dy to dresidual, which is the residual's gradient and the dy for batch_norm_backward_apply
+/// without `relu`. dy, y, x, dresidual [.., C]; sums [C]. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
@@ -90,9 +90,9 @@ void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> 
   batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
 }
 
-/// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count), with dy masked as in
-/// batch_norm_backward_sums if `relu`. dy, x, dx [.., C]. The sums [C] and `count` (rows) may be reduced over ranks. dx
-/// may alias dy.
+/// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count). If `relu`, dy is masked as in
+/// batch_norm_backward_sums. dy, x, dx [.., C]. The sums [C] and `count` (the number of rows) may be reduced over
+/// ranks. dx may alias dy.
 template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
@@ -105,14 +105,14 @@ void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
   batch_norm_backward_apply_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, count, dx);
 }
 
-/// The result of the fused forward pass; mean, inv_std and squared_deviations (summed over rows)
-/// [C]. signs: where y > 0 if `relu`, in a device format.
+/// The result of the fused forward pass. mean, inv_std and squared_deviations (summed over rows) are [C]. signs tells
+/// where y > 0 if `relu`, in a device's format.
 template <class Dev>
 struct BatchNormResult {
   Tensor<Dev> y, mean, inv_std, squared_deviations, signs;
 };
-/// The result of the fused backward pass. dresidual is empty unless requested. sums [2, C]: of dy
-/// and of dy * xhat, both masked by y > 0.
+/// The result of the fused backward pass. dresidual is empty unless requested. sums [2, C] holds the sums of dy and of
+/// dy * xhat over rows, where dy is masked by y > 0.
 template <class Dev>
 struct BatchNormGradients {
   Tensor<Dev> dx, dresidual, sums;
@@ -133,8 +133,8 @@ template <Device Dev>
   return {};
 }
 
-/// The fused forward pass with the statistics of these rows; inv_std = 1 / sqrt(variance + epsilon). x, residual (may
-/// be empty) [.., C]; gamma, beta [C]. nullopt if the device has none: use the unfused ops.
+/// The fused forward pass, with the statistics of these rows and inv_std = 1 / sqrt(variance + epsilon). x and residual
+/// [.., C], where residual may be empty; gamma, beta [C]. Returns nullopt if the caller must use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused(Dev& dev, In<Dev> x,
                                                                    In<Dev> residual, In<Dev> gamma,
@@ -146,8 +146,8 @@ template <Device Dev>
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// batch_norm_apply, x [.., C], with the signs that the fused backward pass reads; the result has no statistics.
-/// nullopt if the device has none: use batch_norm_apply.
+/// Like batch_norm_apply of x [.., C], but also returns the signs that the fused backward pass reads. The result has no
+/// statistics. Returns nullopt if the device has no such kernel: use batch_norm_apply.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
     Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual, bool relu) {
@@ -156,8 +156,8 @@ template <Device Dev>
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
 }
 
-/// The fused backward pass, dy, x [.., C], with the statistics of these rows; signs are empty without `relu`, or after
-/// an unfused forward pass. nullopt: use the unfused ops.
+/// The fused backward pass of dy, x [.., C] with the statistics of these rows. signs is empty without `relu` or after
+/// an unfused forward pass. Returns nullopt if the caller must use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs, bool relu,
@@ -168,7 +168,7 @@ template <Device Dev>
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
 
-// The arithmetic per channel, shared by all devices.
+// The arithmetic of one channel, shared by all devices.
 
 struct NormFromSums {
   constexpr NormFromSums(double sum, double sum_of_squares, double rows, double epsilon)

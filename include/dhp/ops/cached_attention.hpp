@@ -1,6 +1,6 @@
-// Causal attention of rows that come one after another, as a decoder generates them (Shazeer 2019, section 2.4): keys
-// and values of earlier rows are in a cache [2, N, capacity, key columns]; that of sample n has the row at position p
-// in place p.
+// Causal attention for rows that arrive one after another, as a decoder generates them (Shazeer 2019, section 2.4).
+// Keys and values of earlier rows are in a cache [2, N, capacity, key columns]. Sample n's row at position p is stored
+// at index p of sample n's part of the cache.
 #pragma once
 
 #include <dhp/ops/attention.hpp>
@@ -18,8 +18,8 @@ void check_cache(In<Dev> cache, In<Dev> q, In<Dev> positions, int sharing) {
         positions.shape(), " of ", positions.dtype(), " are not i32 of ", q.rows(), " rows");
 }
 
-/// k, v [R, key columns], whose rows are row_stride elements apart (0: their columns); offsets i32 [N + 1] of the
-/// samples, positions i32 [R].
+/// Appends k and v [R, key columns] to the cache. Their rows are row_stride elements apart; 0 means contiguous rows.
+/// offsets: i32 [N + 1], of the samples; positions: i32 [R].
 template <Device Dev>
 void append_to_cache(Dev& dev, In<Dev> k, In<Dev> v, In<Dev> offsets, In<Dev> positions,
                      std::int64_t row_stride, Out<Dev> cache) {
@@ -32,7 +32,7 @@ void append_to_cache(Dev& dev, In<Dev> k, In<Dev> v, In<Dev> offsets, In<Dev> po
                      cache);
 }
 
-/// q, y [N, heads * head size]: row n has the keys of sample n up to positions[n]. Without dropout.
+/// Row n of q, y [N, heads * head size] attends to sample n's keys up to positions[n]. There is no dropout.
 template <Device Dev>
 void attention_step(Dev& dev, In<Dev> q, In<Dev> cache, In<Dev> positions,
                     const AttentionOptions& options, Out<Dev> y) {

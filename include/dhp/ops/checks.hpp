@@ -1,36 +1,36 @@
-// Checks that several ops share. `what` begins the sentence: "batch_norm: the result".
+// Checks that several ops share. Their argument `what` begins the error message, as in "batch_norm: the result".
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp::detail {
 
-/// Throws unless `view` has the element count and type of x.
+/// Throws Error unless `view` has the element count and type of x.
 void check_like(const char* what, const auto& view, const auto& x) {
   check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
         view.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
 }
-/// Throws unless `vector` has one element of the accumulation type per column of x; if padded, it may have fewer.
+/// Throws Error unless `vector` has one element of the accumulation type per column of x, or fewer if `padded`.
 void check_columns(const char* what, const auto& vector, const auto& x, bool padded = false) {
   check((padded ? vector.count() <= x.columns() : vector.count() == x.columns()) &&
             vector.dtype() == accumulation_type(x.dtype()),
         what, " ", vector.shape(), " of ", vector.dtype(), " does not fit the columns of ",
         x.shape(), " of ", x.dtype());
 }
-/// The same per row of x.
+/// Throws Error unless `vector` has one element of the accumulation type per row of x.
 void check_rows(const char* what, const auto& vector, const auto& x) {
   check(vector.count() == x.rows() && vector.dtype() == accumulation_type(x.dtype()), what, " ",
         vector.shape(), " of ", vector.dtype(), " does not fit the rows of ", x.shape(), " of ",
         x.dtype());
 }
 
-/// Throws unless `one` is a single element of that type.
+/// Throws Error unless `one` is a single element of the given type.
 void check_one(const char* what, const auto& one, DType type) {
   check(one.dtype() == type && one.count() == 1, what, " is ", type, " [1], got ", one.dtype(), " ",
         one.shape());
 }
 
-/// Height and width of what a convolution or a pool makes of images x [N, H, W, C].
+/// Returns the height and width of the output of a convolution or pooling op on images x [N, H, W, C].
 [[nodiscard]] std::array<std::int64_t, 2> output_extents(const char* window, const Shape& x,
                                                          const auto& geometry) {
   const auto along = [&](std::int64_t extent) {

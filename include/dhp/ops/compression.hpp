@@ -1,5 +1,5 @@
-// Tools of reducers that compress gradients: an error memory that skipped steps leave alone, the largest elements,
-// packed signs, orthonormal columns.
+// Ops for reducers that compress gradients: an error memory that skipped steps leave unchanged, the largest elements,
+// packed signs, and orthonormal columns.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -10,8 +10,8 @@
 #include <limits>
 
 namespace dhp::detail {
-/// After a step, in the loss scale of the next one: memory = fresh where the step was applied, else memory; both times
-/// loss_scale / used_loss_scale. fresh, memory [n] of one floating-point type.
+/// Updates an error memory after a step: memory = fresh if the step was applied, else memory, times loss_scale /
+/// used_loss_scale for the next step's loss scale. fresh, memory [n] have one floating-point type.
 template <Device Dev>
 void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   check_step_state<Dev>(state);
@@ -21,8 +21,8 @@ void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   keep_if_applied_on(dev, state, fresh, memory);
 }
 
-/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values
-/// [k]. Of equal elements the first are taken; NaN exceeds infinity. k <= n < 2^31.
+/// Moves the k elements of largest magnitude out of x [n] and sets them to 0 there. indices i32 [k] are ascending;
+/// values is [k]. Of equal elements the first are moved; NaN counts as larger than infinity. k <= n < 2^31.
 template <Device Dev>
 void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&
@@ -33,10 +33,10 @@ void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   if (values.count() > 0) take_largest_on(dev, x, indices, values);
 }
 
-/// Bytes for the signs of this many elements.
+/// Returns the number of bytes for the packed signs of `count` elements.
 [[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
-/// Bit i % 8 of bits[i / 8] is 1 where x[i] >= 0. x [n], bits u8 [sign_bytes(n)].
+/// Bit i % 8 of bits[i / 8] is 1 if x[i] >= 0. x [n], bits u8 [sign_bytes(n)].
 template <Device Dev>
 void pack_signs(Dev& dev, In<Dev> x, Out<Dev> bits) {
   check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(x.count()),
@@ -44,7 +44,7 @@ void pack_signs(Dev& dev, In<Dev> x, Out<Dev> bits) {
         "]");
   if (x.count() > 0) pack_signs_on(dev, x, bits);
 }
-/// y[i] += factor * magnitudes / n, or -= where bit i is 0. magnitudes f64 [1]: the sum over n elements; y [n].
+/// Adds +-factor * magnitudes / n to y[i], with minus if bit i is 0. magnitudes f64 [1]: sum over n elements; y [n].
 template <Device Dev>
 void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<Dev> y) {
   check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(y.count()) &&
@@ -54,8 +54,8 @@ void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<De
   if (y.count() > 0) add_signs_on(dev, bits, magnitudes, factor, y);
 }
 
-/// Makes the columns of x [M, R], R <= M, orthonormal, by Gram-Schmidt (each column twice: "twice is enough", Giraud et
-/// al. 2005). A column that depends on earlier ones is replaced by random numbers first. f32 or f64.
+/// Makes the columns of x [M, R], R <= M, orthonormal by Gram-Schmidt, with two passes per column ("twice is enough",
+/// Giraud et al. 2005). A column that depends on earlier ones is first replaced by random numbers. f32 or f64.
 template <Device Dev>
 void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
   check(x.shape().rank() == 2 && x.columns() <= x.rows(), "orthonormalize: the columns of ",
@@ -63,8 +63,8 @@ void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
   if (x.count() > 0) orthonormalize_on(dev, x, random);
 }
 
-/// Gram-Schmidt for any device. sum(f) returns the sum of f(row) over all rows, in double; for_rows(f) calls f(row)
-/// for each row, in the thread that reads it later.
+/// Gram-Schmidt for any device. sum(f) must return the sum of f(row) over all rows, in double. for_rows(f) must call
+/// f(row) for each row, on the thread that reads this row later.
 template <class T, class Sum, class ForRows>
 constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& random, Sum sum,
                             ForRows for_rows) {

@@ -1,5 +1,5 @@
-// conv2d: convolution of images [N, H, W, C] with a square kernel, and its gradients. Weights are
-// [O, K, K, C], so that each row matches the memory order of the pixels.
+// conv2d: convolution of images [N, H, W, C] with a square kernel, and its gradients. Weights are [O, K, K, C], so that
+// a row of weights has the memory order of the pixels.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -11,10 +11,10 @@ namespace dhp {
 
 struct Conv2dGeometry {
   int kernel = 1, stride = 1;
-  int padding = 0;  ///< zeros on each side
+  int padding = 0;  ///< number of zeros on each side
 };
 
-/// [N, H, W, C] -> [N, OH, OW, out_channels], OH = (H + 2 padding - kernel) / stride + 1.
+/// Returns the shape [N, OH, OW, out_channels] for images [N, H, W, C]. OH = (H + 2 padding - kernel) / stride + 1.
 [[nodiscard]] inline Shape conv2d_output_shape(const Shape& x, std::int64_t out_channels,
                                                Conv2dGeometry geometry) {
   check(x.rank() == 4, "conv2d: images are [N, H, W, C], got ", x);
@@ -26,7 +26,7 @@ struct Conv2dGeometry {
 }
 
 namespace detail {
-/// x, w and y, or their gradients; weights: their type.
+/// Checks x, w and y, or their gradients. weights: the type that w must have.
 void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
                   Conv2dGeometry geometry, DType weights) {
   const std::int64_t kernel = geometry.kernel;
@@ -42,8 +42,8 @@ void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
 }
 }  // namespace detail
 
-/// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O] of one type; sums in the
-/// accumulation type. Throws Error on wrong shapes or types, as the gradients do.
+/// y = x * w. x [N, H, W, C], w [O, K, K, C] and y [N, OH, OW, O] have one type; sums are in the accumulation type.
+/// This op and its gradients throw Error on wrong shapes or types.
 template <Device Dev>
 void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
   detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
@@ -61,8 +61,8 @@ template <Device Dev>
   return {};
 }
 
-/// conv2d_forward, and the sums of y and of y^2 over its rows, [2, O] in the accumulation type, from
-/// the same pass. nullopt if the device has no such function: then nothing is written.
+/// Like conv2d_forward, but also returns the sums of y and of y^2 over rows, [2, O] in the accumulation type, from the
+/// same pass. Returns nullopt and writes nothing if the device has no such kernel.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
                                                                   Conv2dGeometry geometry,
@@ -72,8 +72,8 @@ template <Device Dev>
 }
 }  // namespace detail
 
-/// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type; beta 0 reads
-/// nothing.
+/// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type. With beta 0,
+/// dx is not read.
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
                           double beta = 0) {
@@ -82,10 +82,10 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
 }
 
 namespace detail {
-/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient +
-/// onto (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type:
-/// the sums over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such
-/// function: then dx has to be written again.
+/// The input gradient of a convolution whose x comes from a batch norm with a ReLU, passed through that ReLU: dx = the
+/// input gradient + onto where x > 0, else 0. An empty `onto` counts as 0. Returns the sums that the norm's gradient
+/// needs, [2, C] in the accumulation type: the sums of dx and of dx * xhat over rows, where xhat is the norm's
+/// normalized input. Returns nullopt if the device has no such kernel; the caller must then write dx again.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
@@ -97,7 +97,7 @@ template <Device Dev>
 }
 }  // namespace detail
 
-/// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.
+/// dw [O, K, K, C] = beta dw + the weight gradient, in x's accumulation type. With beta 0, dw is not read.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {

@@ -1,6 +1,6 @@
-// Softmax cross-entropy for classes that may be split over ranks (Shoeybi et al. 2019,
-// "Megatron-LM", section 3). Between its functions the caller all-reduces a maximum, three sums and
-// a rank per row. Logits are not exchanged, probabilities not stored.
+// Softmax cross-entropy for classes that may be split over ranks (Shoeybi et al. 2019, "Megatron-LM", section 3).
+// Between these functions the caller all-reduces a maximum, three sums and a rank per row. Logits are not exchanged,
+// and probabilities are not stored.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -11,12 +11,12 @@
 namespace dhp {
 
 struct CrossEntropyOptions {
-  std::int64_t classes = 0;      ///< global
+  std::int64_t classes = 0;      ///< number of classes over all ranks
   std::int64_t first_class = 0;  ///< class of the first column of these logits [M, V]
-  double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
-  /// How many of the V columns are classes; the others are padding. -1: all.
+  double smoothing = 0;          ///< s: target is (1 - s) on the label + s / classes on each class
+  /// Number of the V columns that are classes; the others are padding. -1 means all columns.
   std::int64_t local_classes = -1;
-  /// Whether maxima and ranks include what they held before, of the pieces before this one.
+  /// Whether maxima and ranks are combined with those already in the output, from earlier pieces of the logits.
   bool onto = false;
 
   [[nodiscard]] std::int64_t classes_of(const Shape& logits) const {
@@ -24,10 +24,10 @@ struct CrossEntropyOptions {
   }
 };
 
-// labels i32 [M]; -1: ignored; other labels outside [0, classes) are an error.
+// labels i32 [M]: rows with label -1 are ignored; other labels outside [0, classes) are an error.
 
 namespace detail {
-/// Throws unless the columns have as many classes as they are to have, and these lie in [0, classes).
+/// Throws Error unless the columns have the expected number of classes and these are in [0, classes).
 inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
   check(options.local_classes <= columns, "cross_entropy: logits of ", columns,
         " columns cannot have ", options.local_classes, " classes");
@@ -43,7 +43,7 @@ void check_class_rows(const char* what, In<Dev> view, const Shape& shape, DType 
   check(view.count() == shape.count() && view.dtype() == type, "cross_entropy: the ", what, " ",
         view.shape(), " of ", view.dtype(), " are not ", shape, " of ", type);
 }
-/// Throws unless labels [M], maxima [M] and sums [3, M] fit M rows.
+/// Throws Error unless labels [M], maxima [M] and sums [3, M] fit M rows.
 template <Device Dev>
 void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max, In<Dev> sums) {
   check_class_rows<Dev>("labels", labels, {rows}, DType::i32);
@@ -51,7 +51,7 @@ void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max
   check_class_rows<Dev>("sums", sums, {3, rows}, type);
 }
 
-/// max [M] = each row's largest local logit of logits [M, V]. Then all-reduce with max.
+/// max [M] = the largest local logit of each row of logits [M, V]. The caller then all-reduces max by maximum.
 template <Device Dev>
 void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& options, Out<Dev> max) {
   check_class_part(options, logits.columns());
@@ -61,8 +61,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& opti
   cross_entropy_max_on(dev, logits, options, max);
 }
 
-/// sums [3, M] of logits x [M, V], labels i32 [M], max [M]: sum of exp(x - max); x[label] if local, else 0; with
-/// smoothing the sum of x - max, else 0. Then all-reduce with sum.
+/// Writes three sums [3, M] from logits x [M, V], labels i32 [M] and max [M]: the sum of exp(x - max); x[label] if the
+/// label is local, else 0; and, with smoothing, the sum of x - max, else 0. The caller then all-reduces them by sum.
 template <Device Dev>
 void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
                         const CrossEntropyOptions& options, Out<Dev> sums) {
@@ -71,7 +71,7 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
   cross_entropy_sums_on(dev, logits, labels, max, options, sums);
 }
 
-/// loss [M] = -sum over classes of target * log softmax, from max [M], sums [3, M], labels i32 [M]; 0 if ignored.
+/// loss [M] = -sum over classes of target * log softmax, from max [M], sums [3, M], labels i32 [M]; 0 in ignored rows.
 template <Device Dev>
 void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> loss) {
@@ -80,8 +80,8 @@ void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank i32 [M]: the number of local classes of logits [M, V] with a larger logit than the label's (of sums [3, M]), or
-/// the same logit and a smaller index; 0 if ignored. Then all-reduce with sum; 0 means a correct prediction.
+/// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (in sums [3, M]), or an
+/// equal one and a smaller index; 0 in ignored rows. The caller then all-reduces by sum; 0 is a correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {
@@ -93,8 +93,8 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
-/// totals, f64 [4] = the sum of loss [M]; the number of counted rows; of these, how many have rank
-/// 0, and rank below 5. rank i32 [M], or empty: the last two are 0.
+/// totals f64 [4] = the sum of loss [M], the number of counted rows, and how many of these have rank 0 and rank below
+/// 5. rank is i32 [M], or empty: the last two totals are then 0.
 template <Device Dev>
 void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, Out<Dev> totals) {
   check_class_rows<Dev>("labels", labels, {loss.count()}, DType::i32);
@@ -103,8 +103,8 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits [M, V] = scale * (softmax - target), 0 in ignored rows and in padding; may alias the logits. scale f64 [1],
-/// max [M], sums [3, M], labels i32 [M].
+/// dlogits [M, V] = scale * (softmax - target), but 0 in ignored rows and in padding. dlogits may alias the logits.
+/// scale f64 [1], max [M], sums [3, M], labels i32 [M].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {
@@ -118,8 +118,8 @@ void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums,
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
 }
 
-/// The loss of one counted row, the same on every device. It subtracts the maximum first: large
-/// logits would cancel the loss's digits.
+/// Returns the loss of one counted row, the same on every device. Subtracts the maximum first, because large logits
+/// would cancel the digits of the loss.
 template <class A>
 [[nodiscard]] constexpr A cross_entropy_of(A smoothing, A classes, A max, A powers, A wanted,
                                            A below_max) {

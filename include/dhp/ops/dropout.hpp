@@ -1,5 +1,5 @@
-// Inverted dropout (Srivastava et al. 2014) with counter-based random numbers: the mask depends on
-// a row's global number and the column only. So it is the same in every layout and in backward.
+// Inverted dropout (Srivastava et al. 2014) with counter-based random numbers. The mask depends only on a row's global
+// number and on the column, so that it is the same in every layout and in the backward pass.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -8,7 +8,7 @@
 namespace dhp {
 
 namespace detail {
-/// Global row numbers: i64 [R], or none: row r has number first + r.
+/// Global row numbers, i64 [R]. If `index` is empty, row r has number first + r.
 template <class Dev>
 struct RowNumbers {
   ConstView<Dev> index{};
@@ -17,9 +17,9 @@ struct RowNumbers {
 }  // namespace detail
 
 struct DropoutOptions {
-  double probability = 0;  ///< that an element is dropped
+  double probability = 0;  ///< probability that an element is dropped
   RandomStream random{};
-  std::int64_t first_column = 0;   ///< the first local column, in the unsharded tensor
+  std::int64_t first_column = 0;   ///< index of the first local column in the unsharded tensor
   std::int64_t total_columns = 0;  ///< columns of the unsharded tensor
 };
 
@@ -40,8 +40,8 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 
 }  // namespace detail
 
-/// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
-/// first_column + column) >= p. x, y [.., C]. The gradient uses the same op. y may alias x.
+/// y = keep ? x / (1 - p) : 0 for x, y [.., C], where keep(row, column) = uniform(number(row) * total_columns +
+/// first_column + column) >= p. The gradient is the same op. y may alias x.
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
              const DropoutOptions& options, Out<Dev> y) {

@@ -1,12 +1,12 @@
-// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Floating-point types may
-// differ unless stated; arithmetic is in y's accumulation type, or in double if needed. [..]: any shape, of one count.
+// Elementwise ops: fill, add, axpy, scale, cast, rsqrt. Floating-point types may differ unless stated otherwise.
+// Arithmetic is in y's accumulation type, or in double if needed. [..] is any shape; an op's tensors have equal counts.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
-/// y [..] = value
+/// y [..] = value.
 template <Device Dev>
 void fill(Dev& dev, Out<Dev> y, double value) {
   fill_on(dev, y, value);
@@ -20,7 +20,7 @@ void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
   add_on(dev, a, b, y);
 }
 
-/// y [..] += alpha * x [..]
+/// y [..] += alpha * x [..].
 template <Device Dev>
 void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
   check(x.count() == y.count(), "axpy: ", x.shape(), " does not fit ", y.shape());
@@ -28,14 +28,14 @@ void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
 }
 
 namespace detail {
-/// A vector that is added to another, of one type and count.
+/// Describes the addition of factor * `from` to `to`, two vectors of one type and count.
 template <class Dev>
 struct AddedVector {
   double factor;
   ConstView<Dev> from;
   View<Dev> to;
 };
-/// to [n] = beta * to + factor * from [n], for both; beta 0 reads nothing of `to`. One launch, for short vectors.
+/// For both pairs: to [n] = beta * to + factor * from [n]. With beta 0, `to` is not read. One launch for short vectors.
 template <Device Dev>
 void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other, double beta) {
   for (const auto* const each : {&one, &other})
@@ -47,14 +47,14 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
 }
 }  // namespace detail
 
-/// y [..] *= alpha
+/// y [..] *= alpha.
 template <Device Dev>
 void scale(Dev& dev, double alpha, Out<Dev> y) {
   scale_on(dev, alpha, y);
 }
 
 namespace detail {
-/// y [..] *= alpha * factor; factor f64 [1], on the device
+/// y [..] *= alpha * factor, with factor f64 [1] on the device.
 template <Device Dev>
 void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
   check_one("scale_by: the factor", factor, DType::f64);
@@ -62,14 +62,14 @@ void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
 }
 }  // namespace detail
 
-/// y [..] = x [..], rounded to y's type
+/// y [..] = x [..], rounded to y's type.
 template <Device Dev>
 void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
   check(x.count() == y.count(), "cast: ", x.shape(), " does not fit ", y.shape());
   cast_on(dev, x, y);
 }
 
-/// y [..] = 1 / sqrt(x [..] + epsilon); both of one type.
+/// y [..] = 1 / sqrt(x [..] + epsilon). x and y have one type.
 template <Device Dev>
 void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
   detail::check_like("rsqrt:", x, y);

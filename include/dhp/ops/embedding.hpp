@@ -1,12 +1,12 @@
-// Embedding lookup. The table may be one shard of a vocabulary: other ids give zero rows, so the
-// sum over shards is the full result.
+// Embedding lookup. The table may be one shard of a vocabulary: ids of other shards give zero rows, so that the sum
+// over shards is the full result.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
 
-/// y[r] = table[ids[r] - first_id], or 0 if not in this shard; table [V, C], ids i32 [R], y [R, C].
+/// y[r] = table[ids[r] - first_id], or 0 if that row is not in this shard; table [V, C], ids i32 [R], y [R, C].
 template <Device Dev>
 void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
   check(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == ids.count() &&
@@ -17,7 +17,7 @@ void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_
   embedding_forward_on(dev, table, ids, first_id, y);
 }
 
-/// dtable [V, C] = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; ids i32 [R], dy [R, C].
+/// dtable [V, C] = beta * dtable; then dtable[ids[r] - first_id] += dy[r] in the order of r; ids i32 [R], dy [R, C].
 template <Device Dev>
 void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
                         double beta) {

@@ -1,6 +1,6 @@
-// Fingerprints: one number for the bits of a tensor, to compare what ranks hold or have computed. That of exact sums
-// (ops/exact_sum.hpp) is linear: the fingerprints of summands add up to that of their sum, as the checksums of Huang &
-// Abraham 1984, "Algorithm-based fault tolerance for matrix operations".
+// Fingerprints: one number for the bits of a tensor, to compare the results of ranks. Fingerprints of exact sums
+// (ops/exact_sum.hpp) are linear: the fingerprints of summands add up to the fingerprint of their sum, like the
+// checksums of Huang & Abraham 1984, "Algorithm-based fault tolerance for matrix operations".
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -11,7 +11,7 @@
 namespace dhp {
 
 /// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),
-/// modulo 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
+/// modulo 2^64. x has any type; first: the index of x's first element. One flipped bit of x always changes the sum.
 template <Device Dev>
 void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int64_t times = 1) {
   check(sum.dtype() == DType::i64 && sum.count() == 1, "fingerprint: the sum is i64 [1], got ",
@@ -20,12 +20,12 @@ void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int
 }
 
 namespace detail {
-/// Odd, so that no single bit is multiplied away.
+/// Returns the factor of an element. It is odd, so that a flip of any single bit changes the product.
 [[nodiscard]] constexpr std::uint64_t fingerprint_factor(std::int64_t place) {
   return mix(static_cast<std::uint64_t>(place)) | 1;
 }
 
-/// body(pointer to the elements as unsigned integers of their size).
+/// Calls body(pointer to the elements of x as unsigned integers of their size).
 void visit_bits(auto x, auto body) {
   switch (size_of(x.dtype())) {
     case 1: return body(reinterpret_cast<const std::uint8_t*>(x.bytes()));

@@ -1,4 +1,4 @@
-// gemm: the matrix product.
+// gemm: the product of two matrices.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -10,18 +10,18 @@ namespace dhp {
 struct GemmOptions {
   bool transpose_a = false, transpose_b = false;
   double alpha = 1;
-  double beta = 0;  ///< 0: c is written and never read
-  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores
-  /// want. These columns are neither read nor written.
+  double beta = 0;  ///< with beta 0, c is written but never read
+  /// Whether rows of a and c may end in padding columns, so that each row begins at a multiple of 16 bytes for tensor
+  /// cores. The padding is neither read nor written.
   bool padded = false;
 };
 
 namespace detail {
-/// c [M, N] = op(a) [M, K] op(b) [K, N]
+/// The extents of c [M, N] = op(a) [M, K] op(b) [K, N].
 struct GemmSize {
   std::int64_t m, n, k;
 };
-/// Assumes fitting shapes.
+/// Returns the extents of a product whose shapes fit.
 template <Device Dev>
 [[nodiscard]] GemmSize gemm_size(In<Dev> b, In<Dev> c, const GemmOptions& options) {
   return {c.shape()[0], b.shape()[options.transpose_b ? 0 : 1],
@@ -61,8 +61,8 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
 }  // namespace detail
 
 /// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or empty. a and b have one
-/// type; c and bias have it or its accumulation type (weight gradients of 16-bit layers are f32). Sums are in the
-/// accumulation type, rounded once. c aliases no input. Throws Error on wrong shapes or types.
+/// type; c and bias have this type or its accumulation type (weight gradients of 16-bit layers are f32). Sums are in
+/// the accumulation type and rounded once. c aliases no input. Throws Error on wrong shapes or types.
 template <Device Dev>
 void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
   detail::check_gemm<Dev>(a, b, c, options, bias);

@@ -1,6 +1,6 @@
-// Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
-// residual; and by the root mean square (Zhang and Sennrich 2019, section 3), which has no mean and no shift. x [..,
-// C]; gamma and beta [C], mean and inv_std one per row, in the accumulation type.
+// Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a residual; and RMS norm
+// (Zhang and Sennrich 2019, section 3), which has no mean and no shift. x is [.., C]; gamma and beta are [C]; mean and
+// inv_std have one element per row; all four are in the accumulation type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
@@ -10,7 +10,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Throws unless the scale has one element per column of x, mean and inv_std one per row.
+/// Throws Error unless gamma has one element per column of x, and mean and inv_std have one per row.
 template <Device Dev>
 void check_layer_norm(ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> mean,
                       ConstView<Dev> inv_std) {
@@ -33,8 +33,8 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
 
 }  // namespace detail
 
-/// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, inv_std = 1 / sqrt(variance + epsilon).
-/// x, y [.., C]; gamma, beta [C]; writes mean and inv_std, one per row, for backward.
+/// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, where inv_std = 1 / sqrt(variance +
+/// epsilon). x, y [.., C]; gamma, beta [C]. Writes mean and inv_std, one per row, for the backward pass.
 template <Device Dev>
 void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
                         Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
@@ -45,8 +45,8 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
 }
 
 /// dx [.., C] = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) * inv_std and
-/// means over the row; dx may alias dy. In the same pass dgamma [C] = beta * dgamma + sum over rows of dy * xhat and
-/// dbeta [C] = beta * dbeta + sum over rows of dy; with beta 0 neither is read.
+/// means over the row; dx may alias dy. The same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat
+/// and dbeta [C] = beta * dbeta + sum over rows of dy. With beta 0, dgamma and dbeta are not read.
 template <Device Dev>
 void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
                          In<Dev> inv_std, Out<Dev> dx, Out<Dev> dgamma, Out<Dev> dbeta,
@@ -59,8 +59,8 @@ void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev>
 }
 
 namespace detail {
-/// y [.., C] = x * inv_rms * gamma [C], with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon), which is
-/// written for backward, one per row.
+/// y [.., C] = x * inv_rms * gamma [C] with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon). Writes
+/// inv_rms, one per row, for the backward pass.
 template <Device Dev>
 void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<Dev> y,
                       Out<Dev> inv_rms) {
@@ -70,8 +70,8 @@ void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<De
   layer_norm_forward_on(dev, x, gamma, In<Dev>(), epsilon, y, Out<Dev>(), inv_rms);
 }
 
-/// dx [.., C] = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. In
-/// the same pass dgamma [C] = beta * dgamma + sum over rows of dy * xhat; with beta 0 it is not read.
+/// dx [.., C] = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. The
+/// same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat. With beta 0, dgamma is not read.
 template <Device Dev>
 void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> inv_rms, Out<Dev> dx,
                        Out<Dev> dgamma, double beta) {
@@ -83,10 +83,10 @@ void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> i
   layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
 }
 
-/// sum = residual + dropout(x), rounded once; y = layer_norm(sum), all [.., C]; gamma, beta [C]; writes mean and
-/// inv_std, one per row. sum may alias x, the residual, or y if backward is not needed. dropout.total_columns must be
-/// x's columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized sum would cost as
-/// many bytes and a second rounding; y cannot be inverted where gamma is 0 or much smaller than beta.
+/// sum = residual + dropout(x), rounded once, and y = layer_norm(sum), all [.., C]; gamma, beta [C]. Writes mean and
+/// inv_std, one per row. sum may alias x, the residual, or, if no backward pass follows, y. dropout.total_columns must
+/// be x's columns; probability 0 draws no random numbers. The backward pass reads sum: saving the normalized sum would
+/// cost as many bytes and a second rounding, and y cannot be inverted where gamma is 0 or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
@@ -102,8 +102,8 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  mean, inv_std);
 }
 
-/// dresidual [.., C] = the gradient of the sum, and dgamma and dbeta [C], as from layer_norm_backward; dx [.., C] =
-/// dropout of the unrounded gradient. dresidual may alias dy, and dx the sum.
+/// Writes dresidual [.., C], the gradient of the sum, and dgamma and dbeta [C] as layer_norm_backward does, and dx [..,
+/// C] = dropout of the unrounded gradient. dresidual may alias dy, and dx may alias sum.
 template <Device Dev>
 void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma, In<Dev> mean,
                                   In<Dev> inv_std, const RowNumbers<Dev>& rows,

@@ -1,6 +1,6 @@
-// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient. A device without
-// the fused form runs the unfused ops. In 16-bit types a device may use the tanh form of GELU (Hendrycks & Gimpel 2016,
-// section 2): within 5e-4 of the exact one, its gradient within 9e-4, about the rounding error. f32 and f64 are exact.
+// Fused linear ops: a product with GELU or with its gradient, and a weight gradient with the bias gradient. A device
+// without fused kernels runs the unfused ops. For 16-bit types a device may use GELU's tanh form (Hendrycks & Gimpel
+// 2016, section 2): value within 5e-4, gradient within 9e-4, about the rounding error. f32 and f64 use the exact GELU.
 #pragma once
 
 #include <dhp/ops/activation.hpp>
@@ -13,7 +13,7 @@ namespace dhp::detail {
 [[nodiscard]] bool gelu_linear_backward_fused_on(Device auto&, const auto&...) { return false; }
 [[nodiscard]] bool linear_gradients_fused_on(Device auto&, const auto&...) { return false; }
 
-/// before = x w^T + bias, y = GELU(before), one type. x [R, K], w [N, K], before and y [R, N].
+/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], before and y [R, N] have one type.
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
                          Out<Dev> y) {
@@ -27,10 +27,10 @@ void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> 
   activation_forward(dev, Activation::gelu, before, y);
 }
 
-/// The gradient of y = GELU(before) w^T: dbefore = (dy w) GELU'(before), and of the bias added
-/// before GELU: dbias = beta dbias + the sum of dbefore over rows. dy [R, N], w [N, K], before and
-/// dbefore [R, K] of one type; dbias [K] in the accumulation type. In 16-bit types a device may
-/// round the sums to that type first; beyond f16's range they become infinite.
+/// The gradient of y = GELU(before) w^T: dbefore = (dy w) GELU'(before). Also computes the gradient of the bias that
+/// was added before GELU: dbias = beta dbias + the sum of dbefore over rows. dy [R, N], w [N, K], before and dbefore
+/// [R, K] have one type; dbias is [K] in the accumulation type. With 16-bit types a device may first round the sums to
+/// 16 bits; sums beyond f16's range become infinite.
 template <Device Dev>
 void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<Dev> dbefore,
                           Out<Dev> dbias, double beta) {
@@ -46,9 +46,9 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
   column_sums(dev, dbefore, dbias, beta);
 }
 
-/// The gradients of weight and bias: dw = beta dw + dy^T x, dbias = beta dbias + the sum of dy over
-/// rows. dy [R, N] and x [R, K] of one type; dw [N, K] and dbias [N] in the accumulation type. padded:
-/// dy may have more columns, which are not read.
+/// The gradients of weight and bias: dw = beta dw + dy^T x, dbias = beta dbias + the sum of dy over rows. dy [R, N] and
+/// x [R, K] have one type; dw [N, K] and dbias [N] have the accumulation type. padded: dy may have further columns,
+/// which are not read.
 template <Device Dev>
 void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta,
                       bool padded = false) {

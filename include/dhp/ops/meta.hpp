@@ -1,5 +1,5 @@
-// Operations of the device Meta: they compute nothing and count FLOP, bytes and launches. None is fused: the unfused
-// ones need at least as much memory.
+// Operations of the device Meta. They compute nothing and count FLOP, bytes and launches. None is fused, because the
+// unfused operations need at least as much memory.
 #pragma once
 
 #include <dhp/device/meta.hpp>
@@ -15,7 +15,7 @@ namespace dhp::detail {
 template <class Dev>
 concept Counting = std::same_as<Dev, Meta>;
 
-/// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
+/// Returns the FLOP of one product, queries by keys or probabilities by values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
                                            const AttentionOptions& options) {
   double pairs = 0;
@@ -50,7 +50,7 @@ inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
   dev.count_attention(2 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, k,
                       v, y);
 }
-/// Excludes the recomputed probabilities.
+/// Counts the gradient without the recomputation of the probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
                                   const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
@@ -59,7 +59,7 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
                       dk, dk, dq, dk, dk);
 }
 
-/// The same with a part of the keys; under a causal mask about half of all pairs.
+/// Returns the FLOP of one product with a part of the keys. A causal mask keeps about half of all pairs.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const AttentionParts<Meta>& parts,
                                            const AttentionOptions& options) {
   const auto tokens = [](const TokenRuns& runs) {
@@ -119,11 +119,11 @@ void cross_entropy_totals_on(Counting auto& dev, const auto&... all) { dev.count
 void decide_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void dropout_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void embedding_backward_on(Counting auto& dev, const auto& dy, const auto&...) {
-  dev.count_launch(dy, dy);  // the rows alone
+  dev.count_launch(dy, dy);  // the rows of dy and dtable, not the whole table
 }
 void embedding_forward_on(Counting auto& dev, const auto&, const auto&, const auto&,
                           const auto& y) {
-  dev.count_launch(y, y);  // the rows alone
+  dev.count_launch(y, y);  // the rows of table and y, not the whole table
 }
 void exact_accumulate_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void exact_finalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
@@ -131,7 +131,7 @@ void fill_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...);
 void fingerprint_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void find_nonfinite_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void gather_rows_on(Counting auto& dev, const auto&, const auto&, const auto& y) {
-  dev.count_launch(y, y);  // the rows alone
+  dev.count_launch(y, y);  // the gathered rows of x and y, not all of x
 }
 void global_average_pool_backward_on(Counting auto& dev, const auto&... all) {
   dev.count_launch(all...);
@@ -162,7 +162,7 @@ void rotary_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...
 void scale_by_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void scale_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void scatter_add_rows_on(Counting auto& dev, const auto& dy, const auto&...) {
-  dev.count_launch(dy, dy);  // the rows alone
+  dev.count_launch(dy, dy);  // the rows of dy and dx, not all of dx
 }
 void sgd_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void sum_of_magnitudes_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }

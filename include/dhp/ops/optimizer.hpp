@@ -1,7 +1,7 @@
-// Fused optimizer updates of all segments of a table: gradient and state are read once, weights
-// written once. All tensors have the table's flat numbering and accumulation type. The weights are
-// the master weights of 16-bit values, else the values; 16-bit values become the rounded weights.
-// Kernels read rates, gradient scale and decision (ops/step.hpp); a step not applied writes nothing.
+// Fused optimizer updates of all segments of a table, which read gradient and state once and write weights once. All
+// tensors have the table's flat numbering and accumulation type. An update changes the values; for 16-bit values it
+// changes the master weights and rounds them to the values. Kernels read learning rates, gradient scale and the
+// decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>
@@ -12,15 +12,15 @@ namespace dhp {
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
-  double weight_decay = 0;  ///< applied to segments that decay
+  double weight_decay = 0;  ///< used only for segments that decay
   bool nesterov = false;
-  /// LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
+  /// For LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
   bool rate_in_momentum = false;
 };
 
 struct AdamUpdate {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0;  ///< applied to segments that decay
+  double weight_decay = 0;  ///< used only for segments that decay
 };
 
 struct LarsRule {
@@ -38,9 +38,9 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 
 }  // namespace detail
 
-/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
-/// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
-/// rates[parameter], f64 [P], unless empty, for segments that decay. gradient, momentum (empty if mu is 0), masters
+/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
+/// rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate; for segments that decay it is
+/// rates[parameter], f64 [P], unless rates is empty. gradient, momentum (empty if mu is 0) and masters are
 /// [table.size()].
 template <Device Dev>
 void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
@@ -58,8 +58,8 @@ void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::Segment
 }
 
 namespace detail {
-/// AdamW (Loshchilov & Hutter 2019): m, v are exponential moving averages of g and g^2; w -= lr *
-/// (m^ / (sqrt(v^) + epsilon) + decay * w). gradient, m, v, masters [table.size()], masters of 16-bit values only.
+/// AdamW (Loshchilov & Hutter 2019): w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w), with bias-corrected moving
+/// averages m^, v^ of g and g^2. gradient, m, v, masters [table.size()]; only 16-bit values have masters.
 template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
@@ -71,9 +71,9 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not
-/// stored here. Writes sums of tiles f64 [table.sum_count()], as tile_squares does: of squared weights and of squared
-/// directions.
+/// The first pass of LAMB. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which this
+/// pass does not store. Writes the sums of squared weights and of squared directions per tile, f64 [table.sum_count()],
+/// as tile_squares does.
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
@@ -89,8 +89,8 @@ void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
     lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
 
-/// LAMB's second pass, along the same direction: w -= rate * direction; stores m and v [table.size()]. The rate is
-/// rates[parameter], f64 [P], for segments that decay, else the learning rate.
+/// The second pass of LAMB: w -= rate * direction, with the direction of lamb_squares. Stores m and v [table.size()].
+/// The rate is rates[parameter], f64 [P], for segments that decay, and the learning rate for others.
 template <Device Dev>
 void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                  In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
@@ -105,8 +105,8 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
 }
 }  // namespace detail
 
-/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum
-/// / parts. sums [table.size()], flat as gradients are.
+/// Updates exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value +
+/// momentum * sum / parts. sums [table.size()] has the flat numbering of gradients.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
                             const detail::SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
@@ -119,8 +119,8 @@ void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
 }
 
 namespace detail {
-/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a
-/// norm is 0. Inputs are squared norms of weights and unscaled gradients, f64 [P].
+/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a norm is 0. The inputs
+/// are squared norms of weights and of unscaled gradients, f64 [P].
 template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
                 Out<Dev> rates) {
@@ -129,8 +129,8 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
-/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. Squared norms and
-/// rates f64 [P].
+/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. The squared norms and
+/// the rates are f64 [P].
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);
@@ -139,10 +139,10 @@ void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Ou
 }
 }  // namespace detail
 
-// The arithmetic per element or parameter, shared by all devices.
+// The arithmetic of one element or parameter, shared by all devices.
 
 namespace detail {
-/// The rate of a tile; rates is indexed by parameter, or null.
+/// Returns the learning rate of a tile. rates is indexed by parameter, or null.
 [[nodiscard]] constexpr double tile_rate(const SegmentTile& tile, const StepState& state,
                                          const double* rates) {
   return rates == nullptr || !tile.decays ? state.learning_rate : rates[tile.parameter];
@@ -151,7 +151,7 @@ namespace detail {
   return tile.decays ? weight_decay : 0;
 }
 
-/// Adam's moving averages and their quotient.
+/// Updates Adam's moving averages m and v and returns their bias-corrected quotient.
 template <class A>
 struct AdamStep {
   constexpr AdamStep(const AdamUpdate& update, const StepState& state)
@@ -176,7 +176,7 @@ struct AdamStep {
   A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
 };
 
-/// AdamW's new weight; updates m and v.
+/// Returns AdamW's new weight and updates m and v.
 template <class A>
 struct AdamwStep {
   constexpr AdamwStep(const AdamStep<A>& moves, double learning_rate, double decay)
@@ -191,7 +191,7 @@ struct AdamwStep {
   A rate, kept;
 };
 
-/// LAMB's direction, in both passes; updates m and v.
+/// Returns LAMB's direction, in either pass, and updates m and v.
 template <class A>
 struct LambDirection {
   constexpr LambDirection(const AdamStep<A>& moves, double own_decay)
@@ -204,7 +204,7 @@ struct LambDirection {
   A decay;
 };
 
-/// LAMB's new weight; updates m and v.
+/// Returns LAMB's new weight and updates m and v.
 template <class A>
 struct LambStep {
   constexpr LambStep(const AdamStep<A>& moves, double own_rate, double own_decay)
@@ -217,7 +217,7 @@ struct LambStep {
   A rate;
 };
 
-/// A moving average's new value.
+/// Returns the new value of a moving average.
 template <class A>
 struct MovingAverageStep {
   constexpr MovingAverageStep(double momentum, std::int64_t parts)
@@ -227,7 +227,7 @@ struct MovingAverageStep {
   A kept, factor;
 };
 
-/// SGD's new weight; updates m.
+/// Returns SGD's new weight and updates m.
 template <class A>
 struct SgdStep {
   constexpr SgdStep(const SgdUpdate& update, const StepState& state, double own_rate,
@@ -239,7 +239,7 @@ struct SgdStep {
         nesterov(update.nesterov),
         inside(update.rate_in_momentum) {}
 
-  /// Without momentum.
+  /// The update without momentum.
   constexpr A operator()(A weight, A gradient) const {
     return weight - rate * (scale * gradient + decay * weight);
   }

@@ -7,10 +7,10 @@ namespace dhp {
 
 struct PoolGeometry {
   int kernel = 3, stride = 2;
-  int padding = 1;  ///< padded places never win; less than kernel
+  int padding = 1;  ///< at most kernel / 2; padding is never the maximum
 };
 
-/// [N, H, W, C] -> [N, OH, OW, C], OH = (H + 2 padding - kernel) / stride + 1.
+/// Returns the shape [N, OH, OW, C] for images [N, H, W, C]. OH = (H + 2 padding - kernel) / stride + 1.
 [[nodiscard]] inline Shape pool_output_shape(const Shape& x, PoolGeometry geometry) {
   check(x.rank() == 4 && x[1] > 0 && x[2] > 0, "pool: images are [N, H, W, C] with pixels, got ",
         x);
@@ -22,8 +22,8 @@ struct PoolGeometry {
   return {x[0], height, width, x[3]};
 }
 
-/// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C]; index, i32 of y's shape, = h * W + w of its pixel,
-/// the first of equals. A NaN wins. y has x's type. All pooling ops throw Error on wrong shapes or types.
+/// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 of y's shape, is
+/// h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);
@@ -36,8 +36,8 @@ void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Ou
   max_pool_forward_on(dev, x, geometry, y, index);
 }
 
-/// dx [N, H, W, C] (overwritten): each dy [N, OH, OW, C] is added to the pixel of its index, in
-/// window order, in the accumulation type. index and geometry as in max_pool_forward.
+/// Overwrites dx [N, H, W, C]: adds each element of dy [N, OH, OW, C] to the pixel of its index, in window order, in
+/// the accumulation type. index and geometry are those of max_pool_forward.
 template <Device Dev>
 void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometry, Out<Dev> dx) {
   const auto expected = pool_output_shape(dx.shape(), geometry);

@@ -1,12 +1,12 @@
-// Reductions: column sums, sums of all elements, their squares and magnitudes, and a check for non-finite elements.
+// Reductions: column sums; sums of elements, squares and magnitudes; and a check for non-finite elements.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
-/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type. padded: x may have more
-/// columns, which are not read.
+/// sums[c] = beta * sums[c] + the sum of x [.., C] over rows; sums [C] is in the accumulation type. padded: x may have
+/// further columns, which are not read.
 template <Device Dev>
 void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta, bool padded = false) {
   detail::check_columns("column_sums:", sums, x, padded);
@@ -20,7 +20,7 @@ void sum(Dev& dev, In<Dev> x, Out<Dev> out) {
   sum_on(dev, x, out);
 }
 
-/// out, f64 [1] = the sum of all squares, in double.
+/// out, f64 [1] = the sum of the squares of all elements, in double.
 template <Device Dev>
 void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
   detail::check_one("sum_of_squares: the result", out, DType::f64);
@@ -28,14 +28,14 @@ void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
 }
 
 namespace detail {
-/// out, f64 [1] = the sum of all magnitudes, in double.
+/// out, f64 [1] = the sum of the magnitudes of all elements, in double.
 template <Device Dev>
 void sum_of_magnitudes(Dev& dev, In<Dev> x, Out<Dev> out) {
   check_one("sum_of_magnitudes: the result", out, DType::f64);
   sum_of_magnitudes_on(dev, x, out);
 }
 
-/// flag, i32 [1], becomes 1 if an element is NaN or infinite; else it is unchanged.
+/// Sets flag, i32 [1], to 1 if an element is NaN or infinite, and leaves it unchanged otherwise.
 template <Device Dev>
 void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
   check_one("find_nonfinite: the flag", flag, DType::i32);

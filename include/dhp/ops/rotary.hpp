@@ -1,6 +1,6 @@
-// Rotary positions (Su et al. 2021, "RoFormer", section 3.2.2): each head of queries and keys is rotated by angles that
-// grow with the position, so that their products depend on the distance alone. Column c of a head's first half and
-// column c of its second half are one pair, as in Llama.
+// Rotary position embedding (Su et al. 2021, "RoFormer", section 3.2.2) rotates each head of queries and keys by angles
+// that grow with the position, so that products of queries and keys depend only on their distance. Column c of a head's
+// first half and column c of its second half form a pair, as in Llama.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -11,28 +11,28 @@
 
 namespace dhp::detail {
 
-/// Pair c of `half` is rotated by position * base^(-c / half) radians.
+/// Options of a rotation. Pair c of `half` pairs is rotated by position * base^(-c / half) radians.
 struct RotaryOptions {
-  int heads = 1;  ///< that a row has
+  int heads = 1;  ///< number of heads in a row
   double base = 10000;
-  bool inverse = false;  ///< rotates back, as the gradient is
-  /// Elements from a row to the next where they are columns of a wider matrix; 0: their own columns.
+  bool inverse = false;  ///< rotate backwards, as the gradient does
+  /// Elements from one row to the next, if x is columns of a wider matrix. 0 means contiguous rows.
   std::int64_t row_stride = 0;
 };
 
-/// Computed in double on every device: the angles of long samples need it.
+/// The rotation of a pair, computed in double on every device, because long samples have large angles.
 struct Rotation {
   double cosine, sine;
 
-  /// Turns of pair c in a step of one position. log_base: the base's natural logarithm.
+  /// Returns by how many full turns pair c rotates per position. log_base: the natural logarithm of the base.
   static constexpr double turns(double log_base, std::int64_t c, std::int64_t half) {
     return std::exp(-log_base * static_cast<double>(c) / static_cast<double>(half)) /
            (2 * std::numbers::pi);
   }
   static constexpr Rotation of_turns(double turns) {
-    const double nearest = std::floor(4 * turns + 0.5);  // quarter
+    const double nearest = std::floor(4 * turns + 0.5);  // number of the nearest quarter turn
     const double angle = (4 * turns - nearest) * (std::numbers::pi / 2);
-    const double square = angle * angle;  // at most (pi / 4)^2: Taylor's series are short
+    const double square = angle * angle;  // at most (pi / 4)^2, so that short Taylor series suffice
     double cosine = 1, sine = 1;
     for (int n = 16; n > 0; n -= 2) {
       cosine = 1 - square * (1.0 / (n * (n - 1))) * cosine;
@@ -46,7 +46,7 @@ struct Rotation {
   }
 };
 
-/// x [R, heads * head size] is rotated in place; positions i32 [R].
+/// Rotates x [R, heads * head size] in place. positions: i32 [R].
 template <Device Dev>
 void rotary(Dev& dev, Out<Dev> x, In<Dev> positions, const RotaryOptions& options) {
   check(options.heads >= 1 && x.columns() % (2 * options.heads) == 0, "rotary: ", x.columns(),

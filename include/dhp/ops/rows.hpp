@@ -1,4 +1,4 @@
-// Row and column ops: gather, scatter-add, column block copy.
+// Row and column ops: gather_rows, scatter_add_rows, copy_columns.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -9,7 +9,7 @@
 namespace dhp {
 
 namespace detail {
-/// Calls body(rows of a group) for each group; all have equally many. groups: 0 is one.
+/// Calls body(row range) for each of `groups` groups of equally many rows. 0 counts as one group.
 inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range)> body) {
   groups = std::max(groups, 1);
   const auto each = rows / groups;
@@ -19,7 +19,7 @@ inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range
 }
 }  // namespace detail
 
-/// Copies `columns` columns from first_from of from [R, C1] to first_to of to [R, C2].
+/// Copies `columns` columns of `from` [R, C1], from column first_from on, to column first_to of `to` [R, C2].
 template <Device Dev>
 void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
                   std::int64_t first_to, std::int64_t columns) {
@@ -43,8 +43,8 @@ void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m; dx [R, C], index i32 [M], dy [M, C]. An index outside [0, R) is an error,
-/// and nothing is written.
+/// dx[index[m]] += dy[m], in the order of m; dx [R, C], index i32 [M], dy [M, C]. An index outside [0, R) is an error
+/// and leaves dx unchanged.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
   check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());

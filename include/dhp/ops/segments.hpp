@@ -1,8 +1,8 @@
-// Segments: the model's parameters as ranges of one flat numbering, shared by gradients and
-// optimizer state. Segments are cut into tiles of a fixed number of elements, so one launch covers
-// all of them, large and small. The tile table is built once and lives on the device. Sums are
-// taken per tile, then over a parameter's tiles in order, so neighboring segments change no bit. Where replicas hold
-// different tiles (ZeRO), the sums of tiles are summed over them in between.
+// Segments: a model's parameters as ranges of one flat numbering, which gradients and optimizer state share. Segments
+// are cut into tiles of a fixed number of elements, so that one launch covers all segments, large and small. The table
+// of tiles is built once and lives on the device. Sums are taken per tile and then over a parameter's tiles in order,
+// so that neighboring segments change no bit. If replicas hold different tiles (ZeRO), the sums of tiles are
+// all-reduced in between.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -13,16 +13,16 @@
 #include <vector>
 
 namespace dhp::detail {
-inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
-inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
+inline constexpr std::int64_t segment_alignment = 32;  ///< segments start at multiples of this
+inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements per tile
 
-/// How many elements lie between the beginnings of a segment of `count` and of the next one.
+/// Returns the number of elements from the start of a segment of `count` elements to the start of the next segment.
 [[nodiscard]] constexpr std::int64_t padded_segment(std::int64_t count) {
   return (count + segment_alignment - 1) / segment_alignment * segment_alignment;
 }
 
-/// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a
-/// page of a tile's size then has all of them, or whole tiles of one.
+/// Returns whether `parts` segments of `count` elements each can be adjacent without padding, in any sharding. Either
+/// all of them fit into one page of a tile's size, or each consists of whole tiles.
 [[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {
   return count % segment_alignment == 0 &&
          (count * parts <= segment_tile || count % segment_tile == 0);
@@ -31,35 +31,35 @@ inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 /// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits with master weights.
 template <class Dev>
 struct Segment {
-  Range range{};               ///< in the flat numbering
-  View<Dev> value{};           ///< read by layers
-  int parameter = 0;           ///< its index in lists of rates and squared norms
+  Range range{};               ///< range in the flat numbering
+  View<Dev> value{};           ///< the values that layers read
+  int parameter = 0;           ///< index in lists of rates and squared norms
   bool decays = true;          ///< false for biases and norms: no weight decay, no layer-wise rate
-  std::int64_t first_sum = 0;  ///< index of its first tile in lists of tile sums
+  std::int64_t first_sum = 0;  ///< index of the first tile in lists of tile sums
 };
 
-/// A range of one segment, as kernels read it.
+/// A range of one segment, in the form that kernels read.
 struct SegmentTile {
-  std::int64_t first = 0;  ///< in the flat numbering
+  std::int64_t first = 0;  ///< first element in the flat numbering
   std::int64_t last = 0;
-  std::byte* value = nullptr;  ///< the address of the first element
+  std::byte* value = nullptr;  ///< address of the first element's value
   std::int64_t parameter = 0;
-  std::int64_t sum = 0;  ///< its place among the sums of tiles
+  std::int64_t sum = 0;  ///< index in lists of tile sums
   bool decays = true;
-  bool narrow = false;  ///< 16-bit values
+  bool narrow = false;  ///< whether the values have 16 bits
 };
 
-/// The sums of the tiles of one parameter, or of a piece of it.
+/// The range of tile sums that belong to one parameter, or to one piece of a parameter.
 struct TileSums {
   std::int64_t first = 0, last = 0, parameter = 0;
-  std::int64_t group = 0;  ///< the tensor group that has the piece
+  std::int64_t group = 0;  ///< tensor group that holds the piece
 };
 
 template <class Dev>
 class SegmentTable {
  public:
-  SegmentTable() = default;  ///< empty
-  /// compute: the type of values not in its accumulation type. Keeps pointers to the values.
+  SegmentTable() = default;  ///< an empty table
+  /// Values must have the type `compute` or its accumulation type. The table keeps pointers to the values.
   SegmentTable(Dev& dev, DType compute, std::vector<Segment<Dev>> segments) : compute_(compute) {
     std::vector<TileSums> sums;
     std::int64_t tiles = 0;
@@ -70,7 +70,7 @@ class SegmentTable {
     }
     fill(dev, segments, sums);
   }
-  /// sums: tile sums of whole parameters, which may include other segments.
+  /// sums: the tile sums of whole parameters, which may include segments outside this table.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments,
                const std::vector<TileSums>& sums)
       : compute_(compute) {
@@ -83,22 +83,22 @@ class SegmentTable {
 
   [[nodiscard]] DType compute() const { return compute_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
-  /// Elements of the flat numbering.
+  /// Returns the number of elements of the flat numbering.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Length of lists indexed by parameter.
+  /// Returns the length of lists that are indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
-  /// Parameters are pieces of groups.
+  /// Returns the number of tensor groups over which parameters are split.
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
-  /// The tiles, in device memory.
+  /// Returns the tiles, in device memory.
   [[nodiscard]] const SegmentTile* tiles() const {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }
   [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
-  /// The number of sums that a list of tiles has.
+  /// Returns the length of a list of tile sums.
   [[nodiscard]] std::int64_t sum_count() const { return sum_count_; }
-  /// The tile sums that belong to each parameter; in device memory.
+  /// Returns the ranges of tile sums that belong to each parameter, in device memory.
   [[nodiscard]] const TileSums* sums() const {
     return reinterpret_cast<const TileSums*>(sums_.view().bytes());
   }
@@ -159,11 +159,11 @@ class SegmentTable {
   std::int64_t size_ = 0, parameters_ = 0, tile_count_ = 0, sum_count_ = 0;
   std::int64_t summed_parameters_ = 0, groups_ = 1;
   bool has_narrow_ = false;
-  Tensor<Dev> tiles_;  // SegmentTile
-  Tensor<Dev> sums_;   // TileSums
+  Tensor<Dev> tiles_;  // rows of SegmentTile
+  Tensor<Dev> sums_;   // rows of TileSums
 };
 
-/// Throws unless `flat` has the table's size and accumulation type.
+/// Throws Error unless `flat` has the table's size and accumulation type.
 template <Device Dev>
 void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table,
                 ConstView<Dev> flat) {
@@ -174,7 +174,7 @@ void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table
   check(reinterpret_cast<std::uintptr_t>(flat.bytes()) % 16 == 0, op, ": ", what,
         " does not begin at a multiple of 16 bytes");
 }
-/// The same for master weights, which only 16-bit weights have.
+/// Checks the master weights like check_flat(), if the table has 16-bit weights. Other weights have no masters.
 template <Device Dev>
 void check_masters(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> masters) {
   if (table.has_narrow()) check_flat(op, "the masters", table, masters);
@@ -194,22 +194,22 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
          sums.shape());
 }
 
-/// sums[tile.sum] = the sum of squares of the tile's part of x, in double; the sums of tiles that the table does not
-/// have are unchanged. x [table.size()]; sums f64 [table.sum_count()].
+/// sums[tile.sum] = the sum of squares of the tile's part of x, in double. Sums of tiles outside this table are
+/// unchanged. x [table.size()]; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
   check_flat<Dev>("tile_squares", "the tensor", table, x);
   check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
-/// The same for the weights: masters [table.size()] of 16-bit values, else the values; sums f64 [table.sum_count()].
+/// Like tile_squares, for weights: masters [table.size()] of 16-bit values, else values. sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
   check_masters<Dev>("tile_weight_squares", table, masters);
   check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
-/// squares[group * stride + parameter] = the sum of the sums of its tiles, in their order; other entries are unchanged.
+/// squares[group * stride + parameter] = the sum of the parameter's tile sums, in order. Other entries are unchanged.
 /// sums f64 [table.sum_count()], squares f64 [at least parameters].
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
@@ -222,7 +222,7 @@ void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> 
   if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares, stride);
 }
 
-/// The address of a tile's weights: in the flat masters, or in the values if there are no masters.
+/// Returns a tile's data: in the flat tensor or, for the weights of a tile that is not narrow, in the values.
 template <class A>
 struct TileSource {
   const A* flat;

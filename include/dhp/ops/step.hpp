@@ -1,5 +1,5 @@
-// The state that changes from step to step, the decision on a step, and ops that depend on them. All
-// stay on the device, so the host never waits for a step, and a recorded step can be replayed.
+// The state that changes from step to step, the decision on a step, and ops that depend on them. All of this stays on
+// the device, so that the host never waits for a step and a recorded step can be replayed.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -17,20 +17,20 @@ namespace dhp {
 enum class StepDecision : std::int32_t {
   apply,
   skip,  ///< no weight, statistic or counter changes in this step
-  stop,  ///< a step failed; no later one is applied
+  stop,  ///< a step failed; no later step is applied
 };
 
-/// On the device a tensor, u8 [sizeof(StepState)].
+/// The state of a step. On the device it is a tensor, u8 [sizeof(StepState)].
 struct StepState {
   double learning_rate = 0;
-  std::int64_t updates = 0;     ///< optimizer updates, this one included
-  double gradient_scale = 1;    ///< multiplies every gradient: clipping, and 1 / loss scale
-  double loss_scale = 1;        ///< what the next step uses
-  double used_loss_scale = 1;   ///< what the step that was decided last has used
+  std::int64_t updates = 0;     ///< number of optimizer updates, including this one
+  double gradient_scale = 1;    ///< factor of every gradient, for clipping and 1 / loss scale
+  double loss_scale = 1;        ///< loss scale of the next step
+  double used_loss_scale = 1;   ///< loss scale of the step that was decided last
   double norm = 0;              ///< global gradient norm before clipping
-  double usual_norm = 0;        ///< moving average over applied steps, for detecting spikes
-  std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
-  std::int32_t spikes = 0;      ///< steps skipped for their norm, in a row
+  double usual_norm = 0;        ///< moving average over applied steps, to detect spikes
+  std::int32_t good_steps = 0;  ///< steps since the last skip or change of the loss scale
+  std::int32_t spikes = 0;      ///< consecutive steps skipped because of their norm
   StepDecision decision = StepDecision::apply;
 
   friend bool operator==(const StepState&, const StepState&) = default;
@@ -42,7 +42,7 @@ inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepSt
 static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
 
 namespace detail {
-/// Deserializes the device's bytes.
+/// Deserializes a state from the device's bytes.
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),
         " bytes, got ", bytes.size());
@@ -62,7 +62,7 @@ void write_step_state(Dev& dev, const StepState& state, Out<Dev> to) {
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
 }  // namespace detail
-/// u8 [sizeof(StepState)]
+/// Returns the state as a tensor on the device, u8 [sizeof(StepState)].
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
   Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
@@ -70,7 +70,7 @@ template <Device Dev>
   return made;
 }
 namespace detail {
-/// Writes the learning rate only. to: u8 [sizeof(StepState)].
+/// Writes only the learning rate of a state. to: u8 [sizeof(StepState)].
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
   check_step_state<Dev>(to);
@@ -78,7 +78,7 @@ void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
 }
 }  // namespace detail
-/// Waits for the device. state: u8 [sizeof(StepState)].
+/// Reads the state back, waiting for the device. state: u8 [sizeof(StepState)].
 template <Device Dev>
 [[nodiscard]] StepState read_step_state(Dev& dev, In<Dev> state) {
   detail::check_step_state<Dev>(state);
@@ -96,17 +96,17 @@ struct LossScaleOptions {
 };
 
 namespace detail {
-/// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch whose gradient
-/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around
-/// one).
+/// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch with a
+/// disproportionate gradient avoids a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, which skips the batches
+/// around the spike).
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  /// A gradient norm above this multiple of the usual one skips the step; 0: off.
+  /// A gradient norm above this multiple of the usual norm skips the step. 0 turns this off.
   double spike = 0;
-  bool skip = false;  ///< this step changes nothing, as replicas ask
+  bool skip = false;  ///< replicas request to skip this step
 
-  /// Number of updates that define the usual norm, and of successive outliers that redefine it.
+  /// Number of updates that define the usual norm, and number of successive outliers that redefine it.
   static constexpr std::int64_t updates_before_spikes = 20;
   static constexpr std::int32_t most_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
@@ -115,7 +115,7 @@ struct StepRule {
   }
 };
 
-/// Decides the step. finite: losses and gradients are. At loss scale 1 an overflow stops training.
+/// Decides the step. finite: whether losses and gradients are finite. At loss scale 1, overflow stops training.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
   constexpr double least_scale = 1;
@@ -160,8 +160,8 @@ struct StepRule {
 }
 }  // namespace detail
 
-/// state = decided(state), from losses, f64 [.., loss_fields] (the first of each row must be
-/// finite), and squared norms, f64 [P], summed in order.
+/// state = decided(state), from losses, f64 [.., loss_fields], and squared norms, f64 [P], which are summed in order.
+/// The first field of each row of losses must be finite.
 template <Device Dev>
 void decide_step(Dev& dev, const detail::StepRule& rule, In<Dev> losses, In<Dev> squares,
                  Out<Dev> state) {
@@ -172,8 +172,8 @@ void decide_step(Dev& dev, const detail::StepRule& rule, In<Dev> losses, In<Dev>
 }
 
 namespace detail {
-/// scales[t] = loss scale / counts[t], or 0 if the count is 0: the gradient of the objective by
-/// each term's sum. counts i64 [n], scales f64 [n].
+/// scales[t] = loss scale / counts[t], or 0 if the count is 0. This is the derivative of the objective by the sum of
+/// loss term t. counts i64 [n], scales f64 [n].
 template <Device Dev>
 void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) {
   check_step_state<Dev>(state);

@@ -1,5 +1,5 @@
-// Tree sums: sums over the leaves of one fixed binary tree. Whoever adds which leaves, the additions are the same, and
-// so are the bits. A node covers a range of leaves; its children are the two halves of the range.
+// Tree sums: sums over the leaves of one fixed binary tree. The additions, and so the bits, do not depend on which rank
+// adds which leaves. A node covers a range of leaves; its children cover the two halves of the range.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -9,33 +9,33 @@
 
 namespace dhp::detail {
 
-/// parts[onto] += parts[from]
+/// One addition: parts[onto] += parts[from].
 struct TreeAdd {
   std::int32_t onto = 0, from = 0;
   friend bool operator==(const TreeAdd&, const TreeAdd&) = default;
 };
-/// So many leaves at most: kernels get the additions as an argument.
+/// The maximum number of leaves. It is small because kernels take the additions as an argument.
 inline constexpr int most_tree_leaves = 64;
 
-/// How parts, the sums of some nodes of the tree, are added up as far as they go.
+/// Plans the additions that sum the given parts, which are the sums of some of the tree's nodes, as far as possible.
 class TreeSum {
  public:
-  /// parts: the leaves of each node, in ascending order, without overlap.
+  /// parts: the range of leaves of each node, in ascending order, without overlap.
   TreeSum(int leaves, const std::vector<Range>& parts) : parts_(parts) {
     check(leaves >= 1 && leaves <= most_tree_leaves, "a tree sum has 1 to ", most_tree_leaves,
           " leaves, got ", leaves);
     roots_ = visit({0, leaves});
   }
 
-  /// One part per leaf of [first, last).
+  /// Plans a sum with one part per leaf of [first, last).
   TreeSum(int leaves, Range parts) : TreeSum(leaves, single(parts)) {}
 
-  /// Additions, in order.
+  /// Returns the additions, in order.
   [[nodiscard]] const std::vector<TreeAdd>& adds() const { return adds_; }
-  /// A node left then: its other half is missing, or it is the tree's root.
+  /// A node that is left after the additions: either its sibling is missing, or it is the root of the tree.
   struct Root {
     Range leaves;
-    std::int32_t part = 0;  ///< which part holds it
+    std::int32_t part = 0;  ///< index of the part with the node's sum
   };
   [[nodiscard]] const std::vector<Root>& roots() const { return roots_; }
 
@@ -68,8 +68,8 @@ class TreeSum {
   std::vector<Root> roots_;
 };
 
-/// Does the additions in order on the rows of parts [P, n], f32 or f64, in place. y, if not empty: y = beta y + row 0,
-/// rounded once; it may be shorter than the rows.
+/// Runs the additions in order on the rows of parts [P, n], f32 or f64, in place. If y is not empty, y = beta y + row
+/// 0, rounded once; y may be shorter than the rows.
 template <Device Dev>
 void tree_sum(Dev& dev, Out<Dev> parts, const std::vector<TreeAdd>& adds, Out<Dev> y = {},
               double beta = 0) {

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2).
+// The AdamW optimizer (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2).
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>

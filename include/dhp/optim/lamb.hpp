@@ -1,6 +1,6 @@
-// LAMB (You et al. 2020, "Large batch optimization for deep learning: training BERT in 76 minutes",
-// algorithm 2): Adam's direction, scaled for each weight by |w| / |direction|. Biases and norms use 1.
-// prepare() finds the norm of the direction without storing it; apply() computes the direction again.
+// The LAMB optimizer (You et al. 2020, "Large batch optimization for deep learning: training BERT in 76 minutes",
+// algorithm 2): Adam's direction, scaled per weight tensor by |w| / |direction|. Biases and norms are not scaled.
+// prepare() computes the direction's norm but does not store the direction, which apply() computes again.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>
@@ -43,7 +43,7 @@ class Lamb final : public BufferedOptimizer<Dev> {
  private:
   LambOptions options_;
   Norms<Dev> norms_;
-  Tensor<Dev> rates_;  // between prepare() and apply()
+  Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
 
 template <class Dev>

@@ -1,5 +1,5 @@
-// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1): weights have the rate
-// lr * trust * |w| / (|g| + decay * |w|), biases and norms lr without decay; m = mu m + rate (g + decay w), w -= m.
+// The LARS optimizer (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1). Rate: lr *
+// trust * |w| / (|g| + decay * |w|) for weights, lr without decay for the rest; m = mu m + rate (g + decay w), w -= m.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>
@@ -39,7 +39,7 @@ class Lars final : public BufferedOptimizer<Dev> {
  private:
   LarsOptions options_;
   Norms<Dev> norms_;
-  Tensor<Dev> rates_;  // between prepare() and apply()
+  Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
 
 template <class Dev>

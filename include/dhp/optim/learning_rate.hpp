@@ -1,4 +1,4 @@
-// Learning rate by step: a linear warm-up, then constant, linear, cosine, polynomial or step decay.
+// Learning rate per step: a linear warm-up, then a constant rate or linear, cosine, polynomial or step decay.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -24,15 +24,15 @@ enum class Decay { constant, linear, cosine, polynomial, step };
 
 struct LearningRate {
   double peak = 0.1;
-  double final = 0;  ///< final value of the decay
+  double final = 0;  ///< the rate at the end of the decay
   std::int64_t warmup_steps = 0, total_steps = 1;
   Decay decay = Decay::constant;
   double power = 2;  ///< exponent of the polynomial decay
-  /// Step decay: multiplies by `step_factor` after each period of this many steps, at least 1.
+  /// Steps per period of the step decay, at least 1. Each period multiplies the rate by step_factor.
   std::int64_t step_every = 0;
   double step_factor = 0.1;
 
-  /// The rate of a step, counted from 1. Warm-up step k of n has peak * k / n.
+  /// Returns the rate of a step, counted from 1. Step k of a warm-up of n steps has peak * k / n.
   [[nodiscard]] double at(std::int64_t step) const {
     check(decay != Decay::step || step_every >= 1,
           "a learning rate with step decay drops every so many steps, but step_every is ",

@@ -1,7 +1,7 @@
-// Optimizer: updates a store's values from its summed gradients. Its state (momenta, master weights) lies in named
-// flat buffers with the store's numbering, so a checkpoint loads under another layout. Norms serves clipping, LARS,
-// LAMB and metrics. Each element of the model counts once: split weights are summed over the tensor axis, and one
-// rank counts replicated and tied ones.
+// Optimizer: updates the values of a parameter store from its summed gradients. The optimizer state (momenta, master
+// weights) is kept in named flat buffers with the store's numbering, so that a checkpoint loads under another layout.
+// Norms computes norms for clipping, LARS, LAMB and metrics. A norm counts each element once: split weights are summed
+// over the tensor axis, replicated and tied weights counted by one rank.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -18,7 +18,7 @@ namespace dhp {
 template <class Dev>
 class Norms {
  public:
-  /// replicas: of DataParallel.
+  /// replicas: those of DataParallel, or null if there are none.
   Norms(Comm<Dev> tensor, Comm<Dev> pipeline, detail::ParameterCount in_model,
         Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
@@ -29,9 +29,9 @@ class Norms {
         replicas_(replicas) {}
   [[nodiscard]] const Replicas<Dev>* replicas() const { return replicas_; }
 
-  /// The squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
-  /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
-  /// the tensor and the pipeline axis.
+  /// Returns the squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
+  /// every rank. x has the store's numbering and accumulation type; buffers are excluded. Collective over the tensor
+  /// axis and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
     return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
       detail::tile_squares(dev, counted, x, sums);
@@ -40,15 +40,15 @@ class Norms {
   [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, ParameterStore<Dev>& store) {
     return squares(dev, store, store.gradients());
   }
-  /// The squared norms of the weights: of the masters if values have 16 bits.
+  /// Returns the squared norms of the weights, or of the master weights if the values have 16 bits.
   [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
     return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
       detail::tile_weight_squares(dev, counted, masters, sums);
     });
   }
-  /// The same of `lists` quantities by the same collectives, f64 [lists * parameters], one list behind the other.
-  /// add(counted, sums) writes the sums of this rank's tiles, f64 [lists * counted.sum_count()], zero until then.
+  /// Returns `lists` lists of squared norms, f64 [lists * parameters], by the collectives of one list. add(counted,
+  /// sums) must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], which is zero before.
   [[nodiscard]] Tensor<Dev> squares(
       Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
       FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
@@ -63,7 +63,7 @@ class Norms {
     for (std::int64_t list = 0; list < lists; ++list)
       detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
                         squares.mut().slice(list * parameters_, squares.count()), count);
-    // With groups, each entry is nonzero on one rank only, so these sums are exact.
+    // With groups, only one rank has a nonzero value per entry, so these all-reduces are exact.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     if (groups_ == 1) return squares;
@@ -75,37 +75,37 @@ class Norms {
  private:
   Comm<Dev> tensor_, pipeline_;
   int parameters_, groups_;
-  std::vector<detail::TreeAdd> adds_;  // how the groups' sums are added
+  std::vector<detail::TreeAdd> adds_;  // order in which the sums of groups are added
   Replicas<Dev>* replicas_;
 };
 
-/// A buffer of optimizer state, with PyTorch's name: "exp_avg", "momentum_buffer", ...
+/// A buffer of optimizer state. It has PyTorch's name: "exp_avg", "momentum_buffer", ...
 template <class Dev>
 struct StateBuffer {
   std::string name;
   Tensor<Dev>* buffer;
-  bool narrow_only = false;  ///< only for 16-bit values
+  bool narrow_only = false;  ///< the buffer has elements for 16-bit values only
 };
 
 template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// First half of a step, with all its collectives (over the tensor and pipeline axes, and over replicas with ZeRO).
-  /// It changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: their squared norms,
-  /// from Norms; state: the StepState with the step's decision. Does nothing by default.
+  /// First half of a step. Runs all collectives of the update (over the tensor and pipeline axes, and over replicas
+  /// with ZeRO) but changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: the
+  /// squared norms from Norms. state: the StepState with the step's decision. The default does nothing.
   virtual void prepare(Dev& /*dev*/, ConstView<Dev> /*gradients*/, ConstView<Dev> /*state*/) {}
-  /// Second half: updates weights and state() if the step is applied. Not collective. Takes the gradients and
-  /// StepState of the preceding prepare().
+  /// Second half of a step: updates weights and state() if the step is applied. Not collective. Uses the same gradients
+  /// and StepState as the preceding prepare().
   virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
-  /// The optimizer's name; a checkpoint of another optimizer is refused.
+  /// Returns the optimizer's name. Training refuses a checkpoint of an optimizer with another name.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
-  /// Copies the values to the master weights, after values were set from outside.
+  /// Copies the values to the master weights. Must be called after values were set from outside.
   virtual void values_changed(Dev& dev) = 0;
 };
 
-/// All state that this rank holds: weights, running statistics, optimizer state. own: as in ParameterStore::pieces().
+/// Returns all state of this rank: weights, running statistics, optimizer state. own: see ParameterStore::pieces().
 template <class Dev>
 [[nodiscard]] std::vector<HeldPiece<Dev>> state_pieces(ParameterStore<Dev>& store,
                                                        Optimizer<Dev>& optimizer,
@@ -117,7 +117,7 @@ template <class Dev>
   return pieces;
 }
 
-/// Base of dhp's optimizers: named flat state buffers, and master weights for 16-bit values.
+/// Base of dhp's optimizers, with named flat state buffers and master weights for 16-bit values.
 template <class Dev>
 class BufferedOptimizer : public Optimizer<Dev> {
  public:
@@ -140,13 +140,13 @@ class BufferedOptimizer : public Optimizer<Dev> {
  protected:
   ParameterStore<Dev>& store_;
 
-  /// Buffer of name number `at`; empty if there is none.
+  /// Returns the buffer of the name with index `at`, or an empty view if there is none.
   [[nodiscard]] View<Dev> buffer(std::size_t at) {
     return at < buffers_.size() ? buffers_[at].second.mut() : View<Dev>();
   }
-  /// In the accumulation type; empty if all values have that type.
+  /// Returns the masters, in the accumulation type, or an empty view if all values already have that type.
   [[nodiscard]] View<Dev> masters() { return masters_ ? masters_.mut() : View<Dev>(); }
-  /// The rates that prepare() left for apply(); used once.
+  /// Returns the rates that prepare() computed for apply(), and clears them.
   [[nodiscard]] Tensor<Dev> take(Tensor<Dev>& rates) {
     check(static_cast<bool>(rates), "the optimizer ", this->name(),
           " has no rates for this step: call prepare() before each apply()");

@@ -1,4 +1,4 @@
-// OptimizerChoice: an optimizer chosen at run time.
+// OptimizerChoice: an optimizer that is chosen at run time.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// Beside each optimizer stands a make_optimizer() for its options; so can one for your own.
+/// Each optimizer has a make_optimizer() for its options. Overload make_optimizer() to add your own optimizer.
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>

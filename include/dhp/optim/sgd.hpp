@@ -1,4 +1,4 @@
-// SGD with momentum (Sutskever et al. 2013), PyTorch's formula: m = mu m + g, w -= lr m (or g + mu m).
+// SGD with momentum (Sutskever et al. 2013) by PyTorch's formula: m = mu m + g, w -= lr m (Nesterov: lr (g + mu m)).
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>

@@ -1,6 +1,6 @@
-// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch may be
-// shorter. Replicas are assigned whole micro-batches, so results do not depend on the assignment. StepBatches: one
-// replica's micro-batches of a step.
+// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch may be shorter.
+// Replicas are assigned whole micro-batches, so results do not depend on the assignment. StepBatches: the micro-batches
+// of one replica in one step.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -22,28 +22,28 @@ struct ContextRows;
 
 template <class Dev>
 struct MicroBatch {
-  std::int64_t index = 0;         ///< k: index in the step, over all replicas
-  std::int64_t first_sample = 0;  ///< index of its first sample in the step
-  std::int64_t samples = 0;       ///< N
-  Tensor<Dev> input;  ///< input of the first layer: images [N, H, W, C]; none for tokens
-  /// Side inputs, which every stage can read: "labels", "token_ids", ...
+  std::int64_t index = 0;         ///< k: index in the step, counted over all replicas
+  std::int64_t first_sample = 0;  ///< index in the step of this micro-batch's first sample
+  std::int64_t samples = 0;       ///< N: number of samples
+  Tensor<Dev> input;  ///< input of the first layer: images [N, H, W, C]; empty for tokens
+  /// Side inputs by name, which every stage can read: "labels", "token_ids", ...
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
-  /// The number of tokens or samples that each loss term counts here.
+  /// Number of tokens or samples that each loss term counts in this micro-batch, by the term's name.
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// Data of the samples' rows that layers keep for evaluation passes over the rows after them. Null: nothing.
+  /// Cache of earlier rows of the samples, for evaluation passes that compute only later rows. Null means no cache.
   struct Cache {
-    std::int64_t capacity = 0;  ///< rows of a sample, at most
-    /// Keys and values [2, N, capacity, columns], by the layer's random use and its tensor group.
+    std::int64_t capacity = 0;  ///< maximum of rows per sample
+    /// Keys and values [2, N, capacity, columns], keyed by the random use and the piece of the attention layer.
     std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
   };
   std::shared_ptr<Cache> cache{};
-  /// How ranks of a context axis share the rows. Null: each has all.
+  /// How the ranks of a context axis share the rows. Null means that each rank has all rows.
   std::shared_ptr<const detail::ContextRows> context{};
-  /// So many groups of equally many rows follow each other here, and exact sums over rows add up those of groups; 0:
-  /// sums are of all rows.
+  /// The rows form this many consecutive groups of equally many rows, and an exact sum over rows adds up one sum per
+  /// group. 0 means that sums are over all rows at once.
   int row_groups = 0;
 
-  /// A second owner of the same tensors.
+  /// Returns a second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {
     MicroBatch second{index,  first_sample, samples, input.share(), {},
                       counts, cache,        context, row_groups};
@@ -51,7 +51,7 @@ struct MicroBatch {
     return second;
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// Throws if there is no side input of that name.
+  /// Returns the side input of this name. Throws Error if there is none.
   [[nodiscard]] const Tensor<Dev>& at(std::string_view name) const {
     const auto* found = find(name);
     check(found != nullptr, "the batch has no side input \"", name,
@@ -76,12 +76,12 @@ struct MicroBatch {
 template <class Dev>
 struct StepBatches {
   std::vector<MicroBatch<Dev>> batches;
-  std::int64_t micro_batches = 0;  ///< of all replicas
-  std::int64_t samples = 0;        ///< of all replicas
-  /// All micro-batches of all replicas have the same shape, and replicas have equally many.
+  std::int64_t micro_batches = 0;  ///< number of micro-batches of all replicas
+  std::int64_t samples = 0;        ///< number of samples of all replicas
+  /// Whether all micro-batches of all replicas have the same shape and all replicas have equally many.
   bool same_shapes = false;
 
-  /// A second owner of the same tensors.
+  /// Returns a second owner of the same tensors.
   [[nodiscard]] StepBatches share() const {
     StepBatches second{{}, micro_batches, samples, same_shapes};
     for (const auto& batch : batches) second.batches.push_back(batch.share());
@@ -89,7 +89,7 @@ struct StepBatches {
   }
 };
 
-/// The part of `all` micro-batches of a step that one of `replicas` is assigned.
+/// Returns the micro-batches of a step that are assigned to one replica. all: the micro-batches of all replicas.
 template <class Dev>
 [[nodiscard]] StepBatches<Dev> assigned(std::span<const MicroBatch<Dev>> all, int replica,
                                         int replicas) {

@@ -1,5 +1,5 @@
-// Tape: what the forward pass of one micro-batch saves for its backward pass. A layer holds no
-// activation, so a pipeline can have several micro-batches in flight, one tape each.
+// Tape: the tensors that the forward pass of one micro-batch saves for its backward pass. Layers store no activations,
+// so a pipeline can have several micro-batches in flight, with one tape each.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -15,17 +15,17 @@ namespace dhp {
 
 enum class Mode { train, eval };
 
-/// The same for all micro-batches of a replica in a step.
+/// Settings that all micro-batches of a replica share in a step.
 struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
-  std::uint32_t step = 1;  ///< counted from 1
-  /// If not null, kernels read RandomStream::series from here.
+  std::uint32_t step = 1;  ///< number of the step, counted from 1
+  /// If not null, kernels read RandomStream::series from this address.
   const std::uint32_t* series_at = nullptr;
-  bool find_nonfinite = false;  ///< check each layer's result, name the first non-finite one
-  /// Replicas have equally many micro-batches, so a layer may wait for theirs.
+  bool find_nonfinite = false;  ///< check each layer's result and name the first non-finite one
+  /// Whether all replicas have equally many micro-batches, so that a layer may wait for other replicas.
   bool equal_shares = true;
-  bool same_shapes = false;  ///< micro-batches over all replicas
+  bool same_shapes = false;  ///< the micro-batches of all replicas have the same shape
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
   [[nodiscard]] RandomStream random(std::uint32_t use) const {
@@ -34,13 +34,13 @@ struct StepContext {
 };
 
 namespace detail {
-/// A deferred weight gradient: move-only, run at most once.
+/// A deferred weight gradient. It is move-only and runs at most once.
 template <class Dev>
 class Work {
  public:
   template <class Body>
   explicit Work(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
-  /// Releases the captures on return.
+  /// Runs the gradient and releases its captures on return.
   void operator()(Dev& dev) {
     check(body_ != nullptr, "a weight gradient that was put off runs only once");
     const auto body = std::move(body_);
@@ -62,11 +62,11 @@ class Work {
 };
 }  // namespace detail
 
-/// A stack: backward pops in the reverse order of forward's pushes. In eval mode nothing is kept.
+/// A stack: the backward pass pops in the reverse order of the forward pass's pushes. In eval mode pushes are dropped.
 template <class Dev>
 class Tape {
  public:
-  /// batch: the side inputs; it outlives the tape.
+  /// batch: provides the side inputs and must outlive the tape.
   explicit Tape(StepContext context, const MicroBatch<Dev>* batch = nullptr)
       : context_(context), batch_(batch), keep_(context.training()) {}
 
@@ -76,9 +76,9 @@ class Tape {
     return *batch_;
   }
   [[nodiscard]] int row_groups() const { return batch_ == nullptr ? 0 : batch_->row_groups; }
-  /// A recomputed forward pass does not add statistics again.
+  /// Returns true in a recomputed forward pass, which must not add its statistics a second time.
   [[nodiscard]] bool recomputing() const { return recomputing_; }
-  /// False if pushes are dropped; a layer can then skip saving.
+  /// Returns false if pushes are dropped, so that a layer can skip saving.
   [[nodiscard]] bool keeps() const { return keep_; }
 
   void push(Tensor<Dev> saved) {
@@ -100,16 +100,16 @@ class Tape {
     return shape;
   }
 
-  /// Sizes of the stacks.
+  /// The sizes of the tape's two stacks.
   struct Mark {
     std::size_t tensors = 0, shapes = 0;
   };
   [[nodiscard]] Mark mark() const { return {tensors_.size(), shapes_.size()}; }
-  /// Ends the forward pass of a part of the model (a layer, the loss) that began at the mark.
+  /// Ends the forward pass of a part of the model (a layer, the loss). began: the mark at its beginning.
   void end_of_forward(Mark began) {
     if (keep_) marks_.push_back(began);
   }
-  /// Runs body(), the backward pass of that part; it must pop exactly what the forward pass pushed.
+  /// Runs body(), the backward pass of `part`, which must pop exactly what the part's forward pass pushed.
   Tensor<Dev> backward_of(const std::string& part, FunctionRef<Tensor<Dev>()> body) {
     check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
     const auto outer_bottom = std::exchange(bottom_, marks_.back());
@@ -122,22 +122,22 @@ class Tape {
     return result;
   }
 
-  /// Throws unless everything above the mark was popped.
+  /// Throws Error unless everything above the mark was popped.
   void check_popped(Mark bottom) const {
     if (tensors_.size() != bottom.tensors || shapes_.size() != bottom.shapes)
       fail(part_name(), " pushes more on the tape in its forward pass than its backward pass pops");
   }
 
-  /// Runs work(dev) at once, or later if the schedule separates input and weight gradients. The work owns, or shares
-  /// by count, everything that it reads.
+  /// Runs work(dev) at once, or later if the schedule separates input and weight gradients. `work` must own everything
+  /// that it reads, or share the ownership.
   void weight_gradient(Dev& dev, auto work) {
     if (defer_ == nullptr) work(dev);
     else defer_->push_back(detail::Work<Dev>(std::move(work)));
   }
-  /// Collects weight gradients in `list`; nullptr: they run at once.
+  /// Collects weight gradients in `list` instead of running them. nullptr: run them at once.
   void defer_to(std::vector<detail::Work<Dev>>* list) { defer_ = list; }
 
-  /// A tape for a nested forward pass: recomputing, or saving nothing.
+  /// Returns a tape for a nested forward pass. keep: saves tensors. recomputing: the pass repeats an earlier one.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
     Tape inner(context_, batch_);
     inner.keep_ = inner.keep_ && keep;
@@ -148,7 +148,7 @@ class Tape {
   }
 
   [[nodiscard]] bool empty() const { return tensors_.empty() && shapes_.empty(); }
-  /// Bytes held by the tape (shared tensors are counted by each holder).
+  /// Returns the bytes that the tape holds. Each holder of a shared tensor counts that tensor.
   [[nodiscard]] std::size_t size_bytes() const {
     std::size_t bytes = 0;
     for (const auto& tensor : tensors_) bytes += tensor.size_bytes();
@@ -171,8 +171,8 @@ class Tape {
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<detail::Work<Dev>>* defer_ = nullptr;
-  std::vector<Mark> marks_;            // marks of parts that await backward
-  Mark bottom_;                        // bottom of the part that runs backward
+  std::vector<Mark> marks_;            // marks of the parts that await their backward pass
+  Mark bottom_;                        // mark of the part in its backward pass
   const std::string* part_ = nullptr;  // name of the part that runs
 };
 

@@ -1,5 +1,5 @@
-// Tensor: move-only; owns or borrows its memory. share() adds an owner without a copy. A shared
-// tensor is read-only, so a tape or a deferred weight gradient can rely on its contents.
+// Tensor: a move-only array that owns or borrows its memory. share() adds an owner without a copy. A shared tensor is
+// read-only, so that a tape or a deferred weight gradient can rely on its contents.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -21,23 +21,23 @@ struct ElementFacts;
 template <class Dev>
 class Tensor {
  public:
-  Tensor() = default;  ///< empty: the input of a stage that reads only side inputs
+  Tensor() = default;  ///< an empty tensor: the input of a stage that reads only side inputs
   /// Allocates uninitialized device memory.
   [[gnu::noinline]] Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
         storage_(dev.allocate(detail::as_size(shape.count()) * size_of(dtype))) {}
-  /// Borrows device memory: row-major, aligned for its type. The pointer's owner lives as long as
-  /// any tensor uses the memory; its deleter may do nothing.
+  /// Borrows device memory, row-major and aligned for its type. The pointer's owner must live as long as any tensor
+  /// uses the memory; the pointer's deleter may do nothing.
   Tensor(std::shared_ptr<std::byte> memory, DType dtype, const Shape& shape)
       : dtype_(dtype), shape_(shape), storage_(std::move(memory)) {}
-  /// Borrows read-only memory: mut() throws, and no layer works in place.
+  /// Borrows read-only memory: mut() throws Error, and no layer works in place.
   Tensor(std::shared_ptr<const std::byte> memory, DType dtype, const Shape& shape)
       : Tensor(std::const_pointer_cast<std::byte>(std::move(memory)), dtype, shape) {
     read_only_ = true;
   }
 
-  // Every use of tensors would be larger by these, were they inlined.
+  // Moves and destructors are not inlined, because they would enlarge the code of every use of a tensor.
   Tensor(Tensor&&) noexcept = default;
   [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
     dtype_ = other.dtype_;
@@ -54,7 +54,7 @@ class Tensor {
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
-  /// Zeros for as long as a run: where the device has it, memory of exactly this size.
+  /// Returns zeros that live as long as a run, in memory of exactly this size where the device has such memory.
   [[nodiscard, gnu::noinline]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = detail::as_size(shape.count()) * size_of(dtype);
@@ -65,7 +65,7 @@ class Tensor {
       return zeros(dev, dtype, shape);
     }
   }
-  /// Copies host values; T is the element type.
+  /// Copies host values of the element type T to the device.
   template <class T>
   [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape,
                                                        std::span<const T> values) {
@@ -86,7 +86,7 @@ class Tensor {
   [[nodiscard]] explicit operator bool() const { return storage_ != nullptr; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
-  /// Number of elements; 0 for no tensor.
+  /// Returns the number of elements, which is 0 for an empty tensor.
   [[nodiscard]] std::int64_t count() const { return empty() ? 0 : shape_.count(); }
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
@@ -96,14 +96,14 @@ class Tensor {
 
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
-  /// Write access; throws while the elements have another owner.
+  /// Gives write access. Throws Error while the elements have another owner.
   [[nodiscard, gnu::noinline]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (facts_ != nullptr) facts_.reset();  // threads may request views of parts concurrently
+    if (facts_ != nullptr) facts_.reset();  // no write if null: threads may call mut() concurrently
     return {storage_.get(), dtype_, shape_};
   }
-  /// True if mut() would succeed: an op may work in place.
+  /// Returns true if mut() would succeed, so that an op may work in place.
   [[nodiscard]] bool unique() const { return !read_only_ && storage_.use_count() == 1; }
 
   [[nodiscard, gnu::noinline]] Tensor share() const {
@@ -118,50 +118,50 @@ class Tensor {
     }
     return second;
   }
-  /// Entries [first, last) of dim 0, read-only: they stay where they are.
+  /// Returns entries [first, last) of dim 0 as a read-only tensor that shares the memory.
   [[nodiscard]] Tensor part(std::int64_t first, std::int64_t last) const {
     const auto of = view().slice(first, last);
     return {std::shared_ptr<const std::byte>(storage_, of.bytes()), dtype_, of.shape()};
   }
-  /// Producers may attach the column sums of the elements and of their squares, [2, C] in the accumulation type, so
-  /// that a batch norm need not read the elements. Writing drops them.
+  /// Attaches the column sums of the elements and of their squares, [2, C] in the accumulation type, so that a batch
+  /// norm need not read the elements. Writing to the tensor drops the sums.
   void carry_column_sums(Tensor sums) {
     check(sums.dtype() == accumulation_type(dtype_) && sums.shape() == Shape{2, columns()},
           "the sums of the columns of ", shape_, " of ", dtype_, " cannot be ", sums.shape(),
           " of ", sums.dtype());
     facts().column_sums = std::move(sums);
   }
-  /// Empty if unknown.
+  /// Returns the attached column sums, or an empty view if there are none.
   [[nodiscard]] ConstView<Dev> column_sums() const {
     return facts_ == nullptr ? ConstView<Dev>() : facts_->column_sums.view();
   }
-  /// A batch norm with a ReLU attaches its input here for the consumer that computes the gradient. Writing drops it.
+  /// Attaches the input of the batch norm with ReLU that made this tensor, for its gradient. Writing drops the input.
   void carry_norm(std::shared_ptr<const detail::NormTrace<Dev>> norm) {
     if (norm != nullptr) facts().norm = std::move(norm);
   }
-  /// Null if there is none.
+  /// Returns the attached input of the batch norm, or null if there is none.
   [[nodiscard]] const detail::NormTrace<Dev>* norm() const {
     return facts_ == nullptr ? nullptr : facts_->norm.get();
   }
-  /// Drops it: to free its memory, or where several consumers' gradients are summed.
+  /// Drops the attached input, to free its memory, or because the gradients of several consumers are summed.
   void drop_norm() {
     if (facts_ != nullptr) facts_->norm.reset();
   }
-  /// The same for the gradient of such elements, already 0 where the ReLU was closed: the norm's sums [2, C] of dy
-  /// and of dy * normalised x. Writing or sharing drops them.
+  /// Attaches, to a gradient that is already 0 where the ReLU was closed, the batch norm's sums [2, C] of dy and of dy
+  /// * normalized x. Writing to the tensor or sharing it drops the sums.
   void carry_norm_sums(Tensor sums) { facts().norm_sums = std::move(sums); }
   [[nodiscard]] bool has_norm_sums() const {
     return facts_ != nullptr && !facts_->norm_sums.empty();
   }
   [[nodiscard]] Tensor take_norm_sums() { return std::move(facts().norm_sums); }
-  /// The same elements with another shape.
+  /// Returns the same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
     if (shape != shape_) facts_.reset();
     shape_ = shape;
     return std::move(*this);
   }
-  /// The first entries of dim 0; the others' memory stays with them.
+  /// Returns the first entries of dim 0. The tensor keeps the memory of the other entries.
   [[nodiscard]] Tensor shortened(std::int64_t entries) && {
     if (empty() || entries == shape_[0]) return std::move(*this);
     shape_ = view().slice(0, entries).shape();
@@ -192,13 +192,13 @@ class Tensor {
 };
 
 namespace detail {
-/// The input of a batch norm with a ReLU, its statistics [C], and in a device's format where its result is above 0.
+/// The input x of a batch norm with ReLU, its statistics [C], and the signs of its result in a device's format.
 template <class Dev>
 struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;
 };
 
-/// Cached results about a tensor's elements; dropped when the elements are written.
+/// Cached results about a tensor's elements, which are dropped when the elements are written.
 template <class Dev>
 struct ElementFacts {
   Tensor<Dev> column_sums, norm_sums;
@@ -206,7 +206,7 @@ struct ElementFacts {
 };
 }  // namespace detail
 
-/// A deep copy on the same device.
+/// Returns a deep copy on the same device.
 template <Device Dev>
 [[nodiscard, gnu::noinline]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());

@@ -1,4 +1,4 @@
-// View and ConstView: the arguments of ops. They do not own memory; they have a type and a shape,
+// View and ConstView: the arguments of ops. A view has a type and a shape but does not own its memory, which is
 // contiguous and row-major. A Tensor converts to ConstView implicitly and to View by mut().
 #pragma once
 
@@ -16,7 +16,7 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);
 }
-/// The elements of a view, for the arguments of kernels: becomes a pointer of the type that is asked for.
+/// A kernel argument that converts to a pointer to the view's elements, of the type that the kernel expects.
 template <class AnyView>
 struct Elements {
   const AnyView& of;
@@ -33,7 +33,7 @@ class BasicView {
   BasicView() = default;
   BasicView(Byte* data, DType dtype, const Shape& shape)
       : data_(data), dtype_(dtype), shape_(shape) {}
-  /// View converts to ConstView.
+  /// Converts a View to a ConstView.
   template <class Other>
     requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
   BasicView(const BasicView<Dev, Other>& other)
@@ -44,7 +44,7 @@ class BasicView {
   [[nodiscard]] Byte* bytes() const { return data_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
-  /// Number of elements; 0 for an empty view.
+  /// Returns the number of elements, which is 0 for an empty view.
   [[nodiscard]] std::int64_t count() const { return empty() ? 0 : shape_.count(); }
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
@@ -52,25 +52,25 @@ class BasicView {
     return detail::as_size(count()) * size_of(dtype_);
   }
 
-  /// The elements as T. Without host access only kernels may dereference the pointer. Call it again
-  /// after Eigen has written 16-bit elements.
+  /// Returns the elements as T. If the device is not host-accessible, only kernels may dereference the pointer. Call
+  /// data() again after Eigen has written 16-bit elements.
   template <class T>
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
     if (dtype_ != dtype_of<T>()) [[unlikely]]
       detail::fail_read_as(dtype_, dtype_of<T>());
-    // Eigen's 16-bit types are other types: the fence stops reordering by type-based aliasing.
+    // Eigen's 16-bit types differ from dhp's: the fence stops reordering by type-based aliasing.
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
   [[nodiscard]] detail::Elements<BasicView> data() const { return {*this}; }
 
-  /// The same elements with another shape.
+  /// Returns the same elements with another shape.
   [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
     check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
     return {data_, dtype_, shape};
   }
-  /// Entries [first, last) of dim 0.
+  /// Returns entries [first, last) of dim 0.
   [[nodiscard, gnu::noinline]] BasicView slice(std::int64_t first, std::int64_t last) const {
     check(shape_.rank() >= 1 && 0 <= first && first <= last && last <= shape_[0], "no slice [",
           first, ", ", last, ") in ", shape_);
@@ -91,14 +91,14 @@ using View = BasicView<Dev, std::byte>;
 template <class Dev>
 using ConstView = BasicView<Dev, const std::byte>;
 
-/// Parameter types of ops. Only the first argument deduces the device: tensors and views convert.
+/// Parameter types of ops. Only the op's first argument deduces the device, so that tensors and views convert.
 template <class Dev>
 using In = std::type_identity_t<ConstView<Dev>>;
 template <class Dev>
 using Out = std::type_identity_t<View<Dev>>;
 
 namespace detail {
-/// Null for an empty view.
+/// Returns the elements as T, or null for an empty view.
 template <class T, class Dev, class Byte>
 [[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
   return view.empty() ? nullptr : view.template data<T>();

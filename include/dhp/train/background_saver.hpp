@@ -1,6 +1,6 @@
-// Saving while training goes on. A save copies the state to host memory during the next forward and backward pass;
-// only the next update waits for the copy. A thread of each rank then writes its shard, and that of rank 0 makes
-// the checkpoint visible.
+// BackgroundSaver saves while training continues. A save copies the state to host memory during the next forward and
+// backward pass; only the next update waits for the copy. A thread on each rank then writes the rank's shard, and rank
+// 0's thread makes the checkpoint visible.
 #pragma once
 
 #include <dhp/train/checkpoint.hpp>
@@ -14,24 +14,24 @@
 
 namespace dhp {
 
-/// One save at a time: the host holds at most one copy of the pieces that this rank writes.
+/// Runs one save at a time, so the host holds at most one copy of the pieces that this rank writes.
 template <class Dev>
 class BackgroundSaver : detail::NonCopyable {
  public:
-  /// Keeps a reference. Give before_update() to the trainer. replayed: whether later steps may be replays.
+  /// Keeps a reference to checkpoint. Pass before_update() to the trainer. replayed: later steps may be replays.
   BackgroundSaver(Checkpoint<Dev>& checkpoint, bool replayed)
       : checkpoint_(checkpoint), copy_(replayed) {}
   ~BackgroundSaver() { (void)give_up(); }
 
-  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective. Returns whether there
-  /// was one on rank 0, which is cut off.
+  /// Abandons an unfinished save; earlier checkpoints remain. Not collective. Returns whether rank 0 has cut off a
+  /// save, and false on other ranks.
   bool give_up() {
     give_up_ = true;
     if (thread_.joinable()) thread_.join();
     return std::exchange(unfinished_, false) && checkpoint_.rank() == 0;
   }
-  /// Collective over the mesh. Waits for the save before this one. Throws SaveFailed, on all ranks, where that has
-  /// failed or this one cannot begin; another one may be started after that.
+  /// Starts a save after the previous save ends. Collective over the mesh. Throws SaveFailed on all ranks if the
+  /// previous save failed or this save cannot begin; the caller may then start another save.
   void start(Dev& dev, const std::string& path, const RunState& state,
              const RunRecord& record = {}) {
     wait(dev);
@@ -55,14 +55,14 @@ class BackgroundSaver : detail::NonCopyable {
         });
   }
 
-  /// Waits until the copy of the state is complete; from then on an update may change the state.
+  /// Waits until the copy of the state is complete. An update may then change the state.
   void before_update(Dev& dev) {
     const Stall stall(*this);
     copy_.finish(dev);
   }
 
-  /// Collective. Returns when the save under way, if any, is on the disk. Throws SaveFailed on all ranks where one of
-  /// them could not write.
+  /// Waits until the current save, if any, is on disk. Collective. Throws SaveFailed on all ranks if one of them could
+  /// not write.
   void wait(Dev& dev) {
     if (!thread_.joinable()) return;
     const Stall stall(*this);
@@ -78,7 +78,7 @@ class BackgroundSaver : detail::NonCopyable {
     checkpoint_.fail_together(dev, not_visible_);
   }
 
-  /// Seconds for which training has waited for saves.
+  /// Returns the seconds that training has spent waiting for saves.
   [[nodiscard]] double stalled_s() const { return stalled_s_; }
 
  private:
@@ -101,7 +101,7 @@ class BackgroundSaver : detail::NonCopyable {
       save.write(host, copy_.pieces());
     });
     const bool commits = checkpoint_.rank() == 0 && not_written_.empty();
-    written_ = true;  // from here on the rank's thread may read not_written_
+    written_ = true;  // the rank's thread may read not_written_ from now on
     written_.notify_all();
     if (!commits) return;
     not_visible_ = detail::problem_in([&] {
@@ -119,8 +119,8 @@ class BackgroundSaver : detail::NonCopyable {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
-  bool unfinished_ = false;                // written by the thread, while it runs on rank 0
-  std::string not_written_, not_visible_;  // errors, or empty; the thread writes them
+  bool unfinished_ = false;                // on rank 0, written by the running thread
+  std::string not_written_, not_visible_;  // error messages, or empty; the thread writes them
   double stalled_s_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Checkpoints: one logical state of a run, whatever its layout. Each rank writes a shard with its pieces, copies
-// that several ranks hold are spread over them, and each rank reads only what it needs, under any other layout.
-// Needs nlohmann/json.
+// Checkpoints: one logical state of a run in any layout. Each rank writes its pieces to a shard; ranks that hold the
+// same copies divide these among themselves. Each rank reads only what it needs, also under another layout. Needs
+// nlohmann/json.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -22,19 +22,19 @@ namespace dhp {
 
 struct LoadedCheckpoint {
   RunState state{};
-  std::string from;  ///< the folder or file
-  /// For people: damage that was passed over, tensors that nobody read.
+  std::string from;  ///< the folder or file that was loaded
+  /// Messages for people: damage that was skipped, tensors that no rank has read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
 
-/// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
+/// Thrown on all ranks if a save fails on any rank. Earlier checkpoints are unchanged.
 class SaveFailed : public Error {
  public:
   using Error::Error;
 };
 namespace detail {
-/// The sentence of what work() throws; empty: nothing.
+/// Runs work() and returns the message of its exception, or an empty text.
 [[nodiscard]] std::string problem_in(auto work) {
   try {
     work();
@@ -48,16 +48,16 @@ namespace detail {
 template <class Dev>
 class Checkpoint {
  public:
-  /// Keeps references: mesh, store, optimizer and replicas outlive it.
+  /// Keeps references to mesh, store, optimizer and replicas, which must outlive it.
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer,
              Replicas<Dev>* replicas = nullptr)
       : mesh_(mesh), store_(store), optimizer_(optimizer), replicas_(replicas) {
     detail::check_has_replicas(store, replicas);
   }
 
-  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run
-  /// other than the one that was loaded (`loaded`: empty, or where from), unless they may be overwritten. Returns
-  /// the names of those that the first save of this run replaces.
+  /// Makes the folder before training, on rank 0. Throws Error if the folder cannot be written to, or if it has
+  /// checkpoints of another run than `loaded` (the path that was loaded, or empty) and `overwrite` is false. Returns
+  /// the names of the checkpoints that this run's first save replaces.
   [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
                                                  bool overwrite) const {
     if (rank() != 0) return {};
@@ -68,7 +68,7 @@ class Checkpoint {
     const std::filesystem::path from(loaded);
     const bool same = !loaded.empty() && (std::filesystem::equivalent(from, path, error) ||
                                           std::filesystem::equivalent(from / "..", path, error));
-    if (same) {  // names of checkpoints after the step that this run goes on from
+    if (same) {  // the names of checkpoints after the loaded step
       const auto name = from.filename().string();
       std::erase_if(names,
                     [&](const auto& other) { return other.size() < name.size() || other <= name; });
@@ -84,10 +84,10 @@ class Checkpoint {
     return names;
   }
 
-  /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
-  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows,
-  /// with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is missing,
-  /// and where nothing whole is left.
+  /// Loads this rank's pieces. Collective over the mesh. `path` is a run's folder (its newest undamaged checkpoint is
+  /// taken), a single checkpoint, or weights (WeightFiles) with any spelling of names that NameMap knows; with weights,
+  /// training begins at step 0. Throws Error if a tensor's shape differs, if a checkpoint lacks a tensor, or if no
+  /// checkpoint is undamaged.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
     const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
                                     std::filesystem::exists(path + "/pytorch_model.bin.index.json");
@@ -103,13 +103,13 @@ class Checkpoint {
     return loaded;
   }
 
-  /// Whether a run has saved anything there. Rank 0 looks. Collective.
+  /// Returns whether the folder has a run's checkpoint, as rank 0 sees it. Collective.
   [[nodiscard]] bool is_there(Dev& dev, const std::string& folder) {
     return !places_in(dev, folder).places.empty();
   }
 
-  /// Begins a save to FOLDER/step-N, of which BackgroundSaver does the rest. Collective over the mesh. What was saved
-  /// before stays good until all of it is on the disk.
+  /// Begins a save to FOLDER/step-N; BackgroundSaver does the rest. Collective over the mesh. Earlier checkpoints
+  /// remain until the whole new one is on disk.
   [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
                                                   const RunState& state) {
     auto& world = mesh_.world();
@@ -117,22 +117,22 @@ class Checkpoint {
     fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
-  /// own: what is wrong on this rank, or empty. If any rank has a problem, all throw SaveFailed with it. Collective.
+  /// own: this rank's problem, or empty. If any rank has a problem, all ranks throw SaveFailed with it. Collective.
   void fail_together(Dev& dev, const std::string& own) {
     for (const auto& problem : gather_texts(dev, mesh_.world(), own))
       if (!problem.empty()) throw SaveFailed(problem);
   }
-  /// The parts of held pieces that this rank writes. Ranks that hold the same elements share them: large pieces
-  /// are cut, small ones take turns.
+  /// Returns the parts of held pieces that this rank writes. Ranks that hold the same elements share the work: large
+  /// pieces are cut, and small pieces are assigned in turn.
   [[nodiscard]] std::vector<HeldPiece<Dev>> written_here(Dev& dev) {
-    constexpr std::size_t worth_cutting = 64 << 10;  // bytes for each rank
+    constexpr std::size_t worth_cutting = 64 << 10;  // least bytes for each rank
     const auto& shape = mesh_.shape();
     std::vector<HeldPiece<Dev>> mine;
     int number = 0;
     for (auto& whole : held(dev)) {
       if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
-      if (whole.sharded_over_data) {  // ranks of the tensor axis may be cut elsewhere
+      if (whole.sharded_over_data) {  // tensor ranks may have other cuts
         if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
         continue;
       }
@@ -152,7 +152,7 @@ class Checkpoint {
     return mine;
   }
 
-  /// The index's record of the run.
+  /// Returns the record with the run's state and layout, for the index.
   [[nodiscard]] RunRecord with_state(const RunState& state, RunRecord record) const {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
@@ -173,7 +173,7 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
-  /// Each axis, and how many groups it is computed in.
+  /// Returns each axis with its number of groups.
   [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
       const ParameterStoreOptions& store) {
     return {{"tensor", store.tensor_groups}, {"context", store.context_groups}};
@@ -205,19 +205,19 @@ class Checkpoint {
     return state_pieces(store_, optimizer_);
   }
 
-  /// The checkpoints in a folder as rank 0 sees them. Collective.
+  /// Returns the checkpoints in a folder as rank 0 sees them. Collective.
   [[nodiscard]] detail::StatePlaces places_in(Dev& dev, const std::string& path) {
     const auto seen = rank() == 0 ? detail::state_places(path) : detail::StatePlaces();
     return detail::gather_values(dev, mesh_.world(), seen).front();
   }
 
-  /// A rank's findings in a checkpoint.
+  /// What a rank finds when it reads a checkpoint.
   struct Attempt {
-    std::string damage, unfit;      ///< a sentence; empty: none
-    std::vector<std::string> read;  ///< names of tensors
+    std::string damage, unfit;      ///< messages; empty if all is well
+    std::vector<std::string> read;  ///< names of the tensors that were read
     void pass(detail::Fields& fields) { fields(damage, unfit, read); }
   };
-  /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
+  /// Fills in `loaded`. Returns a message about damage, the same on all ranks. Throws Error if the model does not fit.
   [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
     Attempt own;
     std::optional<SavedPieces> saved;
@@ -264,8 +264,8 @@ class Checkpoint {
 
   static constexpr const char* master_prefix = "optimizer/master/";
 
-  /// The saved tensor that a piece is read from. Master weights are better than values of 16 bits, and values are
-  /// the masters of a run that had none.
+  /// Returns the name of the saved tensor to read a piece from. 16-bit values are read from master weights if these
+  /// were saved; master weights are read from the values of a run that had none.
   [[nodiscard]] std::string source_of(const SavedPieces& saved, const Piece& piece) const {
     const auto master = master_prefix + piece.name;
     if (piece.name.starts_with(master_prefix)) {
@@ -276,7 +276,7 @@ class Checkpoint {
     return wide && saved.find(master) != nullptr ? master : piece.name;
   }
 
-  /// A sentence, or empty.
+  /// Returns a message about what does not fit the model, or an empty text.
   [[nodiscard]] std::string what_does_not_fit(const SavedPieces& saved,
                                               const std::vector<HeldPiece<Dev>>& pieces,
                                               bool only_weights) const {
@@ -309,7 +309,7 @@ class Checkpoint {
     return batches;
   }
 
-  /// Until 2026 a checkpoint was one folder with whole tensors in two files.
+  /// Loads format 1, which was in use until 2026: one folder with whole tensors in two files.
   [[nodiscard]] RunState load_format_1(Dev& dev, const std::string& folder, bool only_weights) {
     std::vector<std::string> none;
     (void)load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
@@ -321,7 +321,7 @@ class Checkpoint {
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
-        // A run of another precision may have saved no masters. Those made from its weights stay.
+        // A run of another precision may have saved no master weights; those made from the weights then stay.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         detail::read_from_file(dev, state, name, piece);
       }

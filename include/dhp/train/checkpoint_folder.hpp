@@ -1,5 +1,5 @@
-// The folder of a run: step-00000040 and the like, each a whole checkpoint, and `latest`, a file with the name of
-// the newest. A checkpoint is written as step-00000040.part, and renamed when all of it is on the disk.
+// The folder of a run: whole checkpoints such as step-00000040, and the file `latest` with the name of the newest one.
+// A checkpoint is written as step-00000040.part and renamed when it is completely on disk.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -13,12 +13,12 @@
 
 namespace dhp {
 
-/// A lower loss or perplexity is better, and a higher value of any other measure.
+/// Returns true for a loss or a perplexity; a higher value of any other measure is better.
 [[nodiscard]] inline bool lower_is_better(const std::string& measure) {
   return measure.ends_with("loss") || measure.ends_with("perplexity");
 }
 
-/// Used by one rank.
+/// The folder's operations; only one rank calls them.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
@@ -28,10 +28,10 @@ class CheckpointFolder {
   }
   [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
 
-  /// Names of whole checkpoints: the one that `latest` names, then the others, the newest first.
+  /// Returns the names of whole checkpoints: first the one that `latest` names, then the others, newest first.
   [[nodiscard]] std::vector<std::string> names() const {
     auto found = listed(true);
-    // Longer numbers are larger ones.
+    // A longer number is larger.
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       return a.size() != b.size() ? a.size() > b.size() : a > b;
     });
@@ -39,7 +39,7 @@ class CheckpointFolder {
     if (first != found.end()) std::rotate(found.begin(), first, first + 1);
     return found;
   }
-  /// Names of what interrupted saves have left behind; a save under way is among them.
+  /// Returns the names of unfinished checkpoints, whether their save was interrupted or is still running.
   [[nodiscard]] std::vector<std::string> unfinished() const { return listed(false); }
   [[nodiscard]] std::string latest() const {
     std::ifstream file(path("latest"));
@@ -48,14 +48,14 @@ class CheckpointFolder {
     return name;
   }
 
-  /// Makes the folder, so that one that cannot be written to is known before training.
+  /// Makes the folder before training, so that a folder without write access is known early.
   void make() const {
     std::error_code error;
     std::filesystem::create_directories(path_, error);
     check(!error, "cannot make the directory ", path_, ": ", error.message());
     detail::check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
-  /// An empty folder for the checkpoint of a step; what interrupted saves left behind goes.
+  /// Makes an empty folder for a step's checkpoint and removes what interrupted saves have left.
   [[nodiscard]] std::string begin(std::int64_t step) const {
     const auto part = path(name_of(step) + ".part");
     std::error_code error;
@@ -64,7 +64,7 @@ class CheckpointFolder {
     check(!error, "cannot make the directory ", part, ": ", error.message());
     return part;
   }
-  /// Makes the checkpoint visible, whose files are all on the disk, and then the latest.
+  /// Makes a step's checkpoint visible and the latest; all its files must be on disk.
   void commit(std::int64_t step) const {
     const auto name = name_of(step);
     const auto old = path(name + ".old");
@@ -78,13 +78,13 @@ class CheckpointFolder {
     sync(path_);
     std::filesystem::remove_all(old, none);
   }
-  /// Keeps only this many of the newest checkpoints, and `best` unless it is empty.
+  /// Removes all but the `newest` newest checkpoints; also keeps `best` unless it is empty.
   void keep(std::size_t newest, const std::string& best) const {
     const auto all = names();
     for (std::size_t at = newest; at < all.size(); ++at)
       if (all[at] != best) remove(all[at]);
   }
-  /// Under another name first: what is half removed is no checkpoint.
+  /// Removes a checkpoint. It is renamed first, so that a partly removed folder never looks like a checkpoint.
   void remove(const std::string& name) const {
     rename(path(name), path(name + ".old"));
     std::error_code none;

@@ -1,5 +1,5 @@
-// The index of a checkpoint: which pieces of which tensors lie where, each block with its checksum, and what
-// the run says of itself. One JSON file beside the shards. Needs nlohmann/json.
+// The index of a checkpoint, one JSON file beside the shards: where each piece of each tensor lies, the checksum of
+// each block, and the run's own record. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/rendezvous/wire.hpp>
@@ -23,10 +23,10 @@
 namespace dhp {
 
 namespace detail {
-/// Bytes of a piece that have a checksum of their own: a reader of a part need not read all.
+/// Bytes of a piece under one checksum, so that a reader of a part need not read the whole piece.
 inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
 
-/// Size and checksum of a whole file, such as the vocabulary; of a shard, those of its header.
+/// Size and checksum of a whole file, such as the vocabulary, or of a shard's header.
 struct CheckedBytes {
   std::uint64_t bytes = 0;
   std::uint32_t sum = 0;  ///< CRC-32C
@@ -39,15 +39,15 @@ struct CheckedBytes {
 namespace detail {
 struct StoredPiece {
   Piece piece;
-  std::string file;                 ///< the shard
-  std::uint64_t first = 0;          ///< its first byte in the file
+  std::string file;                 ///< name of the shard
+  std::uint64_t first = 0;          ///< the piece's first byte in the file
   std::vector<std::uint32_t> sums;  ///< CRC-32C of each block
 };
 }  // namespace detail
 
 struct CheckpointIndex {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own words
-  /// By the name of the file: the checksum of a shard's head, or of another file.
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
+  /// Checksums by file name: for a shard, of its head; for any other file, of the whole file.
   std::map<std::string, detail::CheckedBytes> files;
   std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
@@ -57,10 +57,10 @@ struct CheckpointIndex {
       tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
 
-  /// Throws if one of the other files, which are no shards, is damaged or missing.
+  /// Throws Error if a file that is no shard is damaged or missing.
   void check_files(const std::string& folder) const {
     for (const auto& [name, saved] : files) {
-      if (name.ends_with(".safetensors")) continue;  // a head, compared when the shard is opened
+      if (name.ends_with(".safetensors")) continue;  // open() checks a shard's head
       const auto path = folder + "/" + name;
       const auto now = checked(text_of(path));
       check(now.bytes == saved.bytes && now.sum == saved.sum, path,
@@ -68,10 +68,10 @@ struct CheckpointIndex {
     }
   }
 
-  /// The first line has the checksum of all others.
+  /// Returns the index as text. Its first line holds the checksum of all other lines.
   [[nodiscard]] std::string to_text() const;
-  /// path: for messages. Throws where the text is damaged, or, in the index of all shards, where the pieces of a
-  /// tensor do not make it up.
+  /// Reads an index. path: the file's name for messages. Throws Error if the text is damaged or, in the index of all
+  /// shards, if the pieces of a tensor do not cover the tensor.
   [[nodiscard]] static CheckpointIndex parse(const std::string& text, const std::string& path,
                                              bool of_all_shards = true);
 };
@@ -92,7 +92,7 @@ inline nlohmann::ordered_json to_json(const StoredPiece& stored) {
   return json;
 }
 
-/// An object in a checkpoint's JSON. A field that is missing or of another type is damage; the error names the field.
+/// A JSON object of a checkpoint. A field that is missing or has another type is damage, reported by its name.
 class JsonObject {
  public:
   JsonObject(const nlohmann::json& json, std::string path, std::string where)
@@ -130,7 +130,7 @@ class JsonObject {
   std::string path_, where_;
 };
 
-/// Visitors of a RunState: one writes it to JSON, one reads it. A field that the JSON lacks keeps its value.
+/// Visitors of a RunState: JsonWriter writes the fields to JSON, JsonReader reads them. A field missing in JSON stays.
 struct JsonWriter {
   nlohmann::ordered_json& json;
 
@@ -141,7 +141,7 @@ struct JsonWriter {
       T::visit(value, JsonWriter{inner});
       json[name] = std::move(inner);
     } else {
-      json[name] = value;  // NaN becomes null
+      json[name] = value;  // JSON stores NaN as null
     }
   }
 };
@@ -162,7 +162,7 @@ struct JsonReader {
       value = item.is_null() ? std::nan("") : item.get<T>();
     } else {
       const auto& item = fields.at(name);
-      if (value == -1 && item == -1) return;  // not known
+      if (value == -1 && item == -1) return;  // -1 means not known
       constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
       const auto number = fields.number(name);
       value = static_cast<T>(sizeof(T) < 8 ? std::min(number, most) : number);
@@ -267,7 +267,7 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
 }
 
 namespace detail {
-/// Reads a run's state from the index, or another file.
+/// Reads a run's state from the JSON of the index or of another file.
 [[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
   const checkpoint::JsonObject fields(json, path, "the run's state");
   for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
@@ -279,7 +279,7 @@ namespace detail {
 }  // namespace detail
 
 namespace detail {
-/// Places where loading `path` looks for a state, the best first, and remarks on the folder for people.
+/// The places where loading looks for a state, best first, and remarks on the folder for people.
 struct StatePlaces {
   std::vector<std::string> places, remarks;
   void pass(Fields& fields) { fields(places, remarks); }
@@ -300,8 +300,8 @@ struct StatePlaces {
   return found;
 }
 
-/// The name of the checkpoint whose RunRecord has the best value of a measure, the newest of equals. Empty where none
-/// has it, or NaN alone.
+/// Returns the name of the checkpoint with the best value of a measure in its RunRecord; of equal ones, the newest.
+/// Returns an empty name if no checkpoint has a value other than NaN.
 [[nodiscard]] inline std::string best_checkpoint(const CheckpointFolder& folder,
                                                  const std::string& measure) {
   const bool lowest = lower_is_better(measure);
@@ -317,16 +317,16 @@ struct StatePlaces {
       if (!best.empty() && signed_value <= best_value) continue;
       best = name;
       best_value = signed_value;
-    } catch (const Error&) {                      // damaged
-    } catch (const nlohmann::json::exception&) {  // not measured, or no number
+    } catch (const Error&) {                      // a damaged index is skipped
+    } catch (const nlohmann::json::exception&) {  // the measure is missing or no number
     }
   }
   return best;
 }
 }  // namespace detail
 
-/// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.
-/// None where there is none.
+/// Returns the checkpoint that loading `path` will choose, and its index, or nothing. It does not read the tensors,
+/// which may still turn out to be damaged.
 [[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
     const std::string& path) {
   for (const auto& folder : detail::state_places(path).places) {
@@ -336,7 +336,7 @@ struct StatePlaces {
       auto index = CheckpointIndex::parse(text_of(file), file);
       index.check_files(folder);
       return std::pair{folder, std::move(index)};
-    } catch (const Error&) {  // loading tells of it
+    } catch (const Error&) {  // loading reports the damage
     }
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// One save of a checkpoint. Every rank writes a shard and the index of it; when all are there, rank 0 joins the
-// indexes and makes the checkpoint visible. Ranks meet only in the folder, so any thread may do this.
+// CheckpointSave: one save of a checkpoint. Every rank writes a shard and the shard's index; then rank 0 joins the
+// indexes and makes the checkpoint visible. Ranks only meet in the folder, so any thread may do this.
 #pragma once
 
 #include <dhp/train/checkpoint_folder.hpp>
@@ -13,24 +13,24 @@
 
 namespace dhp {
 
-/// A checkpoint's content besides tensors; that of rank 0 is used.
+/// A checkpoint's content besides tensors; rank 0's record is saved.
 struct RunRecord {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets this back
   std::vector<std::pair<std::string, double>>
-      measures{};  ///< what an evaluation at this step has measured
+      measures{};  ///< results of an evaluation at this step
   std::map<std::string, std::string>
-      files{};              ///< content of files by their names, such as the vocabulary
-  std::size_t keep = 0;     ///< how many checkpoints stay, the newest ones; 0: all
-  std::string keep_best{};  ///< a name in measures: its best value is kept, too
-  /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.
+      files{};              ///< content of additional files such as the vocabulary, by file name
+  std::size_t keep = 0;     ///< number of newest checkpoints to keep; 0: all
+  std::string keep_best{};  ///< a name in measures, whose best checkpoint is also kept
+  /// Throws Error if another run has taken over, so that this run may no longer make a checkpoint visible. May be null.
   std::function<void()> may_commit{};
-  std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
+  std::vector<std::string> replaced{};  ///< names of old checkpoints to remove after this save
 };
 
 namespace detail {
 class CheckpointSave {
  public:
-  /// path: the folder of the run, the same for all ranks.
+  /// path: the folder of the run, the same on all ranks.
   CheckpointSave(const std::string& path, std::int64_t step, int rank, int ranks)
       : folder_(path),
         step_(step),
@@ -38,12 +38,12 @@ class CheckpointSave {
         rank_(rank),
         ranks_(ranks) {}
 
-  /// Rank 0 calls it before any rank writes.
+  /// Makes the empty folder; rank 0 calls it before any rank writes.
   void begin() {
     folder_.make();
     (void)folder_.begin(step_);
   }
-  /// The pieces that this rank has to write; they are on the disk when this returns.
+  /// Writes this rank's pieces; they are on disk when it returns.
   template <class Dev>
   void write(Dev& dev, const std::vector<HeldPiece<Dev>>& pieces) {
     const auto index = write_shard(dev, part_, name_of(rank_) + ".safetensors", pieces);
@@ -54,7 +54,7 @@ class CheckpointSave {
       if (!std::filesystem::exists(index_of(rank))) return false;
     return true;
   }
-  /// Rank 0 calls it when every rank has written.
+  /// Joins the indexes and makes the checkpoint visible; rank 0 calls it after all ranks have written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;

@@ -1,5 +1,5 @@
-// GPT-2's matrices in its files: Conv1D, whose weights are [in, out], and whose queries, keys and values lie side by
-// side in one. dhp's models have [out, in], each of its own: c_attn.query, c_attn.key and c_attn.value.
+// The layout of GPT-2's weight files: a Conv1D weight is [in, out], and queries, keys and values are joined in one
+// matrix. dhp's models have [out, in] and separate matrices c_attn.query, c_attn.key and c_attn.value.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -13,12 +13,12 @@ namespace dhp::detail {
 
 inline constexpr const char* conv1d_thirds[] = {".query", ".key", ".value"};
 
-/// The place of a weight or bias in a file.
+/// Where a model's weight or bias lies in a file.
 struct Conv1dPlace {
   std::string name;         ///< name in the file
-  bool transposed = false;  ///< [in, out]
+  bool transposed = false;  ///< the file has [in, out]
   int part = 0;
-  int parts = 1;  ///< side by side in `name`
+  int parts = 1;  ///< number of parts side by side in `name`
 
   explicit Conv1dPlace(std::string model_name) : name(std::move(model_name)) {
     if (!name.starts_with("transformer.h.")) return;
@@ -36,25 +36,25 @@ struct Conv1dPlace {
                                layer.ends_with(".c_fc"));
   }
 
-  /// The constructor's argument.
+  /// Returns the name in the model, the constructor's argument.
   [[nodiscard]] std::string model_name() const {
     if (parts == 1) return name;
     const auto ending = name.rfind('.');
     return name.substr(0, ending) + conv1d_thirds[part] + name.substr(ending);
   }
-  /// [out, in] or [out] of the model, as the file has it.
+  /// Returns the file's extents for the model's [out, in] or [out].
   [[nodiscard]] std::vector<std::int64_t> file_shape(std::vector<std::int64_t> extents) const {
     extents[0] *= parts;
     if (transposed) std::swap(extents[0], extents[1]);
     return extents;
   }
-  /// The place in the file of an element of the model's weight of this shape.
+  /// Returns the place in the file of an element of the model's weight with this shape.
   [[nodiscard]] std::int64_t file_place(const Shape& shape, std::int64_t element) const {
     const auto out = shape[0], in = shape.count() / out;
     if (!transposed) return part * shape.count() + element;
     return element % in * out * parts + part * out + element / in;
   }
-  /// Whether the file has another order of elements than the model.
+  /// Returns whether the elements' order in the file differs from the model's.
   [[nodiscard]] bool moves() const { return transposed || parts > 1; }
 };
 

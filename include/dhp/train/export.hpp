@@ -1,6 +1,6 @@
-// A checkpoint's weights as one file, for others: whole tensors under the names and in the axis order that PyTorch's
-// models have, of which GPT-2's joins queries, keys and values. A tensor of the file is in memory at a time. Needs
-// nlohmann/json.
+// Exports a checkpoint's weights to one file for other programs: whole tensors with the names and axis order of
+// PyTorch's models; for GPT-2, queries, keys and values are joined. Only one tensor of the file is in memory at a time.
+// Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -17,7 +17,7 @@
 namespace dhp {
 
 namespace detail {
-/// The whole tensor, in file order.
+/// Returns the whole tensor in file order.
 [[nodiscard]] inline std::vector<std::byte> whole_tensor(SavedPieces& saved, const Piece& any) {
   Piece whole{
       .name = any.name, .shape = any.shape, .dtype = any.dtype, .file_order = any.file_order};
@@ -34,7 +34,7 @@ namespace detail {
   return turned;
 }
 
-/// The weight [out, in] of a layer, whole, with the product of its adapter added (nn/low_rank.hpp); sums are in double.
+/// Adds the adapter's product (nn/low_rank.hpp) to a layer's whole weight [out, in]; sums are in double.
 inline void merge_adapter(SavedPieces& saved, const std::string& layer, double scale,
                           std::vector<std::byte>& weight) {
   const auto* const a = saved.find(layer + ".lora_A.weight");
@@ -68,7 +68,7 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
 }  // namespace detail
 
 namespace detail {
-/// The tensor as GPT-2's files have it, with the others of its layer that lie beside it; whole: of a name.
+/// Joins the tensors of a layer as in GPT-2's files; whole(name) returns a model's whole tensor.
 inline std::vector<std::byte> as_conv1d(
     const Piece& piece, Conv1dPlace place,
     FunctionRef<std::vector<std::byte>(const std::string&)> whole) {
@@ -86,13 +86,13 @@ inline std::vector<std::byte> as_conv1d(
 }
 }  // namespace detail
 
-/// Reads the checkpoint in `folder` and writes the weight file `path`. Called by one rank, or without any.
+/// Reads the checkpoint in `folder` and writes the weight file `path`. One rank calls it, or a program without ranks.
 /// adapter_scale: LowRankOptions::scale() of a model whose adapters are merged into its weights.
 inline void export_weights(const std::string& folder, const std::string& path,
                            double adapter_scale = 0) {
   SavedPieces saved(folder);
   SafeTensorsWriter writer;
-  writer.note("format", "pt");  // Hugging Face's loaders ask for it
+  writer.note("format", "pt");  // Hugging Face's loaders require it
   constexpr std::string_view mean = ".running_mean";
   const auto& about = saved.index().about;
   const auto batches =
@@ -110,13 +110,13 @@ inline void export_weights(const std::string& folder, const std::string& path,
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
     const auto& piece = tensor.second.front().piece;
     const detail::Conv1dPlace place(name);
-    if (place.part > 0) continue;  // stored with the first
+    if (place.part > 0) continue;  // stored together with part 0
     writer.add(place.name, piece.dtype,
                place.file_shape(detail::file_shape(piece.shape, piece.file_order)),
                [&, place](OpenFile& file) {
                  file.write(place.moves() ? detail::as_conv1d(piece, place, merged) : merged(name));
                });
-    // PyTorch's strict loading wants the counters.
+    // PyTorch's strict loading requires the counters.
     if (name.ends_with(mean))
       writer.add(name.substr(0, name.size() - mean.size()) + detail::batch_counter, DType::i64, {},
                  [batches](OpenFile& file) { file.write(std::as_bytes(std::span(&batches, 1))); });
@@ -124,8 +124,8 @@ inline void export_weights(const std::string& folder, const std::string& path,
   writer.write(path);
 }
 
-/// The adapters of a checkpoint alone, as adapter_model.safetensors of PEFT; head: how the names of other weights begin
-/// that belong to them; empty: none.
+/// Writes only a checkpoint's adapters, as PEFT's adapter_model.safetensors. Unless `head` is empty, also writes
+/// weights whose names begin with `head`.
 inline void export_adapter(const std::string& folder, const std::string& path,
                            const std::string& head) {
   SavedPieces saved(folder);

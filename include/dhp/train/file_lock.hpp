@@ -1,4 +1,4 @@
-// FileLock: one process at a time, of this host or of all that share the file system.
+// FileLock: a lock that one process at a time holds, of this host or of all hosts on the file system.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -16,16 +16,16 @@
 
 namespace dhp::detail {
 
-/// Another process has the lock.
+/// Thrown if another process holds the lock.
 class InUse : public Error {
  public:
   using Error::Error;
 };
 
-/// The system gives the lock back when its holder ends, however that is.
+/// A lock on a file. The system releases it when its holder ends, even by a crash.
 class FileLock : NonCopyable {
  public:
-  /// Makes the file, which stays. Throws where that is not allowed.
+  /// Makes the file, which is never removed. Throws Error if this is not allowed.
   explicit FileLock(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     check_system(file_ >= 0, "cannot make ", path);
@@ -35,7 +35,7 @@ class FileLock : NonCopyable {
     ::close(file_);
   }
 
-  /// Whether it is held now. Throws where the file system has no locks.
+  /// Tries to take the lock and returns whether it is held now. Throws Error if the file system has no locks.
   [[nodiscard]] bool try_lock() {
     bool held = false;
     do held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
@@ -43,14 +43,14 @@ class FileLock : NonCopyable {
     check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
     return held;
   }
-  /// For a file that only serves as a lock: while it is held, its text is the name of this process.
+  /// Writes the name of this process into the file. Only for files without other content.
   void name_holder() {
     const auto name = process_name();
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
-  /// The lock of what one run alone writes to. Throws InUse, which names `what`, if another run keeps it for so long
-  /// and, of a file that names its holder, that; and Error as above.
+  /// Takes the lock of a file that one run alone writes to. Throws InUse if another run holds the lock for all of
+  /// patience_s; the message has `what` and, with names_holder, the holder. Throws Error like try_lock.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {

@@ -1,6 +1,6 @@
-// MemoryPlan: the memory of a rank, known before it is allocated. The run's own code makes one step on the device Meta,
-// so the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight, buckets,
-// and what operations take for themselves.
+// MemoryPlan: a rank's memory, computed before it is allocated. The run's own code makes a step on the device Meta, so
+// plan and run cannot differ: in weights, optimizer state, micro-batches in flight, buckets, and workspaces of
+// operations.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>
@@ -23,14 +23,14 @@ struct MemoryPlan {
   std::size_t weights = 0;      ///< weights and running statistics
   std::size_t gradients = 0;    ///< gradients and exact sums
   std::size_t optimizer = 0;    ///< momenta and master weights
-  std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
-  std::size_t most_in_use = 0;  ///< all tensors at the peak
-  std::size_t most = 0;         ///< at most, free blocks that the allocator keeps included
-  /// Scopes of a trace at the peak, outermost first.
+  std::size_t at_rest = 0;      ///< all tensors between steps, including inputs and tables
+  std::size_t most_in_use = 0;  ///< peak bytes of all tensors
+  std::size_t most = 0;         ///< peak bytes including free blocks that the allocator keeps
+  /// Trace scopes at the peak, outermost first.
   std::vector<std::string> peak{};
-  int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
+  int in_flight = 0;  ///< most micro-batches whose activations are held at once
 
-  /// At the peak: activations, gathered weights, gradients on their way, inputs.
+  /// Returns the peak bytes of activations, gathered weights, gradients in flight and inputs.
   [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
 };
 
@@ -39,25 +39,25 @@ template <class Options = TrainingOptions>
 struct PlannedRun {
   Options options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
-  /// Micro-batch k, counted over the steps.
+  /// Makes micro-batch k, counted over all steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
-  std::int64_t micro_batches = 1;  ///< micro-batches of a step, over all replicas
-  /// Micro-batches that a replica runs, beside the inputs of its others; 0: all.
+  std::int64_t micro_batches = 1;  ///< micro-batches of a step, of all replicas
+  /// Number of micro-batches that a replica runs; of its other micro-batches only the inputs are made. 0 means all.
   std::int64_t runs = 0;
   /// Changes the run before its first step; may be empty.
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
-  /// More than one where shapes differ: free blocks of other sizes stay, and add up.
+  /// Number of steps. Plan several if shapes differ: free blocks of other sizes then remain and add up.
   int steps = 1;
-  bool threads = false;  ///< ranks of one process keep no messages that others have taken
+  bool threads = false;  ///< ranks of one process free messages once they are received
 };
 
 namespace detail {
-/// The most messages of a stage that others have not taken yet, where a backward pass lasts as long as two forward
-/// ones.
+/// Returns the largest number of a stage's messages that have not been received yet, if a backward pass takes as long
+/// as two forward passes.
 [[nodiscard]] inline int most_waiting(const StageLists& lists, int chunks, int stage) {
   const auto wiring = lists.wiring(chunks);
   const auto starts = simulate(lists).start;
-  std::vector<std::pair<double, int>> changes;  // when, and how many more
+  std::vector<std::pair<double, int>> changes;  // (time, change of the number)
   const auto& mine = lists[as_size(stage)];
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto part = wiring.target(stage, mine[at]);
@@ -78,13 +78,13 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Plans for a rank in this stage of the pipeline: the first one of its replicas and its tensor group, which holds as
-/// much as the others or more.
+/// Plans the memory of a rank in this stage: the first rank of the stage's replicas and tensor group, which holds at
+/// least as much as the others.
 template <class Options>
 [[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, int stage,
                                      MetaOptions device = {}) {
   auto options = planned.options;
-  options.pipeline.measure_costs = false;  // nothing takes time here
+  options.pipeline.measure_costs = false;  // nothing can be timed here
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
@@ -102,12 +102,12 @@ template <class Options>
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
-  example = {};  // it is not the run's
+  example = {};  // the run must not count the example
   MemoryPlan plan;
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
     mine.micro_batches = micro_batches;
-    mine.same_shapes = true;  // so that no rank has to ask the other replicas
+    mine.same_shapes = true;  // no rank has to ask the other replicas
     std::vector<MicroBatch<Meta>> others;
     for (std::int64_t k = 0; k < all; ++k) {
       auto& batches = k < share.size() ? mine.batches : others;

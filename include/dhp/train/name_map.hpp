@@ -1,7 +1,7 @@
-// NameMap: the tensors of a weight file by the names that dhp's models have, which are those of Hugging Face's
-// BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files have other spellings of
-// them: TensorFlow's gamma and beta, a BertModel or GPT2Model saved without its head and so without "bert." or
-// "transformer.", a decoder's bias under two names, GPT-2's queries, keys and values as one, PEFT's adapters.
+// NameMap finds the tensors of a weight file by the names in dhp's models, which are those of Hugging Face's
+// BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files spell them in other
+// ways: TensorFlow's gamma and beta; no "bert." or "transformer." in a BertModel or GPT2Model without its head; two
+// names for a decoder's bias; GPT-2's joined queries, keys and values; PEFT's adapters.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -17,7 +17,7 @@
 namespace dhp {
 
 namespace detail {
-/// PyTorch's batch norms count their batches under their name and this.
+/// Suffix of the counter of batches in PyTorch's batch norms.
 inline constexpr const char* batch_counter = ".num_batches_tracked";
 }  // namespace detail
 
@@ -27,18 +27,18 @@ class NameMap {
   explicit NameMap(const auto& names) {
     for (const auto& [name, any] : names)
       if (model_name(name) == name) add(name);
-    for (const auto& [name, any] : names) add(name);  // the model's own spelling comes first
+    for (const auto& [name, any] : names) add(name);  // the model's own spelling has priority
   }
 
-  /// The name in the file; null where it has no such tensor.
+  /// Returns the tensor's name in the file, or null if the file lacks it.
   [[nodiscard]] const std::string* find(const std::string& model) const {
     const auto found = in_file_.find(model);
     return found == in_file_.end() ? nullptr : &found->second;
   }
-  /// Names in the file by those of the model, but for tensors that no model needs.
+  /// Maps names in the model to names in the file, without tensors that no model needs.
   [[nodiscard]] const std::map<std::string, std::string>& all() const { return in_file_; }
 
-  /// "bert.embeddings.LayerNorm.weight" of "embeddings.LayerNorm.gamma"
+  /// Returns, for example, "bert.embeddings.LayerNorm.weight" for "embeddings.LayerNorm.gamma".
   [[nodiscard]] static std::string model_name(std::string name) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> endings{
         {{"LayerNorm.gamma", "LayerNorm.weight"},
@@ -58,7 +58,7 @@ class NameMap {
 
  private:
   void add(const std::string& name) {
-    // Positions that are counted, batches that were counted, masks, and a decoder that is the embedding.
+    // No model needs position ids, batch counters, masks, or a decoder that repeats the embedding.
     for (const auto* const of_nobody :
          {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight",
           ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})

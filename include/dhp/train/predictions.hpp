@@ -21,20 +21,20 @@ struct Prediction {
   std::int64_t micro_batch = 0;
   Shape shape{};
 };
-/// The place of a micro-batch's prediction.
+/// Where a micro-batch's prediction is.
 struct PredictionPlace {
   int holders = 0;
   int rank = 0;  ///< world rank of the last holder
   Shape shape{};
 };
 
-/// The place of each micro-batch's prediction, the same on all ranks. Collective.
+/// Returns where each micro-batch's prediction is, the same on all ranks. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<PredictionPlace> find_predictions(
     Dev& dev, Mesh<Dev>& mesh, const std::vector<Tensor<Dev>>& mine,
     std::span<const MicroBatch<Dev>> batches, std::int64_t micro_batches) {
   std::vector<Prediction> own;
-  if (mesh.tensor_index() == 0)  // the ranks of a tensor group have the same
+  if (mesh.tensor_index() == 0)  // a tensor group's ranks have equal predictions
     for (std::size_t at = 0; at < mine.size(); ++at)
       own.push_back({batches[at].index, mine[at].shape()});
   std::vector<PredictionPlace> places(as_size(micro_batches));
@@ -49,8 +49,8 @@ template <class Dev>
   return places;
 }
 
-/// mine: of this rank's `batches`, or empty on ranks without the loss. Rank 0 gets one array per micro-batch, in order
-/// (f64 if the model computes in f64, else f32); other ranks get none. Collective over the mesh.
+/// mine: predictions for this rank's `batches`, or empty. Rank 0 gets one array for each micro-batch, in order (f64 if
+/// the model computes in f64, otherwise f32); other ranks get none. Collective over the mesh.
 template <class Dev>
 [[nodiscard]] std::vector<HostArray> gather_predictions(Dev& dev, Mesh<Dev>& mesh,
                                                         std::vector<Tensor<Dev>> mine,
@@ -85,7 +85,7 @@ template <class Dev>
 
 }  // namespace detail
 
-/// Divides each row of [rows, columns] by its Euclidean length; rows of zeros stay.
+/// Divides each row of [rows, columns] by its Euclidean length; a row of zeros stays zero.
 inline void normalise_rows(HostArray& of) {
   const auto divide = [&]<class T>(std::span<T> values) {
     const auto columns = detail::as_size(of.shape().back());

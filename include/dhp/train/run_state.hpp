@@ -1,4 +1,4 @@
-// RunState: all of a run that is not a tensor. One visit() serves those who save, load and send it.
+// RunState: the state of a run apart from its tensors. One visit() serves saving, loading and sending.
 #pragma once
 
 #include <dhp/ops/step.hpp>
@@ -8,13 +8,13 @@
 
 namespace dhp {
 
-/// The best value of a measure so far, by which a run may stop early.
+/// The best value of a measure so far; a run may stop early by it.
 struct BestMeasure {
-  std::string measure{};  ///< empty: none was looked at
+  std::string measure{};  ///< empty before the first evaluation
   double best = 0;
-  std::int64_t best_step = 0;       ///< the step whose evaluation found it
-  std::int64_t step = -1;           ///< the step of the last evaluation; -1: none
-  std::int64_t without_better = 0;  ///< evaluations since, in a row
+  std::int64_t best_step = 0;       ///< step of the evaluation that found it
+  std::int64_t step = -1;           ///< step of the last evaluation; -1: none
+  std::int64_t without_better = 0;  ///< evaluations in a row without a better value
 
   static void visit(auto& self, auto&& field) {
     field("measure", self.measure);
@@ -26,10 +26,10 @@ struct BestMeasure {
 };
 
 struct RunState {
-  std::int64_t step = 0;              ///< the last that is done, counted from 1; skipped ones count
-  std::int64_t samples = 0;           ///< taken from the data, over all epochs; -1: not known
-  std::int64_t batches_before = 0;    ///< counted by the batch norms of the weights it began with
-  StepState device{.loss_scale = 0};  ///< a loss scale of 0: that of the options
+  std::int64_t step = 0;              ///< last finished step, from 1; skipped steps count
+  std::int64_t samples = 0;           ///< samples taken from the data in all epochs; -1: not known
+  std::int64_t batches_before = 0;    ///< batches that loaded batch norms have counted
+  StepState device{.loss_scale = 0};  ///< loss scale 0 means the options' value
   BestMeasure best{};
 
   /// Calls field(name, value) for each field.

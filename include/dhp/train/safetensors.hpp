@@ -1,5 +1,5 @@
-// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks
-// lengths before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
+// A safetensors file: 8 bytes with the header's length, a JSON header, the tensors' bytes. The reader trusts nothing:
+// it checks lengths before allocating, and offsets for shape, type, gaps and overlaps. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -22,17 +22,17 @@
 namespace dhp {
 
 namespace detail {
-/// The place of a tensor in a file. Scalars have an empty shape.
+/// The place of a tensor in a file; a scalar has an empty shape.
 struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
-  std::uint64_t first = 0;  ///< byte range in the data section
+  std::uint64_t first = 0;  ///< [first, last): the tensor's bytes in the data section
   std::uint64_t last = 0;
 };
 
-/// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
+/// Parses JSON; returns a discarded value for other text. Rejects a name that an object has twice, and sets `twice`.
 [[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
-  std::vector<std::set<std::string>> keys;  // by depth
+  std::vector<std::set<std::string>> keys;  // the names of each enclosing object
   const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
     if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
@@ -56,13 +56,13 @@ inline const char* name_of(DType type) {
                       [&](const auto& entry) { return entry.first == type; })
       ->second;
 }
-/// Types that dhp does not compute in, and the bits of an element.
+/// Types that dhp does not compute in, with the bits of an element.
 inline const std::map<std::string, std::uint64_t> other_bits{
     {"BOOL", 8},        {"I8", 8},          {"U16", 16},    {"I16", 16},    {"U32", 32},
     {"U64", 64},        {"C64", 64},        {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-/// None for a type that dhp does not compute in.
+/// Returns nothing for a type that dhp does not compute in.
 [[nodiscard]] inline std::optional<DType> type_of(const std::string& name) {
   for (const auto& [type, known] : names)
     if (name == known) return type;
@@ -77,7 +77,7 @@ class SafeTensors {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
     const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
-    const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
+    const bool begins = head.size() > 8 && head[8] == '{';  // the length may be any number
     const auto known = detail::known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
@@ -105,10 +105,10 @@ class SafeTensors {
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
-  /// Tensors of types that dhp does not compute in, and these types; they are no damage.
+  /// The tensors whose types dhp does not compute in, with these types; they are no damage.
   [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// An entry of "__metadata__"; empty if there is none.
+  /// Returns an entry of "__metadata__", or an empty text.
   [[nodiscard]] std::string note(const std::string& key) const {
     const auto found = notes_.find(key);
     return found == notes_.end() ? "" : found->second;
@@ -139,7 +139,7 @@ class SafeTensors {
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;
 
-  /// Adds the tensor, unless it is of a type that dhp does not compute in. Returns its bytes in the data section.
+  /// Adds a tensor, unless dhp does not compute in its type. Returns the tensor's bytes in the data section.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
       fail(path_, " is damaged: tensor ", name, " has ", what);
@@ -198,10 +198,10 @@ class SafeTensors {
   std::map<std::string, std::string> skipped_, notes_;
 };
 
-/// Writes a file of tensors, whose bytes need not be in memory together.
+/// Writes a file of tensors without holding all of them in memory.
 class SafeTensorsWriter {
  public:
-  /// write(OpenFile&) gives the tensor's bytes when its turn has come. Returns where they begin behind the header.
+  /// Adds a tensor; write(OpenFile&) is called later and writes its bytes. Returns their offset behind the header.
   std::uint64_t add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                     std::function<void(OpenFile&)> write) {
     const auto first = end_;
@@ -223,12 +223,12 @@ class SafeTensorsWriter {
     add(name, dtype, std::move(shape),
         [bytes = std::move(bytes)](OpenFile& file) { file.write(bytes); });
   }
-  /// An entry of "__metadata__".
+  /// Adds an entry to "__metadata__".
   void note(const std::string& key, const std::string& value) {
     header_["__metadata__"][key] = value;
   }
 
-  /// The header's length and the header: what comes before the data.
+  /// Returns everything before the data: the header's length and the header.
   [[nodiscard]] std::string head() const {
     auto header = header_.dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');  // data begin at a multiple of 8
@@ -251,7 +251,7 @@ class SafeTensorsWriter {
  private:
   struct Source {
     std::function<void(OpenFile&)> write;
-    std::uint64_t last;  // end of its bytes behind the header
+    std::uint64_t last;  // end of the tensor's bytes behind the header
   };
   nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
   std::vector<Source> data_;

@@ -1,5 +1,5 @@
-// A shard: the pieces that one rank writes, as a safetensors file of its own. Whole tensors keep name and
-// shape; partial pieces are flat arrays whose names encode what they hold.
+// A shard: the pieces that one rank writes, as one safetensors file. Whole tensors keep their name and shape; a partial
+// piece is a flat array whose name encodes which elements it holds.
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>
@@ -14,7 +14,7 @@ namespace dhp {
 
 namespace detail::checkpoint {
 
-/// "NAME", or "NAME[dim 0: 16-32][0-4096]": the part of a dim, and the elements of that.
+/// Returns "NAME" or "NAME[dim 0: 16-32][0-4096]": the range of a dimension, then the range of elements in it.
 inline std::string name_in_shard(const Piece& piece) {
   auto name = piece.name;
   if (piece.split_dim >= 0)
@@ -32,7 +32,7 @@ inline std::vector<std::int64_t> shape_in_shard(const Piece& piece) {
   return extents;
 }
 
-/// Copies a piece to the file, block by block. Returns the checksums of the blocks.
+/// Copies a piece to the file block by block. Returns the blocks' checksums.
 template <class Dev>
 std::vector<std::uint32_t> write_blocks(Dev& dev, const HeldPiece<Dev>& held, OpenFile& file) {
   std::vector<std::uint32_t> sums;
@@ -50,7 +50,7 @@ std::vector<std::uint32_t> write_blocks(Dev& dev, const HeldPiece<Dev>& held, Op
 }  // namespace detail::checkpoint
 
 namespace detail {
-/// Writes the pieces to FOLDER/NAME, and waits until they are on the disk. The index has these pieces alone.
+/// Writes the pieces to FOLDER/NAME and waits until they are on disk. Returns an index of these pieces only.
 template <class Dev>
 [[nodiscard]] CheckpointIndex write_shard(Dev& dev, const std::string& folder,
                                           const std::string& name,
@@ -80,11 +80,11 @@ template <class Dev>
 }
 }  // namespace detail
 
-/// A saved checkpoint, open to be read: any piece of any tensor, however it was cut when it was saved. Checksums of
-/// all that is read are compared. Throws where something is damaged or missing.
+/// SavedPieces reads any piece of any tensor from a checkpoint, however the tensor was cut when it was saved. It
+/// verifies the checksums of all bytes it reads. Throws Error if something is damaged or missing.
 class SavedPieces {
  public:
-  /// folder: with an index.json.
+  /// folder: a checkpoint with an index.json.
   explicit SavedPieces(const std::string& folder)
       : folder_(folder),
         index_(CheckpointIndex::parse(text_of(path("index.json")), path("index.json"))) {}
@@ -92,13 +92,13 @@ class SavedPieces {
   [[nodiscard]] const CheckpointIndex& index() const { return index_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  /// Null where no such tensor was saved.
+  /// Returns null if the tensor was not saved.
   [[nodiscard]] const std::vector<detail::StoredPiece>* find(const std::string& tensor) const {
     const auto found = index_.tensors.find(tensor);
     return found == index_.tensors.end() ? nullptr : &found->second;
   }
 
-  /// Elements of one tensor to `to`, in the type that they were saved in.
+  /// Copies elements of one tensor to `to`, in the type in which they were saved.
   void read(const Piece& wanted, std::byte* to) {
     const auto* pieces = find(wanted.name);
     check(pieces != nullptr, folder_, " has no tensor ", wanted.name,
@@ -119,7 +119,7 @@ class SavedPieces {
           " of ", wanted.count(), " elements are in its pieces");
   }
 
-  /// The same to a device, and converted.
+  /// Copies elements of one tensor to the device and converts their type.
   template <class Dev>
   void read(Dev& dev, const HeldPiece<Dev>& wanted) {
     constexpr std::int64_t most = 1 << 20;  // elements on the host at a time
@@ -139,7 +139,7 @@ class SavedPieces {
   }
 
  private:
-  /// Bytes of a stored piece, from blocks whose checksums are right.
+  /// Reads bytes of a stored piece and verifies the checksums of their blocks.
   void read_bytes(const detail::StoredPiece& stored, std::size_t from, std::span<std::byte> to) {
     while (!to.empty()) {
       const auto number = from / detail::checkpoint_block;
@@ -165,7 +165,7 @@ class SavedPieces {
     block_number_ = number;
     return block_;
   }
-  /// The shard, whose head is checked when it is opened.
+  /// Returns the shard; opening it verifies its head.
   const OpenFile& open(const std::string& name) {
     const auto opened = shards_.find(name);
     if (opened != shards_.end()) return opened->second;

@@ -1,5 +1,5 @@
-// A copy of a rank's pieces in host memory, made while later work runs. On a GPU it uses a stream of its own. A
-// step that is replayed cannot wait in its middle: then the GPU has a second copy, to which nothing is written.
+// StateCopy copies a rank's pieces to host memory while later work runs. A GPU uses a separate stream. A replayed step
+// cannot wait in its middle, so the GPU then makes a second copy first, which no step overwrites.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -13,14 +13,14 @@
 #include <vector>
 
 namespace dhp::detail {
-/// start() and finish() are for the rank's thread, pieces() for the one that writes them.
+/// The rank's thread calls start() and finish(); the thread that writes the pieces calls pieces().
 template <class Dev>
 class StateCopy {
  public:
-  /// replayed: whether steps after start() may be replays, which do not call finish().
+  /// replayed: steps after start() may be replayed graphs, which do not call finish().
   explicit StateCopy(bool replayed) : replayed_(replayed) {}
 
-  /// Begins a copy of the state after all work issued so far. The copy before this one must no longer be in use.
+  /// Begins a copy of the state after all work issued so far. Nobody may still use the previous copy.
   void start(Dev& dev, std::vector<HeldPiece<Dev>> pieces) {
     pieces_ = std::move(pieces);
     bytes_ = 0;
@@ -28,12 +28,12 @@ class StateCopy {
     copied_ = false;
     if constexpr (!Dev::host_accessible) start_copies(dev);
   }
-  /// Call before later work writes to the state.
+  /// Waits for the copy; call it before later work writes to the state.
   void finish(Dev& dev) {
     if constexpr (Dev::host_accessible) copied_.wait(false);
     else if (!replayed_) dev.finish_copies_beside();
   }
-  /// The copies. Call once.
+  /// Returns the copies; call it once.
   [[nodiscard]] std::vector<HeldPiece<Cpu>> pieces() {
     const Copied copied{copied_};
     std::vector<HeldPiece<Cpu>> made;
@@ -56,7 +56,7 @@ class StateCopy {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  /// Says so, even where it failed.
+  /// Sets the flag when the copy ends, even if it failed.
   struct Copied {
     std::atomic<bool>& flag;
     ~Copied() {
@@ -70,7 +70,7 @@ class StateCopy {
     if (replayed_ && !twin_) {
       try {
         twin_ = dev.allocate(bytes_);
-      } catch (const OutOfMemory&) {  // then later work waits for the copies
+      } catch (const OutOfMemory&) {  // later work then waits for the copies
       }
     }
     auto* to = twin_.get();
@@ -88,9 +88,9 @@ class StateCopy {
 
   bool replayed_;
   std::vector<HeldPiece<Dev>> pieces_;
-  std::vector<std::byte> on_host_;   // used where the host can read the device's memory
-  std::vector<HostCopy> copies_;     // used where it cannot
-  std::shared_ptr<std::byte> twin_;  // a copy on the device
+  std::vector<std::byte> on_host_;   // used if the host can read the device's memory
+  std::vector<HostCopy> copies_;     // used if the host cannot
+  std::shared_ptr<std::byte> twin_;  // the second copy on the device
   std::size_t bytes_ = 0;
   std::atomic<bool> copied_{true};
 };

@@ -1,5 +1,5 @@
-// StateExchange: ranks that hold pieces of weights and optimizer state send them to the ranks that need them, between
-// any two layouts. All holders of a large piece send parts of it at the same time; small ones travel together.
+// StateExchange moves pieces of weights and optimizer state to the ranks that need them, between any two layouts. All
+// holders of a large piece send parts of it at the same time; small pieces share a message.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -20,14 +20,14 @@ template <class Dev>
 class StateExchange {
  public:
   using Pieces = std::vector<HeldPiece<Dev>>;
-  /// The same on all ranks.
+  /// The result, the same on all ranks.
   struct Outcome {
     std::set<std::string> missing;  ///< names of pieces that some rank needs and no rank holds
     std::size_t moved_bytes = 0;    ///< bytes that all ranks together have moved
   };
 
-  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
-  /// Pieces that are missing are left unwritten.
+  /// Moves the pieces. Collective. held: the pieces that this rank has; needed: the pieces that it gets, in separate
+  /// memory. Missing pieces remain unwritten.
   [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                    const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);
@@ -44,20 +44,20 @@ class StateExchange {
     int rank;
     std::size_t piece;
   };
-  /// Elements that lie side by side in the source, and where they go.
+  /// A run of elements that are contiguous in the source, and their destination.
   struct Stretch {
     std::int64_t from, to, count;
   };
-  /// The distance to the receiver in the ring of ranks, then the sender. In this order each round has a message for
+  /// (distance from sender to receiver in the ring of ranks, sender). In this order each round has one message for
   /// every rank.
   using Way = std::pair<int, int>;
-  /// Parts that wait to go this way, one behind the other.
+  /// The parts of all pieces that go from one rank to another, one after another.
   struct Message {
     struct Part {
       std::size_t held, needed;
       std::vector<Stretch> stretches;  // ranges of bytes
     };
-    std::vector<Part> parts;  // known to the two ranks only
+    std::vector<Part> parts;  // known only to sender and receiver
     std::int64_t bytes = 0;   // known to all ranks
   };
 
@@ -74,7 +74,7 @@ class StateExchange {
     }
   }
 
-  // All ranks go through all transfers in the same order, so that none waits for one that waits for it.
+  // All ranks handle the transfers in the same order, so no two ranks wait for each other.
   void go() {
     detail::open_messages(dev_, world_);
     for (int to = 0; to < world_.size(); ++to) {
@@ -99,7 +99,7 @@ class StateExchange {
       if (!open.empty()) outcome_.missing.insert(piece.name);
     }
   }
-  /// Moves those of the open elements that this source has; the rest stays open.
+  /// Moves the elements of `open` that this source holds, and removes them from `open`.
   void take(const Source& source, int to, std::size_t at, std::vector<Range>& open) {
     const auto& from = tables_[detail::as_size(source.rank)].held[source.piece];
     const auto& piece = tables_[detail::as_size(to)].needed[at];
@@ -120,7 +120,7 @@ class StateExchange {
     open = std::move(still);
     if (!stretches.empty()) move(source, to, at, std::move(stretches));
   }
-  /// Within this rank at once; else with the next message from that rank to this one.
+  /// Copies within this rank at once; otherwise adds to the message from the source's rank to rank `to`.
   void move(const Source& source, int to, std::size_t at, std::vector<Stretch> stretches) {
     const int me = world_.rank();
     const auto width = static_cast<std::int64_t>(
@@ -168,7 +168,7 @@ class StateExchange {
   Comm<Dev>& world_;
   const Pieces& held_;
   const Pieces& needed_;
-  std::vector<Table> tables_;  // one for each rank
+  std::vector<Table> tables_;  // one table for each rank
   std::map<std::string, std::vector<Source>> sources_;
   std::map<Way, Message> messages_;
   Outcome outcome_;

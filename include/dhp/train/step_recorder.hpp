@@ -1,6 +1,6 @@
-// StepRecorder: on a device that can record work, a step with the shapes of the previous one is recorded once and
-// then replayed, so that the host need not issue hundreds of kernels. The recorded step reads its inputs
-// from its own slots; the inputs of each step are copied there.
+// StepRecorder: if the device can record work, a step with the previous step's shapes is recorded once and then
+// replayed, so that the host need not issue hundreds of kernels. The recorded step reads its inputs from fixed slots;
+// each step's inputs are copied there.
 #pragma once
 
 #include <dhp/parallel/trainable.hpp>
@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// A device that can record work, like Cuda: record(body) and run(graph).
+/// A device that can record work, such as Cuda: record(body) and run(graph).
 template <class Dev>
 concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
   dev.run(graph);
@@ -19,17 +19,17 @@ concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
 
 enum class Recording {
   none,
-  where_alike,  ///< a step with the shapes of the previous one
-  promised,     ///< the caller promises the same shapes on all ranks, which record the same steps
+  where_alike,  ///< records a step with the previous step's shapes
+  promised,     ///< the caller promises equal shapes on all ranks, which then record the same steps
 };
 
-/// Stands for a recorder on devices that have none: runs every step.
+/// The recorder of devices that cannot record: it runs every step.
 template <class Dev>
 class StepRecorder {
  public:
   /// work(step) returns the losses of the step.
   Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, auto&& work) { return work(step); }
-  /// Whether the last step was replayed.
+  /// Returns whether the last step was replayed.
   [[nodiscard]] bool replayed() const { return false; }
 };
 
@@ -45,7 +45,7 @@ class StepRecorder<Dev> {
           ": its inputs have other shapes than those of the steps before, with which all ranks "
           "were to record it; give it without same_shapes, or do without recording");
     if (!graph_) {
-      // The first one runs unrecorded: it loads kernels and chooses plans.
+      // The first step is not recorded: it loads kernels and chooses plans.
       if (kind != kind_ || (step.batches.empty() && !promised)) {
         kind_ = std::move(kind);
         return work(step);
@@ -55,7 +55,7 @@ class StepRecorder<Dev> {
       from_slots.batches = slots_;
       graph_ = dev.record([&] { losses_ = work(from_slots); });
     } else if (kind != kind_) {
-      return work(step);  // a short step
+      return work(step);  // a step of other shapes, such as a short last one
     }
     for (std::size_t at = 0; at < slots_.size(); ++at) fill_slot(dev, step.batches[at], slots_[at]);
     dev.run(graph_);
@@ -65,7 +65,7 @@ class StepRecorder<Dev> {
   [[nodiscard]] bool replayed() const { return replayed_; }
 
  private:
-  /// A recorded step depends on these numbers and the values of its inputs.
+  /// Returns the numbers on which a recorded step depends, apart from the values of its inputs.
   static std::vector<std::int64_t> kind_of(const Step<Dev>& step) {
     std::vector<std::int64_t> kind{step.micro_batches};
     const auto add = [&](const Tensor<Dev>& tensor) {

@@ -1,4 +1,4 @@
-// StopSignal: SIGTERM and SIGINT ask a run to save and to end, as batch systems and people do.
+// StopSignal: SIGTERM and SIGINT, from a batch system or a person, ask a run to save and to end.
 #pragma once
 
 #include <dhp/core/on_signal.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp {
 
-/// Make it before other threads of the process, and give it to TrainingRun::stop_when(). A second signal ends the
+/// Make it before the process starts other threads, and pass it to TrainingRun::stop_when(). A second signal ends the
 /// process at once.
 class StopSignal {
  public:

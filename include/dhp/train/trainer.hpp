@@ -1,6 +1,6 @@
-// Trainer: steps of training and passes of evaluation, for any Trainable on any mesh. A step: forward and backward with
-// the sum over replicas, losses, norms, the decision of all ranks (apply, skip, stop), clipping, optimizer,
-// running statistics. All of it happens on the device: the host issues a step and reads its outcome later.
+// Trainer runs training steps and evaluation passes of any Trainable on any mesh. A step consists of forward and
+// backward with the sum over replicas, losses, norms, the decision of all ranks (apply, skip, stop), clipping,
+// optimizer, running statistics. All this runs on the device: the host issues a step and reads the outcome later.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -24,7 +24,7 @@ namespace dhp {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references. With a tensor axis, a device that chooses algorithms by time becomes deterministic.
+  /// Keeps references. With a tensor axis, a device that chooses algorithms by timing is made deterministic.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
@@ -48,11 +48,11 @@ class Trainer {
           "Norms the replicas of DataParallel");
   }
 
-  /// One step over this replica's micro-batches. Collective over the mesh. Throws if the loss or a gradient is not
-  /// finite and a dynamic loss scale cannot shrink.
+  /// Runs one step over this replica's micro-batches. Collective over the mesh. Throws Error if the loss or a gradient
+  /// is not finite and a dynamic loss scale cannot shrink.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
-  /// Issues one step and does not wait for it.
+  /// Issues one step without waiting for it.
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     StepTicket<Dev> ticket;
     ticket.step = now_.step + 1;
@@ -75,7 +75,7 @@ class Trainer {
     return ticket;
   }
 
-  /// Waits for a step and returns its outcome. Finish tickets in the order of their steps.
+  /// Waits for a step and returns its outcome. Tickets must be finished in the order of their steps.
   StepReport finish(const StepTicket<Dev>& ticket) {
     const auto names = model_.term_names();
     auto losses = ticket.losses.template wait<double>();
@@ -99,8 +99,8 @@ class Trainer {
             .replayed = ticket.replayed};
   }
 
-  /// The terms over a held-out set; `mine`: this replica's part, of any number of micro-batches. Collective over the
-  /// mesh; the same in any layout.
+  /// Returns the loss over a held-out set, the same in any layout. `mine`: this replica's part, any number of
+  /// micro-batches. Collective over the mesh.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
     const auto step = outside_training(mine);
@@ -113,9 +113,9 @@ class Trainer {
     return detail::sum_losses(losses, names.size());
   }
 
-  /// Predictions of the loss, dropout off. Rank 0 gets one array per micro-batch of all replicas, in the order of their
-  /// indices; other ranks get none. Collective over the mesh; H moves last digits, the other axes nothing: samples are
-  /// whole, and the ranks of a context axis take turns.
+  /// Returns the loss's predictions, without dropout. Rank 0 gets one array for each micro-batch of all replicas, in
+  /// the order of their indices; other ranks get none. Collective over the mesh. The tensor axis may change last
+  /// digits, the other axes change nothing: samples stay whole, and the ranks of a context axis take turns.
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
@@ -129,35 +129,35 @@ class Trainer {
                                            model_.store().options().compute);
   }
 
-  /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
+  /// Asks all ranks to stop; a later step's report says so on every rank. Any thread may call it.
   void request_stop() { stop_requested_ = true; }
-  /// Called in each step after this rank's last collective for gradients and norms, before its first write to weights,
-  /// optimizer state or running statistics. So a save may still read these, and from here on the rank completes its
-  /// update alone; with ZeRO, all-gathers of the new weights follow. On a GPU the collectives are issued, not complete.
-  /// A replayed step calls nothing.
+  /// Sets a function that each step calls between this rank's last collective for gradients and norms and its first
+  /// write to weights, optimizer state or running statistics. At the call, a save may still read these. The rank then
+  /// completes its update alone; only with ZeRO, all-gathers of new weights follow. On a GPU, the collectives are
+  /// issued but not complete. Replayed steps do not call it.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   void set_hook(std::unique_ptr<StepHook<Dev>> hook) { hook_ = std::move(hook); }
 
-  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have
-  /// entered. It lies between the last collective of a step and its update, and a rank enters when its device has the
-  /// sums; so if start() throws because a rank was lost, either no rank has done the update, or all others can.
-  /// finish_interrupted() then makes the state that of one step on all of them.
+  /// Prepares for runs that continue after losing ranks. barrier() returns on no rank before all training ranks have
+  /// entered it. Each step calls it between its last collective and its update, when the rank's device has the sums. So
+  /// if start() throws because a rank was lost, either no rank has updated, or all remaining ranks can.
+  /// finish_interrupted() then brings all of them to the same step.
   void set_update_barrier(std::function<void()> barrier) {
     check(replicas() == nullptr || model_.store().is_sharded(),
           "a run can go on with other ranks only where all replicas take each step together: "
           "choose a reducer that is not late");
     update_barrier_ = std::move(barrier);
   }
-  /// Steps whose updates this rank's state has.
+  /// Returns the number of steps whose updates are in this rank's state.
   [[nodiscard]] std::int64_t steps_updated() const {
     return now_.step + (interrupted_ && interrupted_->updated ? 1 : 0);
   }
-  /// start() has thrown since the last finish_interrupted().
+  /// Returns whether start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// After start() has thrown: the state becomes that after `steps` steps, by the update of the interrupted step or
-  /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
-  /// that has been done here.
+  /// Completes or undoes the step in which start() has thrown, so that the state is that after `steps` steps. Not
+  /// collective: does not gather weights that replicas shard (ZeRO). Returns the interrupted step's report if its
+  /// update is done.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;
     const auto& known = *interrupted_;
@@ -183,30 +183,30 @@ class Trainer {
                    .mine = std::move(step.batches)});
   }
 
-  /// Whether steps may be recorded, where the device can.
+  /// Returns whether steps may be recorded if the device can.
   [[nodiscard]] bool may_record() {
     return options_.record && !update_barrier_ && replicas() == nullptr;
   }
 
-  /// DataParallel's replicas.
+  /// Returns DataParallel's replicas, or null.
   [[nodiscard]] Replicas<Dev>* replicas() {
     if constexpr (requires { model_.replicas(); }) return model_.replicas();
     else return nullptr;
   }
 
-  /// The last of them may not be finished.
+  /// Returns the number of started steps; the last ones may not be finished.
   [[nodiscard]] std::int64_t steps_started() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
-  /// Start of the next step.
+  /// Returns where the data of the next step begin.
   [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
-  /// The state after all steps, for which it waits.
+  /// Waits for all steps and returns the state after them.
   [[nodiscard]] const RunState& state() {
     now_.device = read_step_state<Dev>(dev_, state_);
     return now_;
   }
-  /// Part of the state, for the program.
+  /// The part of the state that the program fills in.
   [[nodiscard]] BestMeasure& best() { return now_.best; }
-  /// Goes on after a state, such as a loaded one. A loss scale that does not change is that of the options.
+  /// Continues after a state, such as a loaded one. A constant loss scale always comes from the options.
   void resume_after(const RunState& state) {
     now_ = state;
     auto device = state.device;
@@ -232,7 +232,7 @@ class Trainer {
     if (mesh_.world().size() == 1) return detail::Recording::where_alike;
     return same_shapes ? detail::Recording::promised : detail::Recording::none;
   }
-  /// The work of a step on the device; the host does not wait.
+  /// Issues the work of a step on the device; the host does not wait.
   Tensor<Dev> run(const Step<Dev>& step) {
     const auto scope = dev_.scope("step", step.context.step, TraceKind::step);
     auto& store = model_.store();
@@ -263,21 +263,21 @@ class Trainer {
   [[nodiscard]] bool is_hooked(std::int64_t step) const {
     return hook_ != nullptr && hook_->takes_part(step);
   }
-  /// The gradients of the global batch, and the losses of all its micro-batches.
+  /// Computes the gradients of the global batch, and returns the losses of all its micro-batches.
   Tensor<Dev> forward_backward(const Step<Dev>& step) {
     const auto pass = [&](const Step<Dev>& over) {
       auto& store = model_.store();
       store.begin_gradients(dev_);
       auto losses = model_.forward_backward(dev_, over);
       store.complete_gradients(dev_,
-                               {0, store.size()});  // gradients of ranges that were never ready
+                               {0, store.size()});  // gradients of ranges that never became ready
       return losses;
     };
     auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
     return detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
                                       step.micro_batches, request_.view());
   }
-  /// Not collective.
+  /// Updates weights and running statistics. Not collective.
   void update(std::int64_t micro_batches) {
     const auto scope = dev_.scope("optimizer");
     optimizer_.apply(dev_, state_.view());
@@ -289,7 +289,7 @@ class Trainer {
             .micro_batches = mine.micro_batches,
             .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
   }
-  /// The step of a ticket; writes the series of its random numbers to the device.
+  /// Returns the step of a ticket; writes the series of its random numbers to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
     const StepContext context{
         .seed = seed(),
@@ -311,8 +311,8 @@ class Trainer {
                         to.size_bytes());
   }
 
-  /// Repeats the micro-batches with every layer checked, to name the first bad one; no weight has changed since. All
-  /// replicas do, since a layer may wait for the others.
+  /// Repeats the micro-batches and checks every layer, to name the first bad one; no weight has changed yet. All
+  /// replicas repeat theirs, because a layer may wait for the other replicas.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
     const bool loss_is_bad = loss.first_bad_micro_batch >= 0;
     const auto what = concat(
@@ -331,7 +331,7 @@ class Trainer {
         fail(what, "; ", error.sentence(), " (micro-batch ", alone.batches[0].index, ")");
       }
     }
-    mesh_.world().barrier();  // ends here if another rank has named the layer
+    mesh_.world().barrier();  // throws if another rank has named the layer
     if (loss_is_bad)
       fail(what,
            " behind a last layer whose output is: the loss itself overflowed; a lower learning "
@@ -343,15 +343,15 @@ class Trainer {
              : "a weight gradient overflowed; a lower learning rate may help");
   }
 
-  /// A step that start() has begun and not completed. It is kept if start() throws.
+  /// A step that start() has begun but not completed; it remains if start() throws.
   struct Interrupted {
     std::int64_t number;
     double learning_rate;
     StepBatches<Dev> batches;
-    Tensor<Dev> state;  // state before the step
+    Tensor<Dev> state;  // StepState before the step
     Tensor<Dev> losses{};
-    bool ready = false;    // all that ranks do together is done, and valid
-    bool updated = false;  // the update is done, too
+    bool ready = false;    // all collectives of the step are done, and their results are valid
+    bool updated = false;  // the update is also done
   };
 
   Dev& dev_;
@@ -363,14 +363,14 @@ class Trainer {
   LossScaleOptions loss_scale_;
   Tensor<Dev> state_;    // StepState
   Tensor<Dev> series_;   // i32 [1]: the bits of RandomStream::series
-  Tensor<Dev> counts_;   // i64 [terms] of this replica's micro-batches
-  Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
+  Tensor<Dev> counts_;   // i64 [terms], counts of this replica's micro-batches
+  Tensor<Dev> request_;  // f64 [1], nonzero if this rank asks to stop
   std::atomic<bool> stop_requested_{false};
   detail::StepRecorder<Dev> recorder_;
   std::function<void()> before_update_, update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
-  RunState now_;  // all current except `device`, which state() reads
+  RunState now_;  // `device` is stale until state() reads it
 };
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// TrainingRun: the front door. One object is a training run in any layout of ranks, from its data to its checkpoints.
-// To use other parts than its own, put them together as its constructor does.
+// TrainingRun: the main class for programs. One object is a training run in any layout of ranks, from its data to its
+// checkpoints. To replace parts of it, assemble them as its constructor does.
 #pragma once
 
 #include <dhp/data/step_source.hpp>
@@ -16,7 +16,7 @@
 
 namespace dhp {
 
-/// Reducer and Optimizer: variants of what can be chosen. A program compiles all that they name.
+/// Reducer and Optimizer are variants of the possible choices; a program compiles all types that they name.
 template <class Reducer, class Optimizer>
 struct TrainingOptionsOf {
   MeshShape layout{};
@@ -41,7 +41,7 @@ namespace detail {
 using DefaultReducers = std::variant<Bucketed, Plain>;
 using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
 }  // namespace detail
-/// Options for most programs.
+/// The options of most programs.
 using TrainingOptions = TrainingOptionsOf<detail::DefaultReducers, detail::DefaultOptimizers>;
 
 template <class Dev>
@@ -52,12 +52,12 @@ class TrainingRun : detail::NonCopyable {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
 
-  /// Makes an optimizer of your own, which derives from Optimizer<Dev>.
+  /// Makes your own optimizer, derived from Optimizer<Dev>.
   using MakeOptimizer = std::type_identity_t<std::function<std::unique_ptr<Optimizer<Dev>>(
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
-  /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
-  /// data: the steps, such as a Loader; the run keeps a reference. own: used instead of options.optimizer.
+  /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part. data:
+  /// the source of steps, such as a Loader; the run keeps a reference. own: replaces options.optimizer.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
@@ -65,7 +65,7 @@ class TrainingRun : detail::NonCopyable {
     read(data);
     data_ = &data;
   }
-  /// A run whose steps the caller brings. example: any micro-batch; its shapes give the costs that stages are cut by.
+  /// Makes a run whose caller provides the steps. example: any micro-batch; stages are cut by its costs.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, const MicroBatch<Dev>& example,
@@ -82,59 +82,59 @@ class TrainingRun : detail::NonCopyable {
             describe, example) {}
   ~TrainingRun();
 
-  /// The next step of the data. The four kinds of step() are collective, and give all ranks the same report.
+  /// Runs the next step of the data. All four step() functions are collective and give all ranks the same report.
   StepReport step() { return finish(start()); }
-  /// One step; `all`: the micro-batches of all replicas.
+  /// Runs one step; `all`: the micro-batches of all replicas.
   StepReport step(std::span<const MicroBatch<Dev>> all) { return step(mine_of(all)); }
-  /// One step; `mine`: those of this replica.
+  /// Runs one step; `mine`: the micro-batches of this replica.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
-  /// Issues a step and does not wait for it. Finish tickets in the order of their steps.
+  /// Issues a step without waiting for it. Tickets must be finished in the order of their steps.
   [[nodiscard]] StepTicket<Dev> start() { return start(data().next()); }
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine);
-  /// Waits for a step.
+  /// Waits for a step and returns its report.
   StepReport finish(const StepTicket<Dev>& ticket);
 
-  /// Called with the report of each step that is finished.
+  /// Sets a function that is called with the report of each finished step.
   void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
-  /// Asked before each step, on every rank, such as a StopSignal: where one rank says so, all stop after that step.
+  /// Each rank calls `asked`, such as a StopSignal, before each step. If one returns true, all stop after that step.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
-  /// Whether a rank was asked to stop, or the data have ended.
+  /// Returns whether a rank was asked to stop, or whether the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
-  /// Steps that were started, with those before a load.
+  /// Returns the number of started steps, including those before a loaded checkpoint.
   [[nodiscard]] std::int64_t steps() const { return trainer_.steps_started(); }
-  /// The epoch of the next step, counted from 0.
+  /// Returns the epoch of the next step, counted from 0.
   [[nodiscard]] std::int64_t epoch() { return data().epoch(); }
 
-  /// The terms over a held-out set; the same in any layout.
+  /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Over all of `pass`, such as a Loader of evaluation_pass().
+  /// Evaluates all of `pass`, such as a Loader of evaluation_pass().
   GlobalLoss evaluate(StepSource<Dev>& pass);
 
-  /// Predicts as Trainer::predict. Rank 0 gets one array per micro-batch, in the order given; other ranks get none.
+  /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.
   [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
     return predict(mine_of(all));
   }
   [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
   [[nodiscard]] std::vector<HostArray> predict(StepSource<Dev>& pass);
 
-  /// These four need <dhp/checkpoint.hpp>, which needs nlohmann/json. They are collective.
-  /// Goes on after the newest checkpoint of a folder, in any layout. False where it has none: a first start.
+  /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
+  /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if it has none: a first start.
   template <class D = Dev>
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
   }
-  /// Saves to FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
+  /// Saves to FOLDER/step-N. Throws Error if the folder has checkpoints of a run that this run does not continue.
   template <class D = Dev>
   void save(const std::string& folder) {
     files<D>().save(folder);
   }
-  /// Training may go on during the save. The next save, and the end of the run, wait for it.
+  /// Saves while training continues. The next save, and the end of the run, wait for it.
   template <class D = Dev>
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
   }
-  /// What else can be done with checkpoints.
+  /// Returns the object for all other work with checkpoints.
   template <class D = Dev>
   [[nodiscard]] RunFiles<D>& files() {
     static_assert(
@@ -142,7 +142,7 @@ class TrainingRun : detail::NonCopyable {
     if (!files_) files_ = std::make_shared<RunFiles<D>>(*this);
     return *files_;
   }
-  /// The run's tensors are those after `state`: the next step, and its data, are the ones that follow.
+  /// Continues after `state`, which the caller has put into the run's tensors: sets the next step and its data.
   void resume_after(const RunState& state);
 
   [[nodiscard]] DataReader reader() {
@@ -151,7 +151,7 @@ class TrainingRun : detail::NonCopyable {
             .replicas = mesh_.shape().data,
             .reads_input = mesh_.pipeline_index() == 0};
   }
-  /// Makes a source give this replica's part, in the order of this run's seed.
+  /// Makes a source deliver this replica's part, in the order given by this run's seed.
   void read(StepSource<Dev>& source) { source.read_as(reader()); }
 
   [[nodiscard]] Dev& device() { return dev_; }
@@ -177,7 +177,7 @@ class TrainingRun : detail::NonCopyable {
     check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
     return *data_;
   }
-  /// Makes a pass ready to run from its first step to its end.
+  /// Makes a pass ready to run from its first to its last step.
   void begin_pass(StepSource<Dev>& pass) {
     read(pass);
     pass.start_at({});
@@ -196,10 +196,10 @@ class TrainingRun : detail::NonCopyable {
   std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
-  std::shared_ptr<RunFiles<Dev>> files_;  // ends first
+  std::shared_ptr<RunFiles<Dev>> files_;  // destroyed first
 };
 
-// Outside the class, so that dhp::cpu_compiled has them and all that they call.
+// Defined outside the class, so that dhp::cpu_compiled contains them and all that they call.
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(
     Dev& dev, Comm<Dev> world, const MeshShape& layout, const ParameterStoreOptions& store,

@@ -1,5 +1,5 @@
-// Weight files: one .safetensors file with whole tensors, under the names and in the axis order of PyTorch's
-// models. Each rank reads its part of each.
+// Weight files: one .safetensors file with whole tensors, with the names and the axis order of PyTorch's models. Each
+// rank reads only its part of each tensor.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 
-/// [O, K, K, I] in memory, [O, I, K, K] in files.
+/// Returns a tensor's extents in a file: [O, K, K, I] in memory can be [O, I, K, K] in files.
 [[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
   if (order == FileOrder::out_kernel_in_as_out_in_kernel)
     return {shape[0], shape[3], shape[1], shape[2]};
@@ -21,7 +21,7 @@ namespace dhp::detail {
   return extents;
 }
 
-/// Place in the file of an element of memory order, both counted in elements.
+/// Returns the element number in the file for an element number in memory.
 [[nodiscard]] inline std::int64_t file_place(const Shape& shape, FileOrder order,
                                              std::int64_t element) {
   if (order == FileOrder::same) return element;
@@ -32,8 +32,8 @@ namespace dhp::detail {
   return (rest / window * inputs + input) * window + rest % window;
 }
 
-/// Calls move(place in the file, place in the piece, elements) for all elements of a piece, as many at a time as are
-/// contiguous in both.
+/// Calls move(place in the file, place in the piece, count) for each run of a piece's elements that is contiguous in
+/// both.
 void for_file_runs(const Piece& piece, auto move) {
   for (Extents runs(piece); !runs.done(); runs.next()) {
     const auto run = runs.now();
@@ -46,7 +46,7 @@ void for_file_runs(const Piece& piece, auto move) {
   }
 }
 
-/// A piece out of a file that holds the whole tensor as `name`. Throws where it is missing or of another shape.
+/// Reads a piece from a file with the whole tensor `name`. Throws Error if the tensor is missing or has another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
                     const HeldPiece<Dev>& wanted) {

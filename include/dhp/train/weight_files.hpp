@@ -1,4 +1,4 @@
-// WeightFiles: the tensors of a published model: in one .safetensors file, or in several with an index. Needs
+// WeightFiles: the tensors of a published model, in one .safetensors file or in several with an index. Needs
 // nlohmann/json.
 #pragma once
 
@@ -17,8 +17,8 @@ class WeightFiles {
  public:
   static constexpr const char* index_name = "model.safetensors.index.json";
 
-  /// Whether `path` names weights: a .safetensors file, or the folder of a published model with model.safetensors or an
-  /// index. A folder of checkpoints, or one checkpoint, does not.
+  /// Returns whether `path` names weights: a .safetensors file, or a published model's folder with model.safetensors or
+  /// an index. False for checkpoints and folders of checkpoints.
   [[nodiscard]] static bool are_at(const std::string& path) {
     using std::filesystem::exists;
     if (detail::ends_in(path, ".safetensors")) return true;
@@ -26,18 +26,18 @@ class WeightFiles {
     return exists(path + "/" + index_name) || exists(path + "/model.safetensors");
   }
 
-  /// Opens all files. Throws where one is missing or damaged, or the index names what is not there.
+  /// Opens all files. Throws Error if a file is missing or damaged, or if the index names a tensor that does not exist.
   explicit WeightFiles(const std::string& path) : path_(path) {
     if (detail::ends_in(path, ".safetensors")) open(path);
     else if (std::filesystem::exists(path + "/" + index_name)) open_all(path);
     else open(path + "/model.safetensors");
   }
 
-  /// The file of each tensor, by the tensor's name.
+  /// Maps each tensor's name to its file.
   [[nodiscard]] const std::map<std::string, const SafeTensors*>& tensors() const {
     return files_of_;
   }
-  /// The types of tensors that dhp does not compute in, by their names.
+  /// Maps the name of each tensor that dhp cannot compute with to the tensor's type.
   [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 

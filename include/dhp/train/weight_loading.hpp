@@ -1,5 +1,5 @@
-// Weights of other programs and runs: a run begins with them at step 0, whatever their spelling and its layout. Each
-// rank reads its pieces, and all ranks know together what fits, what is new and what is left over.
+// Loads weights of other programs and runs, in any spelling and layout; the run begins with them at step 0. Each rank
+// reads its pieces, and all ranks get the same report of what fits, what is new and what is left over.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -20,19 +20,19 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;  ///< only the weights of a checkpoint, for predictions
-  bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
-  std::string new_head{};  ///< weights whose names begin so are not read; empty: none
+  bool only = false;       ///< loads only a checkpoint's weights, for predictions
+  bool all = false;        ///< a missing weight is an error; else it keeps its initial value
+  std::string new_head{};  ///< skips weights whose names begin with this; empty: none
   std::string
-      adapter{};  ///< folder of adapter_model.safetensors, whose tensors come first; empty: none
+      adapter{};  ///< folder of an adapter_model.safetensors whose tensors come first; empty: none
 };
 
 namespace detail {
 
-/// The first that has a tensor gives it.
+/// Sources of weights; the first source that has a tensor provides it.
 using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
 
-/// "a, b, c and 5 more"
+/// Lists names: "a, b, c and 5 more".
 [[nodiscard]] inline std::string listed(const std::set<std::string>& names,
                                         const std::string& none) {
   constexpr std::size_t most = 3;
@@ -44,7 +44,7 @@ using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
   return names.empty() ? none : text;
 }
 
-/// How many batches the batch norms of the file have counted, the most of them.
+/// Returns the highest count of batches in the file's batch norms.
 [[nodiscard]] inline std::int64_t counted_batches(const WeightFiles& file) {
   std::int64_t batches = 0;
   for (const auto& [name, in_file] : file.tensors()) {
@@ -53,16 +53,16 @@ using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
     const auto counted = in_file->read(stored);
     std::int64_t number = 0;
     if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);
-    if (number < std::int64_t{1} << 50) batches = std::max(batches, number);  // else no count
+    if (number < std::int64_t{1} << 50) batches = std::max(batches, number);  // a valid count
   }
   return batches;
 }
 
-/// A rank's findings.
+/// What a rank finds when it reads weights.
 struct WeightsRead {
   std::vector<std::string> read;   ///< names in the files
-  std::vector<std::string> fresh;  ///< names in the model that no file has
-  std::string unfit;               ///< a sentence; empty: all fits
+  std::vector<std::string> fresh;  ///< model weights that no file has
+  std::string unfit;               ///< a message; empty if all fits
   void pass(Fields& fields) { fields(read, fresh, unfit); }
 };
 
@@ -92,7 +92,7 @@ void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSource
   }
 }
 
-/// Collective; remarks: what was loaded, what is new, what was left over. Returns counted_batches() of the file.
+/// Loads weights. Collective. remarks: what was loaded, what is new, what is left over. Returns counted_batches().
 template <class Dev>
 std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store,
                           const WeightFiles& file, const WeightLoading& how,

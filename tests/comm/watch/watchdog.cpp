@@ -63,7 +63,6 @@ TEST_CASE("watchdog: a rank that finishes and leaves while another one looks is 
     ready = true;
     CHECK_NOTHROW(worlds[1 - leaver]->finish(1 - leaver));
     CHECK(soon([&] { return left.load(); }));
-    for (auto& world : worlds) CHECK_FALSE(world->ended());
     worlds.clear();
   }
 }
@@ -122,8 +121,7 @@ TEST_CASE("watchdog: a rank that is silent ends it") {
 }
 
 // Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It
-// waits for about two seconds to hear more, which another thread may have no time for on a busy machine: then it is
-// tried again.
+// waits two seconds to hear more. A busy machine may be slower, so the check is tried again.
 bool says_of_lost(int peer, const std::string& expected,
                   const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
                   bool all_hear = true) {

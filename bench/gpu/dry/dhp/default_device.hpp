@@ -1,5 +1,5 @@
-// The default device of the dry trainers: Cuda, whose kernels are counted instead of launched. It stands before the
-// header of the same name in the search path, so the trainers' own sources are compiled with it, by the C++ compiler.
+// The default device of the dry trainers: Cuda, whose kernels are counted instead of launched. This folder precedes the
+// real header in the search path, so the C++ compiler compiles the trainers' own sources with this one.
 #pragma once
 
 #include <bench/gpu/dry/traffic.hpp>
@@ -17,7 +17,7 @@
 namespace dhp {
 
 template <>
-inline constexpr bool detail::has_data<Cuda> = false;  // nobody draws initial weights
+inline constexpr bool detail::has_data<Cuda> = false;  // no initial weights are drawn
 
 template <class Kernel>
 void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {

@@ -1,5 +1,5 @@
-# An overlay port, which installs the tree that it stands in: vcpkg install dhp --overlay-ports=cmake/packages/vcpkg
-set(VCPKG_BUILD_TYPE release)  # header-only
+# An overlay port that installs its own tree: vcpkg install dhp --overlay-ports=cmake/packages/vcpkg
+set(VCPKG_BUILD_TYPE release)  # dhp is header-only
 cmake_path(SET tree NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../../../..)
 vcpkg_cmake_configure(SOURCE_PATH ${tree} OPTIONS -DDHP_TESTS=OFF -DDHP_EXAMPLES=OFF)
 vcpkg_cmake_install()

@@ -1,6 +1,6 @@
-// Membership: how the members of an elastic job agree on generations, through the job's store. set_unless() is
-// atomic, so exactly one proposal for a generation wins, and members that missed it can write nothing more. There is
-// never more than one job, whatever the network does.
+// Membership lets the members of an elastic job agree on generations, through the job's store. set_unless() is atomic,
+// so exactly one proposal for a generation wins, and members that missed it can write nothing more. There is never more
+// than one job, whatever the network does.
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
@@ -21,18 +21,18 @@ namespace dhp::detail {
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
 }
-/// Prefix of all keys of a generation's ranks.
+/// Returns the prefix of all keys that the ranks of a generation write.
 [[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
   return concat("in/", number, "/");
 }
 
-/// Another generation has started without this process.
+/// Thrown if another generation has started without this process.
 class LeftOut : public Error {
  public:
   using Error::Error;
 };
 
-/// The store as seen by the ranks of one generation. Writes throw LeftOut once a later generation exists.
+/// The store as the ranks of one generation see it. Writes throw LeftOut once a later generation exists.
 class GenerationStore final : public KeyValueStore {
  public:
   GenerationStore(std::shared_ptr<KeyValueStore> store, Generation generation)
@@ -59,7 +59,7 @@ class GenerationStore final : public KeyValueStore {
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
     Entries entries;
-    if (prefix == left_prefix) {  // its keys name members; callers want ranks
+    if (prefix == left_prefix) {  // these keys name members, callers want ranks
       for (const auto& [key, value] : store_->list(prefix)) {
         MemberId member = 0;
         std::from_chars(key.data() + prefix.size(), key.data() + key.size(), member);
@@ -90,17 +90,17 @@ class GenerationStore final : public KeyValueStore {
   std::string prefix_, next_;
 };
 
-/// A newcomer, as it presents itself.
+/// What a newcomer tells the job about itself.
 struct Newcomer {
-  int hint = 0;  ///< the launcher's rank, which orders newcomers
+  int hint = 0;  ///< the launcher's rank, by which newcomers are ordered
   std::string name{};
   void pass(Fields& fields) { fields(hint, name); }
 };
 
 class Membership {
  public:
-  /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members
-  /// as the launcher started: hint 0 at once, others a little later in case it is lost.
+  /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members as
+  /// the launcher started: the newcomer of hint 0 at once, the others a little later in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -114,9 +114,9 @@ class Membership {
 
   [[nodiscard]] MemberId me() const { return me_; }
 
-  /// Reports the end of this process's part in `last`, and waits for the next generation with it. Its state counts
-  /// only if it was a member of the previous one. nullopt: the job has finished, or this newcomer, or member of too
-  /// few ranks, gives up. Throws Error after waiting too long for enough ranks.
+  /// Reports the end of this process's part in `last`, and waits for the next generation with this process. Its state
+  /// counts only if it was a member of the previous generation. Returns nullopt if the job has finished, or if a
+  /// newcomer or a member of too few ranks gives up. Throws Error after waiting too long for enough ranks.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
     too_few_ = false;
@@ -129,8 +129,8 @@ class Membership {
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
-    double looked_s = 0;                     // as a newcomer
-    std::optional<Clock::time_point> asked;  // to give up
+    double looked_s = 0;                     // time of the last proposal as a newcomer
+    std::optional<Clock::time_point> asked;  // first time that gives_up() was true
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(generation_key(newest.number + 1))) {
         auto read = Fields::parsed<Generation>(*text);
@@ -141,7 +141,7 @@ class Membership {
         member = false;
         problem = nobody_takes_it;
       }
-      if (was_member && !member) {  // it was left out
+      if (was_member && !member) {  // this process was left out
         present();
         was_member = false;
       }
@@ -164,9 +164,9 @@ class Membership {
     }
   }
 
-  /// Reason for next()'s last wait.
+  /// Returns the reason for the last wait of next().
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
-  /// Whether a layout with newcomers uses more ranks.
+  /// Returns whether a layout with the newcomers uses more ranks.
   [[nodiscard]] bool could_grow(const Generation& now) {
     const auto gone = members_with("left/");
     const auto fresh = newcomers(now).size();
@@ -178,9 +178,9 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
-  /// No further generation will come.
+  /// Tells all processes that no further generation will come.
   void finish() { store_->set(finished_key, ""); }
-  /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
+  /// Waits up to limit_s until others have read how the job ended. Call this before the process ends with its store.
   void let_others_leave(double limit_s) {
     (void)poll_until([&] { return !others_are_here(); }, limit_s);
   }
@@ -196,8 +196,8 @@ class Membership {
       if (member != me_ && !gone.contains(member)) return true;
     return false;
   }
-  /// Whether a job goes on without this process, but with the store that it holds. Then it stays until the others have
-  /// ended, or take it in and stop with it, for a while.
+  /// Returns whether others need the store that this process holds, although the process is no member. The process then
+  /// stays a while, until the others have ended, or take the process in and stop together.
   [[nodiscard]] bool is_needed(const Generation& newest, bool member,
                                std::optional<Clock::time_point>& asked) {
     if (!store_->is_held_here() || member || newest.number == 0) return false;
@@ -222,7 +222,7 @@ class Membership {
     for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
     return members;
   }
-  /// Start of the search for the newest generation.
+  /// Returns the number from which to search for the newest generation.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
     return text ? Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
@@ -242,7 +242,7 @@ class Membership {
     return members;
   }
 
-  /// Proposes the generation after `last` when it is due; otherwise returns the reason to wait.
+  /// Proposes the generation after `last` if that is due; otherwise returns the reason to wait.
   [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
     const auto gone = members_with("left/");
     std::map<MemberId, MemberReport> reports;
@@ -257,7 +257,7 @@ class Membership {
       return "it is not taken in by any";
     if (!is_member && store_->find(finished_key)) return "the job has finished";
     std::map<std::size_t, RankState> states;
-    std::set<int> lost;  // to whom a connection has broken
+    std::set<int> lost;  // ranks to which a connection has broken
     for (const auto& [name, value] : store_->list(concat(generation_prefix(last.number), "state/")))
       if (auto state = RankState::parsed(value)) {
         lost.insert(state->lost.begin(), state->lost.end());
@@ -269,11 +269,11 @@ class Membership {
       if (gone.contains(member)) continue;
       ++expected;
       if (reports.contains(member)) {
-        // One member proposes at once; others only if it does not.
+        // One member proposes at once; the others propose only if it does not.
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }
-      // The world has ended; the rank only needs to return from its own work.
+      // Wait for a rank that knows that its world has ended: it only needs to return from its own work.
       const auto state = states.find(rank);
       const bool ended = state != states.end() && state->second.ended;
       const double limit_s =
@@ -296,7 +296,7 @@ class Membership {
                         ? "a size that the model and the ranks' memory allow"
                         : concat(options_.tensor * options_.pipeline, " ranks"),
                     " are the least; start more, or begin again from a checkpoint");
-    // A left-out process is no newcomer until it announces itself again.
+    // A process that was left out is no newcomer until it announces itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
     const auto made = generation_key(next->number);
@@ -308,8 +308,8 @@ class Membership {
     return {};
   }
 
-  static constexpr double proposer_s = 1;  // a layout among many takes a while to choose
-  static constexpr double newcomer_s = 1;  // between two polls of a newcomer
+  static constexpr double proposer_s = 1;  // choosing one of many layouts takes a while
+  static constexpr double newcomer_s = 1;  // seconds between two proposals of a newcomer
 
   std::shared_ptr<KeyValueStore> store_;
   MemberId me_;
@@ -318,6 +318,6 @@ class Membership {
   int started_;
   ElasticOptions options_;
   std::string waits_for_{};
-  bool too_few_ = false;  // ranks at the latest proposal
+  bool too_few_ = false;  // the latest proposal had too few ranks
 };
 }  // namespace dhp::detail

@@ -1,5 +1,5 @@
-// next_layout: the mesh of an elastic job's next generation. A pure function: ranks that know how many they are, the
-// layout before and the job's rules all get the same answer.
+// next_layout chooses the mesh of an elastic job's next generation. It is a pure function of the number of ranks, the
+// layout before and the job's rules, so all ranks get the same answer.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -15,17 +15,17 @@
 
 namespace dhp {
 
-/// Which layouts an elastic job may take.
+/// The layouts that an elastic job may take.
 struct LayoutRules {
-  int least_replicas = 1;  ///< with fewer the job waits for ranks
+  int least_replicas = 1;  ///< with fewer replicas the job waits for ranks
   int most_replicas = std::numeric_limits<int>::max();
-  /// The estimated time of a step in a layout, in any unit; none: the model cannot be trained in it. Null: only the
-  /// number of replicas changes. All ranks have to give the same answers.
+  /// Estimates the time of a step in a layout, in any unit; returns nothing if the model cannot be trained in the
+  /// layout. Null: only the number of replicas changes. All ranks must give the same answers.
   std::function<std::optional<double>(const MeshShape&)> step_time{};
 };
 
-/// The layout for a number of ranks: of those that use most of them, the fastest. Times within 1 % of the least are
-/// equal: then the one whose tensor and pipeline axes change least, with the smaller tensor axis. None: no layout fits.
+/// Returns the fastest of the layouts that use most ranks; nothing if none fits. Times within 1 % of the least are
+/// equal: then the least change of tensor and pipeline axes decides, and then the smaller tensor axis.
 [[nodiscard]] inline std::optional<MeshShape> next_layout(int ranks, const MeshShape& before,
                                                           const LayoutRules& rules) {
   const auto time_of = [&](const MeshShape& layout) -> std::optional<double> {

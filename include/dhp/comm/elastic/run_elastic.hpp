@@ -1,4 +1,4 @@
-// run_elastic: this process as a member of a job that survives lost ranks and accepts new ones. The body runs once
+// run_elastic runs this process as a member of a job that survives lost ranks and accepts new ones. The body runs once
 // per generation that includes this process.
 #pragma once
 
@@ -18,12 +18,12 @@
 namespace dhp {
 
 enum class GenerationEnd {
-  finished,  ///< the job is done: on all ranks
+  finished,  ///< the job is done on all ranks
   stopped,   ///< all ranks stop; the job can be started again
   changed,   ///< all ranks left the generation in order, after the same step
 };
 
-/// A rank of a generation, for the body of run_elastic.
+/// A rank of a generation, as the body of run_elastic gets it.
 template <class Dev>
 class GenerationRank {
  public:
@@ -38,29 +38,29 @@ class GenerationRank {
         watchdog_(std::move(watchdog)) {}
 
   const Generation now;
-  Comm<Dev> world;               ///< of all members
+  Comm<Dev> world;               ///< communicator of all members
   detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
-  std::string ended{};           ///< why the previous generation ended; empty: in order
-  double agreed_s = 0;           ///< from its end to the agreement on this one
-  double connected_s = 0;        ///< from there to the connections
+  std::string ended{};           ///< why the previous generation ended; empty if in order
+  double agreed_s = 0;           ///< seconds from the previous end until `now` was agreed on
+  double connected_s = 0;        ///< seconds that connecting the ranks took
 
-  /// The training ranks as a group. Collective over the world; a spare gets a group of one.
+  /// Returns the training ranks as a group. Collective over the world; a spare gets a group of one.
   [[nodiscard]] Comm<Dev> training_ranks() {
     if (world.size() == now.layout.size()) return world;
     return world.split(is_spare() ? -1 : 0, world.rank());
   }
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
-  /// Whether the job's store ends with this process, and the job with it.
+  /// Returns whether the job's store, and the job with it, ends with this process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
-  /// On rank 0, whether it should ask all ranks to end this generation in order, since newcomers wait.
+  /// Returns, on rank 0, whether to ask all ranks to end this generation in order, because newcomers wait.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
     looked_ = Clock::now();
     return membership_.could_grow(now);
   }
-  /// Spares only: returns when the training ranks have left the generation or leaves() is true; throws Aborted
-  /// otherwise.
+  /// Waits, as a spare, until the training ranks have left the generation or leaves() is true. Throws Aborted if the
+  /// world ends before.
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
     for (;;) {
@@ -72,12 +72,12 @@ class GenerationRank {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  /// Rank 0 only: publishes the body's result to the spares.
+  /// Publishes the body's result to the spares; does nothing on other ranks than 0.
   void report_end(GenerationEnd end) {
     if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
   }
-  /// Throws Error if a newer generation exists. Call it before an action that only one job may take, such as making a
-  /// checkpoint visible. Callable from any thread, also after the generation.
+  /// Returns a function that throws Error if a newer generation exists. Call the function before an action that only
+  /// one job may take, such as making a checkpoint visible. Any thread may call it, also after the generation.
   [[nodiscard]] std::function<void()> newest_check() const {
     return [watchdog = watchdog_] { watchdog->store().set("newest", ""); };
   }
@@ -96,16 +96,16 @@ class GenerationRank {
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
 }
-/// How a member connects to its job's store, of any kind.
+/// Returns the options by which a member connects to its job's store, of any kind.
 [[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
                                                             const ProcessOptions& process) {
   auto options = detail::rendezvous_of(me, process);
   options.rank = static_cast<int>(id);
   options.size = 0;
-  options.operation_timeout_s = 10;  // etcd may need to elect a leader, or a network to heal
+  options.operation_timeout_s = 10;  // time for etcd to elect a leader, or a network to heal
   return options;
 }
-/// A store held by the process that started as rank 0; the job ends with it. Use an EtcdStore to avoid that.
+/// Returns the store, which the process started as rank 0 holds; the job ends with it. An EtcdStore avoids that.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
     const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
@@ -115,7 +115,7 @@ class GenerationRank {
 
 namespace detail {
 
-/// Returns when all work of the world's communicators has ended; fails if that takes too long.
+/// Waits until all work of the world's communicators has ended; fails if that takes too long.
 inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
                            const ProcessOptions& process) {
   watchdog.leave();
@@ -128,9 +128,9 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
 
 }  // namespace detail
 
-/// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation,
-/// not the job. Other exceptions end this process's part; the others continue. Spares run it too, as ranks behind
-/// those of the layout. Returns when the job is finished, or when this process has left it in order.
+/// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
+/// the job. Another exception ends this process's part, and the others continue. Spares run the body too, as ranks
+/// behind those of the layout. Returns when the job is finished, or this process has left the job in order.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,
@@ -142,7 +142,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   detail::Membership membership(store, id, {me.rank, detail::process_name()}, me.size, options);
   Generation last;
   detail::MemberReport report;
-  std::shared_ptr<ProcessWatchdog> before;  // of the last generation
+  std::shared_ptr<ProcessWatchdog> before;  // watchdog of the last generation
   std::string ended;
   bool connected = true;
   for (auto trying = Clock::now();;) {
@@ -160,9 +160,9 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       break;
     }
     const auto& now = *next;
-    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
-    // All members have left the last generation, so its communicators are unused. GPU communicators must end before
-    // the next ones start, because ending one waits for all work of its GPU.
+    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // rank was left out
+    // All members have left the last generation, so its communicators are unused. GPU communicators must end before the
+    // next ones start, because ending a communicator waits for all work of its GPU.
     if (before) detail::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);
     auto place = me;
@@ -187,7 +187,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         end = body(rank);
         rank.report_end(end);
         leaves = report.leaving && rank.is_spare();
-      }  // ends its communicator and all calls before the rank reports that it has finished
+      }  // the communicator and all calls end before the rank reports that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;
       watchdog->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
@@ -197,7 +197,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       ended = error.sentence();
     } catch (const std::exception& error) {
       if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
-      // A rank that cannot be connected to may be gone. A process that was left out comes back as a newcomer.
+      // A rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer: try again.
       const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
       if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr) throw;
       ended = detail::sentence_of(error);

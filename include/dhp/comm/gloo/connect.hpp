@@ -1,4 +1,4 @@
-// connect_gloo connects the ranks of a CPU job over Gloo. Needs Gloo and OpenSSL.
+// connect_gloo connects the ranks of a CPU job over Gloo. It needs Gloo and OpenSSL.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,13 +13,13 @@ namespace dhp {
 
 namespace detail {
 
-/// Address where others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
+/// Returns the address at which others reach this rank: of the chosen interface, or found by connecting. Collective.
 [[nodiscard]] inline std::string own_address(ProcessWatchdog& watchdog,
                                              const ProcessOptions& options) {
   auto& store = watchdog.store();
   const auto here = host_name();
-  std::string first, other;                                  // rank 0's machine, and one other
-  for (const auto& [key, value] : store.list("arrived/")) {  // "arrived/3" is "node7 4711"
+  std::string first, other;                                  // rank 0's machine, and one elsewhere
+  for (const auto& [key, value] : store.list("arrived/")) {  // key "arrived/3": "node7 4711"
     const auto host = value.substr(0, value.find(' '));
     if (key == "arrived/0") first = host;
     if (host != here) other = host;
@@ -29,7 +29,7 @@ namespace detail {
   if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
   const std::string key = "hosts/first";
   if (watchdog.rank() == 0) store.set(key, address);
-  // It has reached rank 0 within their machine, which others may have reached at another address.
+  // This rank reached rank 0 on their common machine by loopback; others need the address where they reach rank 0.
   else if (!chosen && first == here && is_loopback(address)) address = watchdog.get(key);
   check(chosen || other.empty() || !is_loopback(address), "rank ", watchdog.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,
@@ -39,7 +39,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// For run_process_rank. Collective.
+/// Connects this rank to its job over Gloo; an argument of run_process_rank. Collective.
 [[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<ProcessWatchdog>& watchdog,
                                             const ProcessRank& me, const ProcessOptions& options) {
   const auto address = detail::own_address(*watchdog, options);

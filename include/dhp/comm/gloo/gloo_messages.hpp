@@ -1,4 +1,4 @@
-// GlooMessages: messages over Gloo. Its unbound buffers allow another thread to end a wait.
+// GlooMessages sends messages over Gloo. Gloo's unbound buffers allow another thread to end a wait.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -23,7 +23,7 @@
 
 namespace dhp::detail {
 
-/// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
+/// While this object lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
 class NoPipeSignal : NonCopyable {
  public:
   NoPipeSignal() {
@@ -47,7 +47,7 @@ class NoPipeSignal : NonCopyable {
   bool was_pending_ = false;
 };
 
-/// The job's store with Gloo's interface. Waits end with the world. The key prefix separates several in one store.
+/// Gives Gloo the job's store. Waits end with the world. The key prefix separates several GlooStores in one store.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(std::shared_ptr<ProcessWatchdog> watchdog, std::string prefix)
@@ -73,24 +73,24 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and
-  /// Aborted if the world ends first. Collective.
+  /// Connects all ranks of the world; this rank listens at `address` of its machine. Throws NotConnected, and Aborted
+  /// if the world ends first. Collective.
   GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
       : context_(std::make_shared<Context>(watchdog)),
         members_(all_ranks(watchdog->size())),
         id_(0) {
-    check_own_address(
-        address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind
-    // when the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
+    // Gloo's own error for a bad address is hard to read, and Gloo leaks what it has opened.
+    check_own_address(address);
+    // Gloo waits for a rank that has ended until Gloo's own limit. So a thread connects, which is left behind if the
+    // world ends earlier with a better reason. The thread shares what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = watchdog->deadlines()->limit_s();
-    // Gloo takes five times its time limit to connect, which is to be a little longer than ours.
+    // Gloo takes five times its time limit to connect, which should be a little longer than the limit of the world.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
     std::thread([context = context_, watchdog, address, outcome, gives_up] {
-      const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
+      const NoPipeSignal quiet;  // Gloo's own thread inherits the blocked signal
       try {
         gloo::transport::tcp::attr where;
         where.hostname = address;
@@ -117,7 +117,7 @@ class GlooMessages final : public Messages {
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
-    // Gloo has one buffer type for both directions, and does not write to this one.
+    // Gloo has one buffer type for both directions, and does not write to a buffer that it sends.
     return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to,
                                           world_rank(to), slot(tag), true, std::move(owner));
   }
@@ -140,14 +140,14 @@ class GlooMessages final : public Messages {
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
-  // Gloo's own limits break every connection of a rank.
+  // Waits have no limit of Gloo's own, because passing it would break every connection of a rank.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
   struct Outcome {
-    std::string problem{};  // empty: none
+    std::string problem{};  // why connecting failed; empty if it did not
     std::atomic<bool> known{false};
   };
-  /// State that the end of the world must reach.
+  /// The buffers that wait; the end of the world ends their waits.
   struct Waits {
     void end() {
       const std::lock_guard lock(mutex);
@@ -161,7 +161,7 @@ class GlooMessages final : public Messages {
     std::set<Buffer*> buffers{};
     bool ended = false;
   };
-  /// The connections, shared by all groups.
+  /// The connections, shared by the messages of all groups.
   struct Context {
     explicit Context(const std::shared_ptr<ProcessWatchdog>& of)
         : watchdog(of),
@@ -208,7 +208,7 @@ class GlooMessages final : public Messages {
     }
 
    private:
-    // False: the world has ended.
+    // Returns false if the world has ended.
     [[nodiscard]] bool begin_wait() {
       const std::lock_guard lock(context_->waits->mutex);
       if (!context_->waits->ended) context_->waits->buffers.insert(buffer_.get());
@@ -235,15 +235,15 @@ class GlooMessages final : public Messages {
 
   GlooMessages(const GlooMessages&) = default;
   [[nodiscard]] int world_rank(int rank) const { return members_[as_size(rank)]; }
-  // 20 bits of group above the tag's 44.
+  // Puts 20 bits of the group's number above the 44 bits of the tag.
   [[nodiscard]] std::uint64_t slot(std::uint64_t tag) const {
     constexpr std::uint64_t mask = (1u << 20) - 1;
     return (id_ & mask) << 44 | tag;
   }
 
   std::shared_ptr<Context> context_;
-  std::vector<int> members_{};  // ranks of the world
-  std::uint64_t id_;            // of the group
+  std::vector<int> members_{};  // world ranks of the group
+  std::uint64_t id_;            // number of the group
 };
 
 }  // namespace dhp::detail

@@ -1,6 +1,6 @@
 // Collectives over point-to-point messages. One rank reduces each element, in rank order, so a sum has the same bits
-// over every engine. Large ones are chunked, so that reducing a chunk overlaps with receiving the next. All send the
-// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
+// over every engine. Large buffers are chunked, so that reducing a chunk overlaps with receiving the next. All send the
+// fewest bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -19,7 +19,7 @@ namespace dhp::detail {
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.
 class Scratch {
  public:
-  /// Not filled with zeros.
+  /// Returns memory that is not filled with zeros.
   [[nodiscard]] std::byte* of(std::size_t bytes) {
     if (bytes > bytes_ || !memory_) {
       memory_.reset();
@@ -37,7 +37,7 @@ class Scratch {
 
 class MessageCollective {
  public:
-  /// scratch: must outlive the transfers even if an exception ends them. tag: this call owns tag and tag + 1.
+  /// scratch must outlive the transfers, even if an exception ends them. This call owns the tags `tag` and tag + 1.
   MessageCollective(Messages& messages, Scratch& scratch, int rank, int size, std::uint64_t tag)
       : messages_(&messages), scratch_(&scratch), rank_(rank), size_(size), tag_(tag) {}
 
@@ -73,7 +73,7 @@ class MessageCollective {
   }
 
  private:
-  /// Reduces [first, last) of every rank's `in` into out, which may be in.
+  /// Reduces every rank's `in` into `out`, which may be `in`. Each rank gathers all inputs, and reduces all elements.
   void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
                     Reduce reduce) {
     const auto bytes = as_size(count) * size_of(dtype);
@@ -85,7 +85,7 @@ class MessageCollective {
     reduce_slice(dtype, blocks, {out}, 0, count, reduce);
   }
 
-  /// Rank r reduces slice_of(r), in elements, of every rank's `in` into `out`. Calls done(chunk) after each chunk.
+  /// Rank r reduces the elements slice_of(r) of every rank's `in` into `out`. Calls done(chunk) after each chunk.
   void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
                       auto slice_of, auto done) {
     const auto width = size_of(dtype);
@@ -105,7 +105,7 @@ class MessageCollective {
       for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
-    // Receives first: an engine may ask its peer for a message, and the question would wait behind what is sent.
+    // Receives begin first: an engine may ask its peer for a message, and the request would wait behind the sends.
     while (begun < slots) receive();
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
@@ -125,13 +125,13 @@ class MessageCollective {
     finish();
   }
 
-  /// In place. Rank r reduces slice r and sends the result to all.
+  /// Reduces in place: rank r reduces slice r and sends the result to all ranks.
   void all_reduce(std::byte* buffer, std::int64_t count, DType dtype, Reduce reduce) {
     const auto width = size_of(dtype);
     const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
     const auto at = [&](Range chunk) { return buffer + as_size(chunk.first) * width; };
     const auto bytes = [&](Range chunk) { return as_size(chunk.size()) * width; };
-    // A slice's result arrives only after the slice was sent completely, so it may use the same memory.
+    // A slice's result arrives only after the whole slice was sent, so both may use the same memory.
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
         returning_.add(messages_->receive(at(chunk), bytes(chunk), rank, tag_ + 1));
@@ -157,7 +157,7 @@ class MessageCollective {
     finish();
   }
 
-  /// Large buffers are scattered by the root and then all-gathered: the root need not send all of it to each.
+  /// The root scatters a large buffer, and the ranks all-gather it, so the root need not send it all to each rank.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
@@ -187,7 +187,7 @@ class MessageCollective {
     finish();
   }
 
-  /// Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988: rounds of doubling distance.
+  /// Signals over doubling distances (Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988).
   void barrier() {
     auto* const out = scratch(2);
     auto* const in = out + 1;
@@ -199,17 +199,17 @@ class MessageCollective {
     }
   }
 
-  static constexpr std::size_t small_bytes = 16384;  // less is dominated by latency
-  // Limits concurrent sends of all ranks to 16 MiB; starting a transfer is cheap. Short slices are sent whole. A
-  // multiple of 256 KiB, because chunks are adjacent and elements must be aligned.
+  static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
+  // Returns the bytes of a chunk. All ranks together send at most 16 MiB at a time, as starting a transfer is cheap.
+  // Short slices are sent whole. Chunks are multiples of 256 KiB: they are adjacent, and elements must be aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;
     return std::min(share, slice_bytes <= whole ? whole : messages_->chunk_bytes());
   }
-  static constexpr std::size_t ahead = 2;  // chunks received concurrently
+  static constexpr std::size_t ahead = 2;  // number of chunks received concurrently
 
-  /// Finished in the order in which they were begun.
+  /// Transfers, which are finished in the order in which they were begun.
   struct Transfers {
     std::vector<Messages::Handle> begun{};
     std::size_t finished = 0;
@@ -220,7 +220,7 @@ class MessageCollective {
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  // Each rank starts with its successor, so that they do not all send to one.
+  // Each rank starts with its successor, so that not all ranks send to the same rank at once.
   void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
@@ -232,7 +232,7 @@ class MessageCollective {
       chunks.push_back({first, std::min(slice.last, first + most)});
     return chunks;
   }
-  /// phase: separates the transfers of one call.
+  /// phase: 0 or 1, to separate the transfers of one call.
   void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {
     outgoing_.add(messages_->send(data, bytes, to, tag_ + phase));
   }

@@ -1,4 +1,4 @@
-// Messages: the interface of CPU engines (MPI, Gloo), from which messages/collectives.hpp builds collectives.
+// Messages is the interface of CPU engines (MPI, Gloo), on which messages/collectives.hpp builds collectives.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail {
 
-/// The connection to a rank of the group has broken.
+/// Thrown if the connection to a rank of the group has broken.
 class PeerLost : public std::runtime_error {
  public:
   PeerLost(int rank, const std::string& why) : std::runtime_error(why), rank_(rank) {}
@@ -29,27 +29,27 @@ class Messages {
   class Transfer {
    public:
     virtual ~Transfer() = default;
-    /// Throws PeerLost, or Aborted if the world has ended. Called once.
+    /// Waits until the transfer is done; called once. Throws PeerLost, or Aborted if the world has ended.
     virtual void wait() = 0;
   };
   using Handle = std::unique_ptr<Transfer>;
 
   virtual ~Messages() = default;
-  /// Neither blocks; both throw PeerLost. owner: keeps the bytes alive until the transfer's end. Transfers between
-  /// two ranks with one tag match in the order of their calls. Thread-safe.
+  /// send and receive do not block; both throw PeerLost. owner keeps the bytes alive until the transfer's end.
+  /// Transfers between two ranks with one tag match in the order of their calls. Thread-safe.
   [[nodiscard]] virtual Handle send(const std::byte* data, std::size_t bytes, int to,
                                     std::uint64_t tag, std::shared_ptr<const void> owner = {}) = 0;
   [[nodiscard]] virtual Handle receive(std::byte* data, std::size_t bytes, int from,
                                        std::uint64_t tag) = 0;
-  /// Starts the engine's own collective where it is exact and not slower; otherwise returns null.
+  /// Starts the engine's own collective if it is exact and not slower; otherwise returns null.
   [[nodiscard]] virtual Handle start(const Collective<Cpu>&) { return nullptr; }
-  /// Chunk size in bytes of long transfers that are reduced on arrival; the same on all ranks.
+  /// Returns the chunk size, in bytes, of long transfers that are reduced on arrival; all ranks return the same.
   [[nodiscard]] virtual std::size_t chunk_bytes() const { return std::size_t{1} << 21; }
-  /// A subgroup with these `members`; this rank is members[rank]. id: unique among groups that share two of them.
-  /// Collective.
+  /// Returns a subgroup of `members`; this rank is members[rank]. id is unique among groups that share two of these
+  /// ranks. Collective.
   [[nodiscard]] virtual std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                           std::uint32_t id) = 0;
-  /// The transport's name: "Gloo, TCP over eth0".
+  /// Returns the transport's name: "Gloo, TCP over eth0".
   [[nodiscard]] virtual std::string description() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// ProcessComm: ranks as processes, over a CPU engine's messages. The calling thread runs the collective.
+// ProcessComm is a communicator of processes over a CPU engine's messages. The calling thread runs the collective.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -19,10 +19,10 @@
 
 namespace dhp::detail {
 
-/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as in ThreadComm.
+/// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm.
 class ProcessComm {
  public:
-  /// Rank `rank` of the world, over messages between all its ranks.
+  /// Makes rank `rank` of the world, over messages between all ranks of the world.
   ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
       : state_(std::make_shared<State>(std::move(latch), std::move(messages), all_ranks(size), rank,
                                        std::make_shared<std::uint32_t>(1))) {}
@@ -90,7 +90,7 @@ class ProcessComm {
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
-      // Greater than every group id of these ranks; groups of other colors share no rank with this one.
+      // The new id is above every group id of these ranks. Groups of other colors may use it: they share no rank.
       std::uint32_t id = 0;
       std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
@@ -112,16 +112,16 @@ class ProcessComm {
   void abort(const std::string& message) { state_->latch->abort(message); }
 
  private:
-  static constexpr std::size_t capacity = 4;  // unreceived messages to one rank
+  static constexpr std::size_t capacity = 4;  // limit of unreceived messages to one rank
   static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
 
-  /// What is exchanged with one other rank.
+  /// State of the exchange with one other rank.
   struct Edge {
-    std::deque<Messages::Handle> under_way{};  // sent and not yet received
+    std::deque<Messages::Handle> under_way{};  // sent, not yet received
     struct {
       Tensor<Cpu> message{};
-      Messages::Handle transfer{};  // ends before its memory
-    } expected{};                   // what the next recv expects
+      Messages::Handle transfer{};  // destroyed before the memory that it fills
+    } expected{};                   // message of the next recv
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -135,7 +135,7 @@ class ProcessComm {
           rank(rank_),
           next_group(std::move(next_group_)),
           edges(members.size()) {}
-    /// Pending messages are delivered, unless an error occurred.
+    /// Waits for the delivery of pending messages, unless an error occurred.
     ~State() {
       if (std::uncaught_exceptions() > exceptions || latch->ended()) return;
       try {
@@ -147,7 +147,7 @@ class ProcessComm {
       }
     }
     [[nodiscard]] Edge& edge(int other) { return edges[as_size(other)]; }
-    /// Finds the cause of a broken connection: all ranks report the same.
+    /// Runs action(). If a connection breaks, finds the cause and throws it, the same on all ranks.
     void guarded(auto action) {
       latch->check_alive();
       try {
@@ -161,8 +161,8 @@ class ProcessComm {
       const auto tag = tag_of(message_kind, ++edge(from).received, text(buffer));
       return messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag);
     }
-    // Ranks that disagree have different tags, so they wait instead of reading wrong data. 18 bits of number, 24 of
-    // the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
+    // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 18 bits of number,
+    // 24 of a hash of the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);
@@ -173,10 +173,10 @@ class ProcessComm {
 
     std::shared_ptr<Latch> latch;
     std::shared_ptr<Messages> messages;
-    std::vector<int> members;  // ranks of the world
+    std::vector<int> members;  // world ranks of the group
     int rank;
     std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
-    std::vector<Edge> edges;                    // index: the other rank
+    std::vector<Edge> edges;                    // indexed by the other rank
     std::uint64_t collectives = 0;
     std::atomic<bool> taken = false;
     Scratch scratch{};

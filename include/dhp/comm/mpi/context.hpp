@@ -1,4 +1,4 @@
-// MpiContext: dhp's own communicators over the host program's ranks, and the lock around MPI calls. Needs MPI.
+// MpiContext owns dhp's communicators over the host program's ranks, and the lock around MPI calls. Needs MPI.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -37,16 +37,16 @@ inline void check_mpi(int code, const char* call,
 
 namespace detail {
 
-/// The pause between two polls: none at first, because answers often take a microsecond; then a yield, then growing
-/// sleeps.
+/// Pauses between two polls: not at first, because answers often take a microsecond; then it yields; then it sleeps,
+/// longer each time.
 class Backoff {
  public:
-  /// eager_s: how long to poll without sleeping.
+  /// eager_s: how long to poll without sleeping, in seconds.
   explicit Backoff(double eager_s) : eager_(eager_s) {}
   void operator()() {
     const auto waited = std::chrono::steady_clock::now() - since_;
     if (waited < std::chrono::microseconds(20)) return;
-    // With more ranks than cores, another rank can run now.
+    // If there are more ranks than cores, another rank can run now.
     if (waited < eager_) return std::this_thread::yield();
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, std::chrono::microseconds(1280));
@@ -77,7 +77,7 @@ inline void check_mpi_is_usable() {
 
 class MpiContext : NonCopyable {
  public:
-  /// Collective over `host`; all ranks must arrive within timeout_s, 0: no limit. lock: held during each MPI call.
+  /// Collective over `host`; all ranks must arrive within timeout_s (0: no limit). lock is held during each MPI call.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
       : timeout_s_(timeout_s), lock_(std::move(lock)) {
     check_mpi_is_usable();
@@ -101,22 +101,22 @@ class MpiContext : NonCopyable {
       check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
     });
   }
-  // Freeing is collective, so a failing rank must not do it alone.
+  // Frees no communicator: freeing is collective, so a failing rank must not do it alone.
   ~MpiContext() = default;
 
   [[nodiscard]] MPI_Comm comm() const { return comms_.front(); }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  /// Throws Error after the session was closed.
+  /// Runs action() with the lock held. Throws Error after the session was closed.
   template <class Action>
   std::invoke_result_t<Action> call(Action action) {
     const std::lock_guard lock(*lock_);
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers that MPI uses until
-  /// then.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers of MPI, which are kept
+  /// forever in that case.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);
@@ -134,23 +134,23 @@ class MpiContext : NonCopyable {
     }
   }
 
-  /// Use this and the following within call(). Adds a communicator with the same lifetime.
+  /// Adds a communicator with the lifetime of this context. adopt, keep, close and has_grace need the lock of call().
   void adopt(MPI_Comm made) {
     check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     comms_.push_back(made);
   }
-  /// MPI may write there until MPI_Finalize, so this memory and the communicators are never freed.
+  /// Keeps memory forever, because MPI may write there until MPI_Finalize. The communicators are then not freed either.
   void keep(std::shared_ptr<void> memory) {
     static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
     torn_ = true;
   }
-  /// Collective. If nothing is pending, frees the communicators in the common order of creation.
+  /// Frees the communicators in their common order of creation, if nothing is pending. Collective.
   void close() {
     if (!torn_)
       for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
     closed_ = true;
   }
-  /// Whether transfers pending at the world's end still have time to finish; one period for all.
+  /// Returns whether transfers pending at the world's end still have time to finish; all share one period of 2 s.
   [[nodiscard]] bool has_grace() {
     const auto now = std::chrono::steady_clock::now();
     if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);

@@ -1,5 +1,5 @@
-// MpiMessages: a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls until
-// the world ends. Transfers pending then are kept forever, because MPI cannot cancel them. Needs MPI.
+// MpiMessages sends a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls
+// until the world ends. Pending transfers are then kept forever, because MPI cannot cancel them. Needs MPI.
 #pragma once
 
 #include <dhp/comm/latch.hpp>
@@ -22,7 +22,7 @@ class MpiMessages final : public Messages {
   /// MPI counts bytes as int, so longer messages are split.
   static constexpr std::size_t longest_piece_bytes = std::size_t{1} << 30;
 
-  /// All ranks of the world.
+  /// Messages between all ranks of the world.
   MpiMessages(Latch& latch, const std::shared_ptr<MpiContext>& context,
               std::size_t piece_bytes = longest_piece_bytes)
       : MpiMessages(latch, context, context->comm(), piece_bytes) {}
@@ -40,8 +40,8 @@ class MpiMessages final : public Messages {
       return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
     });
   }
-  /// For barriers and small integer sums, MPI needs fewer rounds. Float sums stay in rank order; long ones are not
-  /// faster with MPI, and could not be cancelled.
+  /// Uses MPI for barriers and small integer sums, as MPI needs fewer rounds for them. Float sums stay in rank order;
+  /// long sums are not faster with MPI, and could not be cancelled.
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
@@ -57,9 +57,9 @@ class MpiMessages final : public Messages {
                             request);
     });
   }
-  // MPI copies a message inside the receiver's call, so reducing it at once finds it in cache.
+  // MPI copies a message inside the receiver's call, so a small chunk is in cache when it is reduced.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }
-  /// All ranks of the group are on this machine: the call blocks while it works.
+  /// MPI_Comm_split blocks, but all ranks of the group have come: they have just gathered `members`.
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                   std::uint32_t) override {
     const int color = *std::min_element(members.begin(), members.end());
@@ -74,7 +74,7 @@ class MpiMessages final : public Messages {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI";
-    const std::string whole(text);  // may have many lines, or "Open MPI v4.1.4, package: ..."
+    const std::string whole(text);  // may have many lines, or be "Open MPI v4.1.4, package: ..."
     auto name = whole.substr(0, whole.find_first_of(",\n"));
     std::replace(name.begin(), name.end(), '\t', ' ');
     return concat("MPI (", name, ")");
@@ -106,10 +106,10 @@ class MpiMessages final : public Messages {
     ~MpiTransfer() override {
       if (!done()) take_back();
     }
-    /// For a call of MPI that begins it.
+    /// Returns a new request, for the MPI call that begins a transfer.
     [[nodiscard]] MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
     void wait() override {
-      // As long as a slow network needs for the message, because MPI may progress only inside calls.
+      // Polls without sleeping for as long as a slow network needs for the message: MPI may progress only inside calls.
       constexpr double slow_bytes_per_s = 1e9;
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
@@ -134,7 +134,7 @@ class MpiMessages final : public Messages {
         return true;
       });
     }
-    // An unmatched receive can be cancelled; a moving one gets a moment to finish.
+    // Cancels an unmatched receive; a transfer under way gets a moment to finish.
     void take_back() noexcept {
       try {
         int finalised = 0;
@@ -170,7 +170,7 @@ class MpiMessages final : public Messages {
     std::vector<MPI_Request> requests_{};
   };
 
-  /// An MPI collective in its own memory, which may outlive the world.
+  /// An MPI collective on memory of its own, which may outlive the world.
   class OwnCollective final : public Transfer {
    public:
     OwnCollective(std::unique_ptr<MpiTransfer> transfer, std::shared_ptr<std::byte[]> memory,
@@ -192,7 +192,7 @@ class MpiMessages final : public Messages {
     auto made = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
     context_->call([&] {
       std::size_t at = 0;
-      do {  // an empty message is one, too
+      do {  // an empty message is a message, too
         const auto piece = std::min(bytes - at, piece_bytes_);
         if (const int code = start(at, static_cast<int>(piece), made->add()); code != MPI_SUCCESS)
           throw PeerLost(peer, mpi_error_text(code));
@@ -206,7 +206,7 @@ class MpiMessages final : public Messages {
     const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
     const int other = context_->rank() == 0 ? 1 : 0;
-    // It cannot be cancelled: as a send it is given time, and then kept.
+    // MPI cannot cancel a collective: like a send, it is given time, and is then kept.
     auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
     context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
     return std::make_unique<OwnCollective>(std::move(transfer), memory, out);

@@ -1,4 +1,4 @@
-// MpiSession: dhp inside a program that uses MPI. dhp works on duplicates of the program's communicator: it does not
+// MpiSession lets a program that uses MPI use dhp. dhp works on duplicates of the program's communicator: it does not
 // initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
 #pragma once
 
@@ -22,12 +22,12 @@ namespace dhp {
 
 namespace detail {
 
-/// Every rank's text, at all ranks; long ones are cut off. Collective.
+/// Returns every rank's text on all ranks; texts above 1023 characters are cut off. Collective.
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
   const auto size = as_size(comm.size());
-  // Its first part is this rank's own.
+  // The first 1024 bytes are this rank's own text.
   const auto memory = std::make_shared<std::vector<char>>((size + 1) * width);
   std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), width - 1), memory->begin());
   char* const all = memory->data() + width;
@@ -43,8 +43,8 @@ namespace detail {
   return texts;
 }
 
-/// The store through which the ranks monitor each other. Rank 0 holds it and sends its address and a secret to the
-/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty: detected.
+/// Makes the store by which the ranks monitor each other. Rank 0 holds it and sends its address and a secret by MPI;
+/// the store itself needs no MPI. Collective: all return, or all throw. address: rank 0's; empty: detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {
@@ -98,21 +98,21 @@ namespace detail {
 }  // namespace detail
 
 struct MpiSessionOptions {
-  double timeout_s = 300;  ///< limit of every wait for another rank, and of its silence; 0: none
-  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
-  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
-  /// Rank 0's machine, as others reach it; empty: detected.
+  double timeout_s = 300;  ///< limit of each wait for a rank and of a rank's silence; 0: none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< replaces timeout_s once all ranks have met
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null makes one
+  /// Address of rank 0's machine, as others reach it; empty: detected.
   std::string address{};
-  /// dhp holds it during each MPI call. A program with MPI_THREAD_SERIALIZED and several threads that call MPI must
-  /// hold it too; null: the session's own.
+  /// dhp holds this lock during each MPI call. A program with MPI_THREAD_SERIALIZED and several threads that call MPI
+  /// must hold it too. Null: the session makes its own lock.
   std::shared_ptr<std::mutex> lock{};
-  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
+  /// Called when the world has ended and this rank does not return from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
 };
 
 class MpiSession : detail::NonCopyable {
  public:
-  /// Collective over `host`, as MPI_Comm_dup is. `host` may then be used and freed as before.
+  /// Collective over `host`, like MPI_Comm_dup. `host` may then be used and freed as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
     context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
@@ -131,7 +131,7 @@ class MpiSession : detail::NonCopyable {
                                                               std::make_shared<detail::MpiMessages>(
                                                                   *watchdog_, context_)));
   }
-  /// Closes the session; during an exception it reports this rank's failure to the others.
+  /// Closes the session; during an exception, reports this rank's failure to the others.
   ~MpiSession() {
     try {
       if (std::uncaught_exceptions() > exceptions_)
@@ -139,16 +139,15 @@ class MpiSession : detail::NonCopyable {
             "an exception has left the scope of its MpiSession; run() tells the others what it "
             "says");
       close();
-    } catch (const std::
-                 exception&) {  // the world has ended, and its communicators have thrown the reason
+    } catch (const std::exception&) {  // the world has ended, and its calls have thrown the reason
     }
   }
 
-  /// All ranks. Valid as long as the session.
+  /// Returns the communicator of all ranks. It is valid as long as the session.
   [[nodiscard]] Comm<Cpu> world() const { return world_; }
 
-  /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown; Aborted if
-  /// another rank is the cause.
+  /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown. Throws Aborted
+  /// if another rank is the cause.
   void run(auto body) {
     try {
       body(world());
@@ -158,7 +157,7 @@ class MpiSession : detail::NonCopyable {
     }
   }
 
-  /// Collective barrier; then frees the duplicates. Throws Aborted if the world ends first.
+  /// Waits for all ranks, then frees the duplicates. Collective. Throws Aborted if the world ends first.
   void close() {
     if (std::exchange(closed_, true)) return;
     int finalised = 0;

@@ -1,5 +1,5 @@
-// NcclChannel: an NCCL communicator with its stream. Its work follows all earlier work of the rank's device, and
-// overlaps later work until a wait. Recorded calls last until the device has finished them.
+// NcclChannel is an NCCL communicator with its stream. Its work follows all earlier work of the rank's device, and
+// overlaps later work until a wait. In the flight recorder, a call lasts until the device has finished it.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -19,16 +19,16 @@
 
 namespace dhp::detail {
 
-/// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its
-/// first call, "and so many more of a recorded step". owner: keeps the communicator alive.
+/// The work of a recorded step on one NCCL communicator. Each run is watched, and noted in the flight recorder as one
+/// call per kind: the first call, "and so many more of a recorded step". owner keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
  public:
   NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
       : owner_(std::move(owner)), handle_(std::move(handle)) {}
 
-  /// A call that is being recorded.
+  /// Adds a call that is being recorded.
   void add(const Call& call) {
-    // Collectives of a group have one order on all ranks, messages one order per edge.
+    // Collectives of a group have one order on all ranks, and messages one order per edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
       return kind.first.kind == call.kind && kind.first.other == call.other;
@@ -58,21 +58,21 @@ class NcclBranch final : public CudaBranch {
 class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyable {
  public:
   struct Place {
-    int device;  ///< as CUDA numbers the GPUs that this process sees
+    int device;  ///< number of the GPU among those that this process sees
     int rank, size;
   };
 
-  /// All ranks of a world: collective over all who hold `id`.
+  /// Connects all ranks of a world. Collective over all ranks that hold `id`.
   NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, const ncclUniqueId& id,
               int ctas, CallSite where)
       : NcclChannel(std::move(watchdog), place) {
     auto config = config_of(ctas);
-    watchdog_->watch(handle_);  // before: a rank that fails to come must not keep it open
+    watchdog_->watch(handle_);  // before open(), which a missing rank must not keep waiting
     handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
-  /// The ranks of a host program's communicator, which is used for nothing else: collective over them.
+  /// Connects the ranks of a host program's communicator, which is used for nothing else meanwhile. Collective.
   NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
       : NcclChannel(std::move(watchdog), place) {
@@ -80,7 +80,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
-  /// Waits for pending work; during an exception it ends the world instead.
+  /// Waits for pending work; during an exception ends the world instead.
   ~NcclChannel() {
     try {
       if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
@@ -88,11 +88,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
                                 " failed while its collectives were under way"));
       if (!watchdog_->ended() && handle_->is_open()) handle_->close();
       if (!watchdog_->ended()) watchdog_->unwatch(*handle_);
-    } catch (...) {  // the world has ended, and says why at the next call
+    } catch (...) {  // the world has ended, and the next call says why
     }
   }
 
-  /// Collective. Null for a negative color and for a part of one rank, which needs no communicator.
+  /// Splits off a group; null for a negative color and for a group of one, which needs no communicator. Collective.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
@@ -115,7 +115,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     part->become_part_of(*handle_, call, color, ctas);
     return color < 0 ? nullptr : part;
   }
-  /// The host waits until all ranks have arrived and this rank's calls are done.
+  /// Blocks the host until all ranks have arrived and this rank's calls are done.
   void barrier(CallSite where) {
     const Call call{.kind = CallKind::barrier, .where = where};
     auto* const any = words();
@@ -124,10 +124,10 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
          }));
   }
 
-  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended: after an abort the
-  /// device continues with garbage in place of missing data.
+  /// Blocks the host until all earlier work of the device is done. Throws Aborted if the world has ended: after an
+  /// abort the device continues with garbage in place of missing data.
   void synchronize(Cuda& dev) {
-    if (dev.recording()) return dev.synchronize();  // throws that it cannot be recorded
+    if (dev.recording()) return dev.synchronize();  // throws that a recording cannot wait
     const auto end = CudaEvent::of(dev.stream());
     watchdog_->wait_until([&] { return end.passed(); },
                           [&] {
@@ -141,19 +141,19 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   [[nodiscard]] const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
   /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
-  /// where it is done. Fails like NcclHandle::run().
+  /// where the action's work is done. Fails like NcclHandle::run().
   CudaEvent issue(Cuda& dev, const Call& call, auto action) {
     if (dev.number() != place_.device) {
       const auto text =
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
                  place_.device, ", but the tensor on GPU ", dev.number(),
                  "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
-      watchdog_->abort(text);  // first: memory freed during the abort waits for all work of its GPU
+      watchdog_->abort(text);  // first, because a throw frees memory, which waits for the GPU
       throw Error(text, call.where);
     }
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
-    // The host cannot look at points of what is being recorded; it watches each run of it.
+    // The host cannot look at points inside a recording, so it watches each run of the recording.
     watchdog_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
@@ -161,7 +161,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
       dev.add_branch(made);
       branch_ = made;
     }
-    branch_.lock()->add(call);  // the device keeps it while it records
+    branch_.lock()->add(call);  // the device keeps the branch while it records
     return put(call, action);
   }
 
@@ -174,7 +174,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
         handle_(std::make_shared<NcclHandle>(*watchdog_, std::move(recorder),
                                              stream_on(place.device))) {}
 
-  // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
+  // If the watchdog does not know all ranks, as with a host program's ranks elsewhere, it must not judge their calls.
   [[nodiscard]] static GroupRecorder recorder_of(const Watchdog& watchdog, const Place& place) {
     const bool known = watchdog.size() == place.size;
     return {known ? watchdog.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
@@ -185,7 +185,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
   }
-  /// For a nonblocking communicator. Throws if the loaded NCCL does not match the header of this struct.
+  /// Returns the settings of a nonblocking communicator. Throws if the loaded NCCL does not match NCCL's header.
   [[nodiscard]] static ncclConfig_t config_of(int ctas) {
     check_nccl_version();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -198,7 +198,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     if (!handle_->is_open()) return;
     try {
       watchdog_->watch(handle_);
-    } catch (...) {  // after the end of the world nobody else would close it
+    } catch (...) {  // the world has ended, so the watchdog will not end the handle
       handle_->end();
       throw;
     }
@@ -208,7 +208,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
-  // After the channel's own work alone.
+  // Runs action() after the channel's earlier work, without waiting for a device.
   CudaEvent issue(const Call& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
@@ -240,7 +240,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // On the GPU: the key of each rank, and this one's.
+  // Returns GPU memory for the ColorKey of each rank, and behind them that of this rank.
   [[nodiscard]] int* words() {
     static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
@@ -259,13 +259,13 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   // Pinned, because copying pageable memory may hold a driver lock while waiting for another rank of this process.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // the last one it took part in
-  std::weak_ptr<NcclBranch> branch_;  // the branch of that recording
+  std::uint64_t recording_ = 0;       // number of the last recording that this channel took part in
+  std::weak_ptr<NcclBranch> branch_;  // this channel's branch of that recording
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A pending collective. Its buffers must not be freed or changed before wait(); if the event is dropped instead, the
-/// device waits.
+/// A pending collective. Its buffers must not be freed or changed before wait(). If the event is dropped without a
+/// wait, the device waits.
 class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
  public:
   NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)
@@ -273,7 +273,7 @@ class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
   ~NcclEvent() override {
     try {
       if (!waited_) end_.before(stream_);
-    } catch (...) {  // the device's next call says it too
+    } catch (...) {  // the device's next call throws the error
     }
   }
 

@@ -1,4 +1,4 @@
-// connect_nccl: NCCL between the processes of a world, one GPU each.
+// connect_nccl connects the processes of a world over NCCL, one GPU each.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -19,8 +19,8 @@ inline void check_local_gpu(const ProcessRank& me) {
 }
 }  // namespace detail
 
-/// For run_process_rank: all ranks of the job, for this one, whose GPU is that of its local rank. The body makes its
-/// device with CudaOptions{.device = me.local_rank}. Collective.
+/// Connects this rank to its job over NCCL; an argument of run_process_rank. The rank's GPU is that of its local rank:
+/// the body makes its device with CudaOptions{.device = me.local_rank}. Collective.
 [[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWatchdog>& watchdog,
                                              const ProcessRank& me, const ProcessOptions&) {
   if (me.size > 1) detail::prepare_process_for_nccl();
@@ -38,7 +38,7 @@ inline void check_local_gpu(const ProcessRank& me) {
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
   auto made = Comm<Cuda>::of(detail::NcclComm(watchdog, me.local_rank, me.rank, me.size, id));
-  if (me.rank == 0) watchdog->store().remove(key);  // all have read it
+  if (me.rank == 0) watchdog->store().remove(key);  // all ranks have read it
   return made;
 }
 

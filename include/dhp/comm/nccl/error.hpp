@@ -1,4 +1,4 @@
-// NCCL's result codes as sentences and exceptions; its names of element types and reductions.
+// Turns NCCL's result codes into sentences and exceptions, and dhp's element types and reductions into NCCL's.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail {
 
-/// NCCL's text for `code`; its last error may have more detail.
+/// Returns NCCL's text for `code`, with the detail of NCCL's last error, if any.
 [[nodiscard]] inline std::string nccl_error_text(ncclResult_t code) {
   const char* const noted = ncclGetLastError(nullptr);
   const bool more = noted != nullptr && noted[0] != 0;
@@ -18,7 +18,7 @@ namespace dhp::detail {
                 more ? concat(": ", noted) : std::string());
 }
 
-/// Checks calls that complete before they return.
+/// Throws CudaError if a call has failed; for calls that complete before they return.
 inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
   if (code != ncclSuccess) [[unlikely]]
     throw CudaError(call, static_cast<int>(code), nccl_error_text(code), where);
@@ -46,7 +46,7 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
   fail("NCCL has no reduction ", name_of(reduce));
 }
 
-/// Throws if the loaded library does not match its header.
+/// Throws if the loaded NCCL library does not match the header.
 inline void check_nccl_version() {
   int running = 0;
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");
@@ -56,7 +56,7 @@ inline void check_nccl_version() {
 }  // namespace dhp::detail
 
 namespace dhp::detail {
-/// The id by which a world's ranks connect. It is a secret: a process that has it can join.
+/// Returns a new id, by which a world's ranks connect. It is a secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");

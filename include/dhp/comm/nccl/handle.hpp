@@ -1,6 +1,6 @@
-// NcclHandle: one NCCL communicator and its pending work. It is nonblocking, so no thread stays inside NCCL and
-// another thread can abort it when a peer is lost. Stays non-blocking: any call may connect. The price is a thread
-// that NCCL starts per call, and a host that polls until the work is on its stream.
+// NcclHandle is one NCCL communicator with its pending work. The communicator is nonblocking, so no thread stays inside
+// NCCL, and another thread can abort it when a peer is lost. It stays so for its whole life, since any call may
+// connect. The price: NCCL starts a thread per call, and the host polls until the work is on its stream.
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>
@@ -17,30 +17,30 @@
 
 namespace dhp::detail {
 
-/// An operation on a communicator other than a call, for messages: "the creation of a group".
+/// An operation on a communicator other than a Call; the name is for messages: "the creation of a group".
 struct NcclTask {
   const char* name;
   CallSite where;
   friend std::string to_text(const NcclTask& task) { return concat(task.name, " at ", task.where); }
 };
 
-/// A Call or an NcclTask names the work in messages. If the work fails, the world ends and Error names the place of the
-/// call; after the end of the world, Aborted is thrown instead.
+/// In all functions `what` is a Call or an NcclTask, which names the work in messages. If the work fails, the world
+/// ends and Error names the place of the call. After the end of the world Aborted is thrown instead.
 class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Has no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the
-  /// communicator has ended, which after an abort may be later than its user's own end.
+  /// Makes a handle without a communicator. watchdog outlives all uses of the handle but end(). Work is put on
+  /// `stream`, which stays until the communicator has ended; after an abort the handle may outlive its user until then.
   NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
       : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
 
   [[nodiscard]] GroupRecorder& recorder() { return recorder_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
-  /// Starts creating the communicator with make(ncclComm_t*); returns when it exists.
+  /// Creates the communicator with make(ncclComm_t*); returns when it exists.
   void open(const auto& what, auto make) {
     finish(what, locked([&] { return make(&comm_); }));
   }
-  /// Runs call(ncclComm_t), which queues work on a stream; returns when it is queued.
+  /// Runs call(ncclComm_t), which queues work on a stream; returns when the work is queued.
   void run(const auto& what, auto call) {
     finish(what, locked([&] {
              if (comm_ == nullptr) watchdog_->check_alive();
@@ -48,9 +48,9 @@ class NcclHandle final : public Watchdog::Channel {
              return call(comm_);
            }));
   }
-  /// Borrows a host program's ready communicator, and never ends it.
+  /// Borrows a host program's communicator, which is ready for use, and never ends it.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
-  /// Splits a part of this communicator into `part`; none for a negative color. First waits for pending work.
+  /// Splits a part of this communicator into `part`; no part for a negative color. First waits for pending work.
   void split_off(const auto& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
     auto made = std::make_unique<ncclComm_t>(nullptr);
@@ -60,19 +60,19 @@ class NcclHandle final : public Watchdog::Channel {
         return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
       });
     } catch (...) {
-      (void)made.release();  // NCCL may write there after the wait was given up
+      (void)made.release();  // NCCL may still write to it
       throw;
     }
     part.comm_ = *made;
   }
-  /// The host waits for ready(), which depends on other ranks.
+  /// Blocks the host until ready(), which depends on other ranks.
   void wait_until(const auto& what, const char* whom, auto ready) {
     watchdog_->wait_until(ready, [&] {
       return concat("rank ", recorder_.rank(), " waits in ", what, " for ", whom);
     });
   }
 
-  /// Registers the events before and after a call's work on the stream.
+  /// Watches a call, whose work on the stream lies between the events `begin` and `end`.
   void watch(FlightRecorder::Open call, CudaEvent begin, CudaEvent end) {
     const std::lock_guard lock(mutex_);
     pending_.push_back({std::move(call), std::move(begin), std::move(end), {}});
@@ -94,7 +94,7 @@ class NcclHandle final : public Watchdog::Channel {
       return concat("rank ", recorder_.rank(), ", ", where_it_is(),
                     ": NCCL says: ", nccl_error_text(state));
     look_at_pending();
-    // A failure detector that knows all ranks of the group can name the cause, and gets time to.
+    // A failure detector that knows all ranks of the group can name the cause, so it gets a second more.
     constexpr auto more = std::chrono::seconds(1);
     if (pending_.empty() || !pending_.front().since) return {};
     const auto& [call, begin, end, since] = pending_.front();
@@ -110,7 +110,7 @@ class NcclHandle final : public Watchdog::Channel {
     run(NcclTask{"the end of a group", CallSite::current()}, ncclCommFinalize);
     if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   }
-  /// The communicator stays open while the lock is held; throws Aborted if the world has ended.
+  /// Returns a lock that keeps the communicator open; throws Aborted if the world has ended.
   [[nodiscard]] std::unique_lock<std::mutex> hold() {
     std::unique_lock lock(mutex_);
     if (comm_ == nullptr) {
@@ -129,7 +129,7 @@ class NcclHandle final : public Watchdog::Channel {
   struct Pending {
     FlightRecorder::Open call;
     CudaEvent begin, end;
-    std::optional<Watchdog::Clock::time_point> since;  // that the device has come to it
+    std::optional<Watchdog::Clock::time_point> since;  // when the device reached the call
   };
 
   ncclResult_t locked(auto action) {
@@ -137,7 +137,7 @@ class NcclHandle final : public Watchdog::Channel {
     return action();
   }
   void finish(const auto& what, ncclResult_t code) {
-    // A single ncclSend or ncclRecv returns ncclSuccess before the message is on its stream, so ask anyway.
+    // A single ncclSend or ncclRecv returns ncclSuccess before the message is on its stream, so wait anyway.
     if (code == ncclSuccess) code = ncclInProgress;
     wait_until(what, "the ranks of its group", [&] {
       if (code != ncclInProgress) return true;
@@ -151,7 +151,7 @@ class NcclHandle final : public Watchdog::Channel {
     const auto text =
         concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_error_text(code));
     watchdog_->abort(text);
-    // The end of another process, or of the network to it: not this rank's fault.
+    // These codes say that another process, or the network to it, has ended: not this rank's fault.
     if (code == ncclRemoteError || code == ncclSystemError) watchdog_->check_alive();
     throw Error(text, what.where);
   }
@@ -159,7 +159,7 @@ class NcclHandle final : public Watchdog::Channel {
     const std::lock_guard lock(mutex_);
     return std::exchange(comm_, nullptr);
   }
-  // Forgets finished work. The time limit starts when the device begins.
+  // Forgets finished work. A call's time limit starts when the device begins the call.
   void look_at_pending() {
     while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
     for (auto& next : pending_) {
@@ -174,7 +174,7 @@ class NcclHandle final : public Watchdog::Channel {
   }
 
   Watchdog* watchdog_;
-  GroupRecorder recorder_;  // outlives what it has recorded
+  GroupRecorder recorder_;  // destroyed after the calls that it recorded
   CudaStream stream_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;

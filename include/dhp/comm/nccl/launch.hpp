@@ -1,4 +1,4 @@
-// run_ranks<Cuda>: ranks as threads of this process, one GPU each.
+// run_ranks<Cuda> runs ranks as threads of this process, one GPU each.
 #pragma once
 
 #include <dhp/comm/nccl/nccl_comm.hpp>
@@ -9,15 +9,15 @@
 #include <memory>
 
 namespace dhp::detail {
-/// Environment settings of CUDA for several communicators, unless the user has set them: separate stream queues, and
-/// kernels loaded before one waits for another GPU. Call it before any use of CUDA, while the process has one thread.
+/// Sets CUDA's environment for several communicators, unless the user has set it: separate stream queues, and kernels
+/// loaded before one waits for another GPU. Call this before any use of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes the device of its rank with CudaOptions{.device = world.rank()}. Ranks on GPUs are always watched.
+/// The body makes its rank's device with CudaOptions{.device = world.rank()}. Ranks on GPUs always have a watchdog.
 template <>
 class RankLauncher<Cuda> {
  public:

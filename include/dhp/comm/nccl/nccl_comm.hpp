@@ -1,5 +1,5 @@
 // NcclComm: ranks on NVIDIA GPUs, in one or many processes. The host waits until a collective is on its stream, not
-// until it is done; a group's first message, split, barrier and calls that need a new connection synchronize hosts. A
+// until it is done. A group's first message, split, barrier and calls that need a new connection synchronize hosts. A
 // missing rank ends the world after the time limit: the device continues with garbage, and the next call throws.
 #pragma once
 
@@ -15,17 +15,17 @@
 namespace dhp {
 
 struct NcclOptions {
-  /// Limit of every collective, send, receive and barrier; 0: none. With a watchdog, its own limit counts instead.
+  /// Limit of each collective, send, receive and barrier, in seconds; 0: none. A watchdog's own limit replaces it.
   double timeout_s = 300;
-  /// Multiprocessors that one collective, one message, may take; 0: as many as fit, at most 24 and 4. Work of several
-  /// communicators holds its own while it waits for other GPUs, so all of it must fit into the GPU together: at most
-  /// three collectives (tensor axis, a reducer's, one more) and eight messages are under way.
+  /// Multiprocessors that one collective and one message may take; 0: as many as fit, at most 24 and 4. Work of several
+  /// communicators holds its multiprocessors while it waits for other GPUs, so all of it must fit into the GPU
+  /// together: at most three collectives (tensor axis, a reducer's, one more) and eight messages are under way.
   int collective_ctas = 0;
   int message_ctas = 0;
 
   static constexpr int collectives = 3, messages = 8;
 
-  /// With what the GPU has room for; throws where it has none for what is asked.
+  /// Returns options that fit the GPU; throws if the GPU has no room for what is asked.
   [[nodiscard]] NcclOptions fitted(int device) const {
     cudaDeviceProp gpu{};
     check_cuda(cudaGetDeviceProperties(&gpu, device), "cudaGetDeviceProperties");
@@ -46,15 +46,15 @@ struct NcclOptions {
 };
 
 namespace detail {
-/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or
-/// changed before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of NCCL's
-/// ring; max and min may drop a NaN. Ranks that call different collectives end with the time limit, or with wrong
-/// numbers. All ranks of a group take part in its first message. send_capacity() holds between neighbours
-/// of the ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
+/// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm, and none is
+/// freed or changed before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of
+/// NCCL's ring; max and min may drop a NaN. Ranks that call different collectives end with the time limit, or with
+/// wrong numbers. All ranks of a group take part in its first message. send_capacity() holds between neighbours of the
+/// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
-  /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `watchdog` is shared by the ranks
-  /// of one process and device is this rank's GPU, which becomes the thread's current one.
+  /// Collective over all ranks that hold `id`, which one of them made with new_nccl_id(). The ranks of one process
+  /// share `watchdog`. device is this rank's GPU, which becomes the thread's current one.
   NcclComm(std::shared_ptr<Watchdog> watchdog, int device, int rank, int size,
            const ncclUniqueId& id, const NcclOptions& options = {},
            CallSite where = CallSite::current())
@@ -67,7 +67,7 @@ class NcclComm {
     state_->channel = std::make_shared<NcclChannel>(state_->watchdog, place, id,
                                                     state_->options.collective_ctas, where);
   }
-  /// Ranks that have a channel already; options: fitted().
+  /// Makes a communicator of a channel that is connected already; options must be fitted().
   NcclComm(std::shared_ptr<NcclChannel> channel, const NcclOptions& options)
       : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
@@ -75,7 +75,7 @@ class NcclComm {
 
   [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
-  /// Unreceived messages to one rank before the sender's *device* waits; its host never does.
+  /// Limit of unreceived messages to one rank; beyond it the sender's *device* waits, but never its host.
   [[nodiscard]] int send_capacity() const { return message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
@@ -91,21 +91,21 @@ class NcclComm {
     check_message(CallKind::send, rank(), size(), to, where);
     messages(where).send(dev, std::move(message), to, where);
   }
-  /// The device waits, not the host.
+  /// Makes the device wait for the message, but not the host.
   void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
     check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
-  /// The host waits for the device; throws Aborted if the world has ended.
+  /// Blocks the host until the device is done; throws Aborted if the world has ended.
   void synchronize(Cuda& dev) {
     if (alone()) dev.synchronize();
     else state_->channel->synchronize(dev);
   }
-  /// The host waits until all ranks have arrived and this communicator's collectives are done.
+  /// Blocks the host until all ranks have arrived and this communicator's collectives are done.
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);
   }
-  /// The host waits for the other ranks.
+  /// Blocks the host until the other ranks have come.
   [[nodiscard]] NcclComm split(int color, int key, CallSite where) {
     NcclComm part(state_->watchdog, state_->options);
     const int ctas = state_->options.collective_ctas;
@@ -119,7 +119,7 @@ class NcclComm {
   struct State {
     std::shared_ptr<Watchdog> watchdog;
     NcclOptions options;
-    std::shared_ptr<NcclChannel> channel{};  // null: of no other rank
+    std::shared_ptr<NcclChannel> channel{};  // null if there is no other rank
     std::optional<NcclMessages> messages{};
   };
 
@@ -153,7 +153,7 @@ class NcclComm {
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // Blocks of all_to_all, in one NCCL group, so that no two of them wait for each other; or shift's one.
+  // Exchanges an all_to_all's blocks in one NCCL group, so that no two wait for each other; or the block of a shift.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const bool to_all = collective.call.kind == CallKind::all_to_all;
@@ -180,8 +180,8 @@ class NcclComm {
 };
 }  // namespace detail
 
-/// This process's rank of a world without a common store. Collective; one of them makes `id`. Throws if the GPU is
-/// unusable, or after the time limit if a rank is missing.
+/// Makes this process's rank of a world without a common store. Collective; one of the ranks makes `id`. Throws if the
+/// GPU is unusable, or after the time limit if a rank is missing.
 [[nodiscard]] inline Comm<Cuda> nccl_world(const Cuda& dev, int rank, int size,
                                            const ncclUniqueId& id, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
@@ -190,10 +190,10 @@ class NcclComm {
       detail::NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
 }
 
-// Uses a host program's communicator once, to make dhp's own with the same ranks, as libraries use MPI_Comm_dup:
-// neither constrains the order of the other's collectives.
+// The overloads for a host program's communicator use it once, to make dhp's own with the same ranks, as libraries use
+// MPI_Comm_dup: neither constrains the order of the other's collectives.
 
-/// For several ranks in one process, which share `watchdog`; else as below.
+/// For several ranks in one process, which share `watchdog`; otherwise like the overload without it.
 [[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<Watchdog> watchdog, ncclComm_t hosts,
                                            const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
@@ -207,9 +207,9 @@ class NcclComm {
   return Comm<Cuda>::of(detail::NcclComm(std::move(channel), fitted));
 }
 
-/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over
-/// them: nothing else may be pending on `hosts`, which may be destroyed afterwards. A blocking `hosts` waits forever
-/// for a missing rank, a nonblocking one for the time limit.
+/// Makes a world of the ranks of a host program's communicator, on its GPU, which becomes the thread's current one.
+/// Collective: nothing else may be pending on `hosts`, which may be destroyed afterwards. A blocking `hosts` waits
+/// forever for a missing rank, a nonblocking one for the time limit.
 [[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
   auto watchdog = std::make_shared<Watchdog>(1, WatchOptions{.timeout_s = options.timeout_s});

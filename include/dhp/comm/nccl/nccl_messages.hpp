@@ -1,5 +1,5 @@
-// NcclMessages: a group's sends and receives over NCCL. The device continues after a send, and the tensor is kept: up
-// to message_capacity messages to one rank may be unreceived, then the device waits.
+// NcclMessages sends and receives a group's messages over NCCL. The device goes on after a send, and the tensor is
+// kept: up to message_capacity messages to one rank may be unreceived, then the device waits.
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
@@ -14,12 +14,12 @@
 
 namespace dhp::detail {
 
-/// Unreceived messages to one rank before a send waits.
+/// Limit of unreceived messages to one rank; beyond it a send waits.
 inline constexpr int message_capacity = 4;
 
-/// Messages alternate over queues, which are communicators of the same ranks: on one communicator a ring of ranks
-/// that send and receive would deadlock. In an odd ring, the step across the seam has its own queue. Messages between
-/// ranks that are not neighbors may wait for each other.
+/// Returns the queue of a message, one of several communicators of the same ranks: on a single one, a ring of ranks
+/// that send and receive would deadlock. Even and odd senders have a queue each; in an odd ring, the step across the
+/// seam has its own. Messages between ranks that are not neighbors may wait for each other.
 [[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
   const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
   return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;
@@ -27,7 +27,7 @@ inline constexpr int message_capacity = 4;
 
 class NcclMessages {
  public:
-  /// Collective over the group: its first send or receive, on any rank, makes the queues.
+  /// Makes the queues, at the group's first send or receive on any rank. Collective over the group.
   NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
     const int queues = place_.size % 2 == 0 ? 2 : 3;
     for (int queue = 0; queue < queues; ++queue)
@@ -55,18 +55,18 @@ class NcclMessages {
   struct Slot {
     Tensor<Cuda> message;
     CudaEvent received;
-    std::uint64_t recording = 0;  // that the send is a part of; 0: none
+    std::uint64_t recording = 0;  // the recording that has the send; 0: none
   };
   struct Edge {
     std::array<Slot, message_capacity> slots;
     std::uint64_t sent = 0;
   };
-  // Then its message may be freed, in the device's stream order.
+  // Waits until the message in the slot is received; then it may be freed, in the device's stream order.
   static void wait_until_received(const Slot& slot, Cuda& dev) {
-    // Recorded work can only wait for recorded work.
+    // Recorded work can only wait for work of the same recording.
     if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
     else if (slot.recording == 0) slot.received.wait();
-    // Otherwise it was recorded, and its memory is kept for the next run.
+    // Otherwise the send was recorded, and its memory is kept for the next run.
   }
   CudaEvent issue(Cuda& dev, const Call& call, int from, int to, auto action) {
     auto& queue = *queues_[as_size(queue_of(from, to, place_.size))];
@@ -77,7 +77,7 @@ class NcclMessages {
   }
 
   NcclChannel::Place place_;
-  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for pending messages
+  std::map<int, Edge> edges_;  // by receiver; destroyed after the queues, which wait for messages
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 

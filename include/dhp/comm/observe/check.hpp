@@ -1,5 +1,5 @@
-// CallChecking: before every call the group's ranks exchange what they are about to do, and all throw if they
-// disagree. For debugging: each call costs one more small collective, and a device waits for it.
+// CallChecking makes the ranks of a group compare each call before they start it, and all ranks throw if the calls
+// disagree. It is for debugging: each call costs one more small collective, and the device waits for it.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -16,8 +16,8 @@ namespace dhp {
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
-  /// Observes all ranks of `comm`; collective. dev: used for the exchange, by the calling thread alone; it outlives
-  /// this and all groups split off.
+  /// Observes all ranks of `comm`; collective. dev is used for the exchange, by the calling thread alone, and outlives
+  /// this object and all groups split off.
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
@@ -38,10 +38,10 @@ class CallChecking final : public CommObserver<Dev> {
   }
 
  private:
-  /// A rank's call, encoded in this many bytes.
+  /// A rank's call, encoded in `width` bytes.
   struct Words {
     std::string what, where;
-    std::string rank;  ///< of the world
+    std::string rank;  ///< world rank
   };
   static constexpr std::int64_t width = 256;
 
@@ -84,7 +84,7 @@ class CallChecking final : public CommObserver<Dev> {
   }
 
   Dev* dev_;
-  Comm<Dev> talk_;  // the same ranks
+  Comm<Dev> talk_;  // communicator of the same ranks, for the exchange
   int world_rank_;
 };
 

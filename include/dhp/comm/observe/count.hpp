@@ -13,17 +13,17 @@
 
 namespace dhp {
 
-/// The calls of one kind in one group.
+/// Totals of the calls of one kind in one group.
 struct CallCount {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  ///< of this rank's inputs; of messages, their size
+  std::int64_t bytes = 0;  ///< bytes of this rank's inputs, or of its messages
   friend bool operator==(const CallCount&, const CallCount&) = default;
 };
 
-/// One rank's calls since the last reset(), by the world ranks of the group. Thread-safe.
+/// Counts one rank's calls since the last reset(), by the world ranks of the group. Thread-safe.
 class CallCounts {
  public:
-  using Group = std::vector<int>;  ///< members by world rank, in group order
+  using Group = std::vector<int>;  ///< world ranks of the members, in group order
 
   void add(const Group& group, const Call& call) {
     const std::lock_guard lock(mutex_);
@@ -44,7 +44,7 @@ class CallCounts {
     if (at == groups_.size()) return {};
     return groups_[at].by_kind[detail::as_size(kind)];
   }
-  /// Sums all kinds; see dhp::sent_bytes.
+  /// Returns dhp::sent_bytes, summed over all kinds of calls.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);
@@ -57,12 +57,12 @@ class CallCounts {
   }
 
  private:
-  static constexpr std::size_t kinds = detail::as_size(CallKind::recv) + 1;  // the last
+  static constexpr std::size_t kinds = detail::as_size(CallKind::recv) + 1;  // recv is the last
   struct Counted {
     Group group;
     CallCount by_kind[kinds]{};
   };
-  /// groups_.size(): none.
+  /// Returns the index of the group in groups_; groups_.size() if it is not there.
   [[nodiscard]] std::size_t find(const Group& group) const {
     std::size_t at = 0;
     while (at < groups_.size() && groups_[at].group != group) ++at;
@@ -70,13 +70,13 @@ class CallCounts {
   }
 
   mutable std::mutex mutex_;
-  std::vector<Counted> groups_;  // a rank is in a few
+  std::vector<Counted> groups_;  // short, as a rank is in few groups
 };
 
 template <class Dev>
 class CallCounting final : public CommObserver<Dev> {
  public:
-  /// For the group; dev outlives this and all groups split off.
+  /// Counts the calls of `group`; dev outlives this object and all groups split off.
   CallCounting(Dev& dev, CallCounts::Group group, int world_rank,
                std::shared_ptr<CallCounts> counts)
       : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
@@ -100,7 +100,7 @@ class CallCounting final : public CommObserver<Dev> {
   std::shared_ptr<CallCounts> counts_;
 };
 
-/// `world` with every call counted, also of groups split off. A group of one moves and counts nothing.
+/// Returns `world` with every call counted, also calls of groups split off. A group of one moves and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

@@ -1,4 +1,4 @@
-// CommObserver sees every call of a communicator and of all groups split off: tracing, checking, recording.
+// CommObserver sees every call of a communicator and of all groups split off, to trace, check or record them.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -12,24 +12,24 @@ namespace dhp {
 template <class Dev>
 class CommObserver {
  public:
-  /// Lives while the call runs.
+  /// Lives while the observed call runs.
   class Watch {
    public:
     virtual ~Watch() = default;
-    /// Called when the collective is pending or done; returns the caller's event.
+    /// Called when the collective is pending or done; returns the event that the caller gets.
     [[nodiscard]] virtual Event<Dev> started(Event<Dev> event) { return event; }
   };
 
   virtual ~CommObserver() = default;
-  /// Called before a call of this rank. dev: null for barrier and split. May throw to prevent the call.
+  /// Called before each call of this rank. dev is null for barrier and split. May throw to prevent the call.
   [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const Call& call) = 0;
-  /// The observer of a part of the group that includes this rank. Collective over the part.
+  /// Returns the observer of a part of the group that includes this rank. Collective over the part.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 
 namespace detail {
 
-/// A communicator and who looks at it.
+/// A communicator whose calls are shown to an observer.
 template <class Dev>
 class ObservedComm {
  public:
@@ -41,7 +41,7 @@ class ObservedComm {
   [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return comm_.transport(); }
 
-  // Refused calls are shown to no observer, so that ranks count their calls alike.
+  // An observer sees no refused call, so that all ranks count the same calls.
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto watch = observer_->before(&dev, collective.call);
@@ -85,7 +85,7 @@ class ObservedComm {
 
 }  // namespace detail
 
-/// `comm` with every call shown to the observer.
+/// Returns `comm` with every call shown to the observer.
 template <class Dev>
 [[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
   return Comm<Dev>::of(detail::ObservedComm<Dev>(std::move(comm), std::move(observer)));

@@ -32,7 +32,7 @@ class CallRecording final : public CommObserver<Cpu> {
   GroupRecorder group_;
 };
 
-/// The communicator of all ranks of a world, with every call recorded.
+/// Returns the communicator of all ranks of a world, with every call recorded.
 [[nodiscard]] Comm<Cpu> recorded(const Watchdog& watchdog, auto engine) {
   GroupRecorder group(watchdog.recorder(engine.rank()), engine.rank(), watchdog.size());
   return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),

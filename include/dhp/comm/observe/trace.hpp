@@ -16,7 +16,7 @@ namespace dhp {
 template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
-  /// Observes all ranks of `comm`. dev must have a trace, and outlive this and all groups split off. Collective.
+  /// Observes all ranks of `comm`. dev must have a trace, and outlive this object and all groups split off. Collective.
   CallTracing(Dev& dev, Comm<Dev> comm)
       : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 
@@ -46,7 +46,7 @@ class CallTracing final : public CommObserver<Dev> {
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 
-  /// The device has the result now; `wait` is how long the rank's own work was blocked.
+  /// Ends both spans now, when the device has the result; `wait` is how long the rank's own work was blocked.
   static void end(Dev& dev, TraceSpan communication, TraceSpan wait) {
     auto& trace = *dev.trace();
     communication.end = wait.end = dev.moment();
@@ -74,7 +74,7 @@ class CallTracing final : public CommObserver<Dev> {
     bool collective_;
   };
 
-  /// Shown from the point of the device's work where it was issued to the point where the result is available.
+  /// Traces a collective from where it was issued in the device's work to where its result is available.
   template <class D>
   class WorkOfDevice final : public Event<D>::Work {
    public:
@@ -105,7 +105,7 @@ class CallTracing final : public CommObserver<Dev> {
 
   Dev* dev_;
   int world_rank_;
-  std::shared_ptr<int> groups_;  // how many there are
+  std::shared_ptr<int> groups_;  // number of groups so far
   std::string name_;
   std::optional<int> lane_;
 };

@@ -1,4 +1,4 @@
-// Names and addresses of machines.
+// Finds, parses and checks names and addresses of machines.
 #pragma once
 
 #include <dhp/comm/rendezvous/socket.hpp>
@@ -16,24 +16,24 @@
 
 namespace dhp::detail {
 
-/// This machine's host name; "?" if unknown.
+/// Returns this machine's host name; "?" if it is unknown.
 [[nodiscard]] inline std::string host_name() {
   char host[256] = "";
   return ::gethostname(host, sizeof host - 1) == 0 ? host : "?";
 }
-/// This process, for messages: "host node7, process 4711".
+/// Returns this process's name in messages: "host node7, process 4711".
 [[nodiscard]] inline std::string process_name() {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
 
-/// Whether `name` is this machine's, with or without a domain: "node7.cluster" for "node7".
+/// Returns whether `name` is this machine's name, with or without a domain: "node7.cluster" for "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
   const auto own = host_name();
   const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
   return label(name) == label(own) && label(name) != "localhost";
 }
 
-/// A port, from 1 to 65535. what: where the text came from, for messages.
+/// Parses a port, from 1 to 65535. what: where the text came from, for messages.
 [[nodiscard]] inline int parse_port(std::string_view what, std::string_view digits) {
   int port = 0;
   const auto* const last = digits.data() + digits.size();
@@ -43,7 +43,7 @@ namespace dhp::detail {
   return port;
 }
 
-/// Parses host, host:port or [::1]:port; port 0: none.
+/// Parses host, host:port or [::1]:port; port 0 means that the text has no port.
 [[nodiscard]] inline HostPort parse_host_port(std::string_view what, std::string_view text) {
   const bool bracketed = text.starts_with('[');
   const auto end = std::min(text.find(bracketed ? ']' : ':'), text.size());
@@ -58,7 +58,7 @@ namespace dhp::detail {
   return {std::string(host), rest.empty() ? 0 : parse_port(what, rest.substr(1))};
 }
 
-/// The address of this machine that routes to `host` (a name or an address), where peers can reach it.
+/// Returns the address of this machine that routes to `host` (a name or an address), where peers can reach it.
 [[nodiscard]] inline std::string address_towards(const std::string& host) {
   constexpr int any_port = 9;
   std::string problem;
@@ -71,7 +71,7 @@ namespace dhp::detail {
   fail("this machine has no route to ", host, "; is the network up?");
 }
 
-/// An address of a network interface ("eth0"), IPv4 if it has one. Skips link-local IPv6 addresses.
+/// Returns an address of a network interface ("eth0"), IPv4 if it has one. Skips link-local IPv6 addresses.
 [[nodiscard]] inline std::string address_of_interface(const std::string& name) {
   ifaddrs* first = nullptr;
   check_system(::getifaddrs(&first) == 0, "cannot ask for the addresses of ", name);
@@ -96,7 +96,7 @@ namespace dhp::detail {
         " has no address that other machines can use; give it one, or choose another interface");
   return six;
 }
-/// Whether only this machine can reach that address or name.
+/// Returns whether only this machine can reach that address or name.
 [[nodiscard]] inline bool is_loopback(const std::string& host) {
   std::string problem;
   const auto addresses = resolve({host}, problem);

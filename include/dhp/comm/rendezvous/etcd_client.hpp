@@ -1,5 +1,5 @@
-// EtcdClient: requests to an etcd cluster through the JSON gateway of API v3, available from etcd 3.4 on. If one
-// member does not answer, it asks the next. Needs libcurl and nlohmann/json.
+// EtcdClient sends requests to an etcd cluster through the JSON gateway of API v3, available from etcd 3.4 on. If one
+// member does not answer, the client asks the next. Needs libcurl and nlohmann/json.
 #pragma once
 
 #include <dhp/comm/rendezvous/http_post.hpp>
@@ -24,13 +24,13 @@ namespace dhp {
 
 /// The location of an etcd cluster, and its use by a job.
 struct EtcdOptions {
-  /// "http://host:2379" or "https://user:password@host:2379" per member. With all, any member may fail.
+  /// One URL per member: "http://host:2379" or "https://user:password@host:2379". If all are listed, any may fail.
   std::vector<std::string> endpoints;
-  std::string ca_file{};  ///< CA certificates for https; empty: the system's
+  std::string ca_file{};  ///< CA certificates for https; empty: those of the system
   double lease_s = 5;     ///< seconds after which a lost process counts as gone
 };
 
-/// Comma-separated endpoints; certificates from the variable SSL_CERT_FILE.
+/// Parses comma-separated endpoints, and takes certificates from the variable SSL_CERT_FILE.
 [[nodiscard]] inline EtcdOptions etcd_options(std::string_view endpoints) {
   EtcdOptions options;
   while (!endpoints.empty()) {
@@ -45,14 +45,14 @@ struct EtcdOptions {
 namespace detail {
 
 [[nodiscard]] inline std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // it writes a zero at the end
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // EVP_EncodeBlock ends with a zero
   (void)EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                         reinterpret_cast<const unsigned char*>(bytes.data()),
                         static_cast<int>(bytes.size()));
   text.pop_back();
   return text;
 }
-/// None: the text is not base64.
+/// Returns nullopt if the text is not base64.
 [[nodiscard]] inline std::optional<std::string> from_base64(std::string_view text) {
   std::string bytes(text.size() / 4 * 3, '\0');
   const auto padding = text.size() - std::min(text.find_last_not_of('=') + 1, text.size());
@@ -67,11 +67,11 @@ namespace detail {
 /// Address of one member of etcd.
 struct EtcdEndpoint {
   std::string url;   // "http://host:2379", without a password
-  std::string host;  // without brackets
+  std::string host;  // name or address, without brackets
   std::string user{}, password{};
 };
 
-/// number: the endpoint's, for messages, which must not show a password.
+/// number: position in the list, which messages show instead of the text, since that may hold a password.
 [[nodiscard]] inline EtcdEndpoint parse_etcd_endpoint(const std::string& text, std::size_t number) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
   const auto part = [&](CURLUPart which, unsigned flags = 0) {
@@ -96,16 +96,16 @@ struct EtcdEndpoint {
           part(CURLUPART_PASSWORD, CURLU_URLDECODE)};
 }
 
-/// A field of an answer: etcd writes 64-bit numbers as texts. Empty: missing.
+/// Returns a field of an answer; an empty text if it is missing. etcd writes 64-bit numbers as texts.
 [[nodiscard]] inline std::string etcd_text(const nlohmann::json& answer, const char* name) {
   const auto at = answer.find(name);
   return at != answer.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
-/// etcd understood a request and refused it.
+/// Thrown if etcd understood a request and refused it.
 class EtcdRefusal : public Error {
  public:
-  static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // codes of gRPC
+  static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // gRPC's codes
 
   EtcdRefusal(int code, const Located& sentence) : Error(sentence), code_(code) {}
   [[nodiscard]] int code() const noexcept { return code_; }
@@ -114,13 +114,13 @@ class EtcdRefusal : public Error {
   int code_;
 };
 
-/// One thread at a time.
+/// Used by one thread at a time.
 class EtcdClient {
  public:
   using Json = nlohmann::json;
-  static constexpr double first_attempts_s = 3;  ///< at most; those that follow last longer
+  static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; it grows later
 
-  /// who: "rank 3", for messages.
+  /// who: this process in messages, such as "rank 3".
   EtcdClient(const EtcdOptions& options, std::string who)
       : http_(options.ca_file), who_(std::move(who)) {
     check(!options.endpoints.empty(), who_,
@@ -129,14 +129,14 @@ class EtcdClient {
       endpoints_.push_back(parse_etcd_endpoint(text, endpoints_.size() + 1));
   }
 
-  /// "etcd at http://a:2379, http://b:2379"
+  /// Returns "etcd at http://a:2379, http://b:2379".
   [[nodiscard]] std::string description() const {
     std::string text = "etcd at ";
     for (const auto& endpoint : endpoints_)
       text += concat(&endpoint == endpoints_.data() ? "" : ", ", endpoint.url);
     return text;
   }
-  /// The host of the member that has answered last.
+  /// Returns the host of the member that answered last.
   [[nodiscard]] const std::string& host() const { return endpoints_[current_].host; }
 
   [[nodiscard]] std::vector<std::string> hosts() const {
@@ -145,8 +145,8 @@ class EtcdClient {
     return hosts;
   }
 
-  /// path: "kv/range". Throws EtcdRefusal, or KeyValueStoreLost when no member has answered within limit_s: then the
-  /// request may have been carried out. It is repeated only where that does no harm, not to change users and roles.
+  /// path: such as "kv/range". Throws EtcdRefusal, or KeyValueStoreLost if no member has answered within limit_s; the
+  /// request may then have been carried out. Only harmless requests are repeated, so none that changes users or roles.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
     const Deadline deadline(limit_s);
     const bool repeats = !std::string_view(path).starts_with("auth/");
@@ -155,7 +155,7 @@ class EtcdClient {
       attempt_s = std::min(first_attempts_s, limit_s / static_cast<double>(endpoints_.size() + 1));
     const auto body = request.dump();
     std::string problem;
-    std::size_t refused = 0;  // certificates of one round
+    std::size_t refused = 0;  // members with refused certificates in this round
     for (std::size_t failures = 0;;) {
       const auto& endpoint = endpoints_[current_];
       std::string why;
@@ -185,12 +185,12 @@ class EtcdClient {
   }
 
  private:
-  /// Errors that another member, or a retry, may avoid.
+  /// Returns whether another member, or a retry, may avoid the error.
   [[nodiscard]] static bool passes(int status) {
     return status == 408 || status == 429 || status >= 500;
   }
 
-  /// nullopt, with the reason: ask another member.
+  /// Returns nullopt, and the reason in `why`, if another member must be asked.
   [[nodiscard]] std::optional<Json> ask(const EtcdEndpoint& endpoint, const char* path,
                                         const std::string& body, const Deadline& deadline,
                                         std::string& why) {
@@ -217,7 +217,7 @@ class EtcdClient {
   [[nodiscard]] std::optional<Json> post(const EtcdEndpoint& endpoint, const char* path,
                                          const std::string& body, const Deadline& deadline,
                                          std::string& why) {
-    // libcurl would wait for "100 Continue" before sending large bodies.
+    // The empty "Expect:" keeps libcurl from waiting for "100 Continue" before it sends large bodies.
     std::vector<std::string> headers{"Content-Type: application/json", "Expect:"};
     if (!token_.empty()) headers.push_back("Authorization: " + token_);
     const auto answer = http_.post(concat(endpoint.url, "/v3/", path), body, headers,
@@ -240,11 +240,11 @@ class EtcdClient {
   }
 
   HttpPost http_;
-  bool sent_ = false, trusted_ = true;  // of the last attempt
+  bool sent_ = false, trusted_ = true;  // results of the last attempt
   std::string who_;
   std::vector<EtcdEndpoint> endpoints_{};
   std::size_t current_ = 0;
-  std::string token_{};  // of all members; empty: none yet
+  std::string token_{};  // valid for all members; empty before the login
 };
 
 }  // namespace detail

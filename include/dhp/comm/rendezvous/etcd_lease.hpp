@@ -1,4 +1,4 @@
-// EtcdLease: etcd keys that live as long as this process. Its own thread renews the leases. Needs libcurl and
+// EtcdLease makes etcd keys live as long as this process. Its own thread renews the leases. Needs libcurl and
 // nlohmann/json.
 #pragma once
 
@@ -15,21 +15,21 @@
 
 namespace dhp::detail {
 
-/// Two leases: this process's, and one that all processes of the job share and that outlives them a while, after
-/// which etcd removes the job's keys.
+/// There are two leases: one is this process's own, the other is shared by all processes of the job. The shared lease
+/// outlives the processes for a while, after which etcd removes the job's keys.
 class EtcdLease : NonCopyable {
  public:
   using Json = nlohmann::json;
-  static constexpr int job_s = 3600;  ///< of the shared lease, after the last process ended
+  static constexpr int job_s = 3600;  ///< seconds of the shared lease after the last process ended
 
-  /// job: names the shared lease, the same for all processes. Tries for up to timeout_s.
+  /// job: number of the shared lease, the same in all processes. Tries for up to timeout_s.
   EtcdLease(const EtcdOptions& options, const std::string& who, std::int64_t job, double timeout_s)
       : client_(options, who), job_(std::to_string(job)) {
     check(options.lease_s >= 1 && options.lease_s <= 3600,
           "a lease of etcd is to last 1 to 3600 s, got ", options.lease_s);
     try {
       (void)client_.call("lease/grant", {{"ID", job_}, {"TTL", job_s}}, timeout_s);
-    } catch (const EtcdRefusal& refusal) {  // another process of the job was first
+    } catch (const EtcdRefusal& refusal) {  // another process of the job made it first
       if (refusal.code() != EtcdRefusal::exists) throw;
     }
     const auto seconds = static_cast<std::int64_t>(options.lease_s + 0.5);
@@ -44,16 +44,16 @@ class EtcdLease : NonCopyable {
     thread_.join();
     try {
       if (!ended_) (void)client_.call("lease/revoke", {{"ID", own_}}, 1);
-    } catch (const std::exception&) {  // it ends by itself
+    } catch (const std::exception&) {  // the lease ends by itself
     }
   }
 
-  /// Leases as etcd writes their numbers.
+  /// own() and job() are the numbers of the leases, as etcd writes them.
   [[nodiscard]] const std::string& own() const { return own_; }
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// The seconds that etcd has granted.
+  /// Returns the lifetime that etcd has granted to own(), in seconds.
   [[nodiscard]] double seconds() const { return seconds_; }
-  /// etcd has counted this process as gone.
+  /// Returns whether etcd has counted this process as gone.
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
@@ -73,7 +73,7 @@ class EtcdLease : NonCopyable {
       }
     }
   }
-  /// Whether the lease still exists.
+  /// Renews a lease; returns whether it still exists.
   [[nodiscard]] bool prolong(const std::string& id, double limit_s) {
     const auto answer = client_.call("lease/keepalive", {{"ID", id}}, limit_s);
     const auto result = answer.find("result");

@@ -1,5 +1,5 @@
-// EtcdStore: a job's store in an etcd cluster. It survives the loss of any process or machine of the job, and of etcd
-// members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
+// EtcdStore is a job's store in an etcd cluster. The store survives the loss of any process or machine of the job, and
+// of etcd members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -16,23 +16,23 @@
 
 namespace dhp::detail {
 
-/// In etcd the keys of a job begin with "dhp/JOB/", where / and % of its name are written %2F and %25:
+/// In etcd the keys of a job begin with "dhp/JOB/", where / and % of the job's name are written %2F and %25:
 ///
-///   keys/KEY   what the job has set
+///   keys/KEY   a value that the job has set
 ///   member/N   rank or member N has been there
-///   alive/N    it is there now: with a lease of its own, and the number of its last write
+///   alive/N    N is there now; the key has the lease of N's process, and the number of its last write
 ///
 /// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut
 /// off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
-/// A process whose lease has ended can change nothing. A write that is sent several times, because a member of etcd
-/// did not answer, happens once: it requires the lease, and that the number of the last write is below its own.
+/// A process whose lease has ended can change nothing. A write that is sent several times, because a member of etcd did
+/// not answer, happens once: each write requires the lease, and a number above that of the last write.
 class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;
 
-  /// Uses rank, size, job and the time limits of the options; not the secret, since etcd controls access. Throws
-  /// Error if etcd is unreachable within timeout_s, or if another process has this rank or number.
+  /// Uses rank, size, job and the time limits of the options; not the secret, since etcd controls access. Throws Error
+  /// if etcd is unreachable within timeout_s, or if another process has this rank or member number.
   EtcdStore(const EtcdOptions& etcd, RendezvousOptions options)
       : options_(std::move(options)),
         prefix_(concat("dhp/", escaped(options_.job), "/")),
@@ -47,12 +47,12 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
     auto address = address_towards(client_.host());
-    // A local etcd member would yield an address that others cannot reach.
+    // With a local etcd member, this address may be one that other machines cannot reach.
     for (const auto& host : client_.hosts()) {
       if (!is_loopback(address)) break;
       try {
         address = address_towards(host);
-      } catch (const Error&) {  // its machine may be down
+      } catch (const Error&) {  // the member's machine may be down
       }
     }
     return address;
@@ -77,7 +77,7 @@ class EtcdStore final : public KeyValueStore {
     const std::string_view left = left_prefix;
     Json reads = Json::array({range(key_of(prefix))});
     const bool with_left = left.starts_with(prefix) || prefix.starts_with(left);
-    if (with_left)  // one transaction sees all three consistently
+    if (with_left)  // one transaction reads all three consistently
       for (const char* const folder : {"member/", "alive/"})
         reads.push_back(range(prefix_ + folder));
     const auto answer = ask("kv/txn", Json{{"success", reads}});
@@ -127,7 +127,7 @@ class EtcdStore final : public KeyValueStore {
       else text += byte;
     return text;
   }
-  /// A deterministic 62-bit number for the text; never 0, for which etcd would choose one.
+  /// Returns a 62-bit number that depends on the text alone. It is never 0, for which etcd would choose a number.
   [[nodiscard]] static std::int64_t number_of(const std::string& text) {
     std::int64_t number = 1;
     for (const char byte : hmac_sha256("", text).substr(0, 8))
@@ -140,7 +140,7 @@ class EtcdStore final : public KeyValueStore {
     return {
         {"requestPut", {{"key", to_base64(key)}, {"value", to_base64(value)}, {"lease", lease}}}};
   }
-  /// The range of keys with this prefix, which contains a byte other than 255.
+  /// Returns the range of keys with this prefix, which must contain a byte other than 255.
   [[nodiscard]] static Json range(const std::string& prefix) {
     auto end = prefix;
     while (end.back() == '\xff') end.pop_back();
@@ -153,7 +153,7 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] static Json is_missing(const std::string& key) {
     return {{"key", to_base64(key)}, {"target", "VERSION"}, {"version", "0"}, {"result", "EQUAL"}};
   }
-  /// The results of a transaction's reads; valid as long as `answer`.
+  /// Returns the results of a transaction's reads; they are valid as long as `answer`.
   [[nodiscard]] static std::vector<const Json*> responses(const Json& answer) {
     std::vector<const Json*> all;
     const auto found = answer.find("responses");
@@ -162,7 +162,7 @@ class EtcdStore final : public KeyValueStore {
       if (const auto read = one.find("response_range"); read != one.end()) all.push_back(&*read);
     return all;
   }
-  /// A range's contents; keys without the prefix.
+  /// Returns the entries of a range, with the prefix removed from the keys.
   [[nodiscard]] Entries keys_of(const Json& answer, const std::string& prefix) const {
     Entries entries;
     const auto found = answer.find("kvs");
@@ -185,7 +185,7 @@ class EtcdStore final : public KeyValueStore {
     try {
       return client_.call(path, request, options_.operation_timeout_s);
     } catch (const EtcdRefusal& refusal) {
-      if (refusal.code() == EtcdRefusal::not_found) lose();  // the lease that a key is to have
+      if (refusal.code() == EtcdRefusal::not_found) lose();  // the key's lease has ended
       throw;
     }
   }
@@ -197,12 +197,12 @@ class EtcdStore final : public KeyValueStore {
                                    " s; the others count it as gone, so it has to start anew"));
   }
 
-  /// A number with leading zeros, so that numeric and text order agree.
+  /// Writes a number with leading zeros, so that numeric and text order agree.
   [[nodiscard]] static std::string sequence(std::uint64_t number) {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;
   }
-  /// Whether the conditions held and the operation was done.
+  /// Performs the operation if the conditions hold; returns whether it was done.
   bool write(Json conditions, const Json& operation) {
     const std::lock_guard lock(mutex_);
     const auto number = sequence(++writes_);
@@ -224,7 +224,7 @@ class EtcdStore final : public KeyValueStore {
     const auto found = answer.find("succeeded");
     return found != answer.end() && *found == true;
   }
-  /// The lease and value of alive/N in the answer of a failed transaction.
+  /// Returns the lease and the value of alive/N in the answer of a failed transaction.
   [[nodiscard]] static std::pair<std::string, std::string> holder(const Json& answer) {
     const auto all = responses(answer);
     const auto* const kvs = all.empty() || !all[0]->contains("kvs") ? nullptr : &(*all[0])["kvs"];
@@ -232,7 +232,7 @@ class EtcdStore final : public KeyValueStore {
     return {etcd_text((*kvs)[0], "lease"), from_base64(etcd_text((*kvs)[0], "value")).value_or("")};
   }
 
-  /// Claims this process's number, which another may hold until its lease ends.
+  /// Claims this process's number, which another process may hold until its lease ends.
   void join() {
     const Json request{
         {"compare", Json::array({is_missing(alive())})},
@@ -251,7 +251,7 @@ class EtcdStore final : public KeyValueStore {
 
   RendezvousOptions options_;
   std::string prefix_;
-  std::mutex mutex_;  // of the next three
+  std::mutex mutex_;  // guards client_, writes_ and lost_
   EtcdClient client_;
   std::uint64_t writes_ = 0;
   bool lost_ = false;

@@ -1,5 +1,5 @@
-// The first three frames of a connection to a store. Each side sends a nonce and proves with it that it knows the
-// secret of the job, without showing it. The frames that follow are not authenticated.
+// The first three frames of a connection to a store. Each side sends a nonce, and a proof that it knows the job's
+// secret, which the proof does not show. Later frames are not authenticated.
 //
 //   server: hello     nonce
 //   client: hello     nonce, rank, job, proof
@@ -26,7 +26,7 @@ namespace dhp::detail {
 
 inline constexpr std::size_t hmac_bytes = 32;
 
-/// The HMAC tag of a message, hmac_bytes long. Key and message may be any bytes, the key may be empty.
+/// Returns the HMAC tag of a message, hmac_bytes long. Key and message may be any bytes, and the key may be empty.
 [[nodiscard]] inline std::string hmac_sha256(std::string_view key, std::string_view message) {
   constexpr char empty[] = "";
   const auto* const key_data = key.empty() ? empty : key.data();
@@ -56,7 +56,7 @@ inline constexpr std::size_t hmac_bytes = 32;
   return made;
 }
 
-/// Two lower-case digits a byte.
+/// Writes each byte as two lower-case hexadecimal digits.
 [[nodiscard]] inline std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += digits_of(static_cast<unsigned char>(byte), 2, 16);
@@ -67,14 +67,14 @@ namespace handshake {
 
 inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
 inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
-/// Maximum payload of a frame from an unauthenticated peer.
+/// Longest payload of a frame from an unauthenticated peer.
 inline constexpr std::size_t longest_payload = 512;
 
 enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
 
-/// The client's hello. Both sides compute proofs over it; the secret is in no frame or message.
+/// The client's hello. Both sides compute proofs over the hello; the secret is in no frame or message.
 struct Hello {
-  std::string server_nonce{};  // not sent back
+  std::string server_nonce{};  // chosen by the server, so not sent back
   std::string client_nonce{};
   std::uint32_t rank = 0;
   std::string job{};
@@ -104,7 +104,7 @@ struct Hello {
   append_field(payload, hello.job);
   return payload + hello.client_proof(secret);
 }
-/// The hello and its proof. nullopt: invalid.
+/// Reads the hello and its proof; returns nullopt if they are invalid.
 [[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(
     std::string_view payload, const std::string& server_nonce) {
   FieldReader fields(payload);

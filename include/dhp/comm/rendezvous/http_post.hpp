@@ -1,4 +1,4 @@
-// HttpPost: HTTP and HTTPS requests by libcurl, each with a time limit. Needs libcurl.
+// HttpPost sends HTTP and HTTPS requests by libcurl, each with a time limit. Needs libcurl.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -12,29 +12,29 @@
 
 namespace dhp::detail {
 
-/// Keeps its connections open between requests. Not thread-safe.
+/// Keeps connections open between requests. Not thread-safe.
 class HttpPost {
  public:
   struct Answer {
-    int status = 0;         ///< of HTTP; 0: there was no answer
-    std::string body{};     ///< or else
-    std::string problem{};  ///< why there was none, as libcurl says it
+    int status = 0;         ///< HTTP status; 0 if there was no answer
+    std::string body{};     ///< body of the answer
+    std::string problem{};  ///< why there was no answer, in libcurl's words
     bool sent = false;      ///< the server may have got the request
-    bool trusted = true;    ///< false: the server's certificate is refused, and always will be
+    bool trusted = true;    ///< false: the server's certificate is refused, now and later
   };
 
-  /// ca_file: certificates that may sign servers; empty: the system's.
+  /// ca_file: certificates of authorities that may sign a server's; empty: the system's.
   explicit HttpPost(const std::string& ca_file = {}) {
     check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
     set(CURLOPT_NOSIGNAL, 1L);
-    set(CURLOPT_PROXY, "");  // http_proxy is for the world outside
+    set(CURLOPT_PROXY, "");  // ignores http_proxy, which is meant for hosts outside the cluster
     set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
     set(CURLOPT_ERRORBUFFER, problem_.data());
     set(CURLOPT_WRITEFUNCTION, &HttpPost::take);
     if (!ca_file.empty()) set(CURLOPT_CAINFO, ca_file.c_str());
   }
 
-  /// headers: lines as "Authorization: ...".
+  /// headers: lines such as "Authorization: ...".
   [[nodiscard]] Answer post(const std::string& url, const std::string& body,
                             const std::vector<std::string>& headers, double timeout_s) {
     std::unique_ptr<curl_slist, void (*)(curl_slist*)> list(nullptr, curl_slist_free_all);
@@ -68,7 +68,7 @@ class HttpPost {
   }
 
  private:
-  struct Library : NonCopyable {  // libcurl counts its users
+  struct Library : NonCopyable {  // libcurl counts its initialisations
     bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
     ~Library() { curl_global_cleanup(); }
   };

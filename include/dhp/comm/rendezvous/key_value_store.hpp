@@ -1,4 +1,4 @@
-// KeyValueStore: keys and small values that all processes of a job share; RendezvousOptions: how they find it.
+// KeyValueStore has keys and small values that all processes of a job share; RendezvousOptions say how to find it.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -18,7 +18,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
+/// Calls done() until it is true or the time is over, with pauses that grow; returns whether it is true.
 [[nodiscard]] bool poll_until(auto done, double timeout_s) {
   using Seconds = std::chrono::duration<double>;
   const auto start = std::chrono::steady_clock::now();
@@ -30,19 +30,18 @@ namespace detail {
   }
 }
 
-/// Before the number of a rank or member: its connection to the store has ended. Written by the store.
+/// The store sets "left/N" when the connection of rank or member N to the store has ended.
 inline constexpr const char* left_prefix = "left/";
 
 }  // namespace detail
 
-/// The store cannot be reached any more: its process has ended or does not answer.
+/// Thrown if the store cannot be reached any more: its process has ended or does not answer.
 class KeyValueStoreLost : public Error {
  public:
   using Error::Error;
 };
 
-/// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws
-/// KeyValueStoreLost.
+/// Keys and values are any bytes. Any thread may call. A call that takes too long throws KeyValueStoreLost.
 class KeyValueStore : detail::NonCopyable {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
@@ -53,24 +52,24 @@ class KeyValueStore : detail::NonCopyable {
   virtual ~KeyValueStore() = default;
 
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// None: the key is not set.
+  /// Returns nullopt if the key is not set.
   [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
-  /// Keys that begin with the prefix, with their values, sorted by key.
+  /// Returns the keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
   virtual void remove(const std::string& key) = 0;
-  /// Sets the key in one step with the question whether the key `guard` is set: if it is, nothing changes. A guard that
-  /// is the key itself creates it: of many callers, one succeeds. Returns whether the key was set.
+  /// Sets the key unless the key `guard` is set, in one atomic step; returns whether the key was set. If the guard is
+  /// the key itself, the call creates the key: of many callers, one succeeds.
   [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
                                         const std::string& value) = 0;
-  /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
-  /// machine if there was one. Empty: not known.
+  /// Returns this machine's address, in digits, as seen in a connection: to rank 0 or, on rank 0, from another rank,
+  /// preferably on another machine. Empty: not known.
   [[nodiscard]] virtual std::string own_address() { return {}; }
-  /// Whether it ends with this process.
+  /// Returns whether the store ends with this process.
   [[nodiscard]] virtual bool is_held_here() const { return false; }
-  /// For messages: "TCP store at 10.0.0.1:29400".
+  /// Returns the store's name in messages: "TCP store at 10.0.0.1:29400".
   [[nodiscard]] virtual std::string description() const = 0;
 
-  /// Waits until the key is set; throws Error after timeout_s.
+  /// Waits until the key is set and returns its value; throws Error after timeout_s.
   [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
     std::optional<std::string> value;
     const auto is_set = [&] { return (value = find(key)).has_value(); };
@@ -93,27 +92,27 @@ class KeyValueStore : detail::NonCopyable {
 
 /// How this rank meets the others: rank 0 listens, the others connect.
 ///
-/// size 0: an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then the number
-/// that the member has chosen for itself, 0 to 2^31 - 1 and best at random, and the store accepts any. As for ranks,
-/// no two connections have the same number at once, and the store writes left/NUMBER when a member's connection ends.
+/// size 0 means an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then a
+/// number that the member has chosen for itself, from 0 to 2^31 - 1 and best at random; the store accepts any. As for
+/// ranks, no two connections have the same number at once, and the store sets left/NUMBER when a member's connection
+/// ends.
 struct RendezvousOptions {
   int rank = 0, size = 1;
-  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;             ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
-  std::string job = "job";  ///< differs from start to start
-  std::string secret{};     ///< the same on all ranks, see job_secret(); empty: none
-  double timeout_s = 300;   ///< of rank 0 for the others, and of theirs for rank 0
-  double operation_timeout_s = 10;  ///< of the store that they have then
-  double refused_s = 2;             ///< how long a refused rank keeps trying
-  int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
-  std::string
-      variables{};  ///< of ProcessRank: a rank that waits in vain may have those of an earlier job
-  double silence_s = 5;                    ///< for a client to authenticate itself
-  std::size_t most_unauthenticated = 256;  ///< connections at once
-  /// Takes a sentence for each client that is refused; called by another thread, must not throw.
+  std::string master = "127.0.0.1";  ///< address or name of rank 0's machine
+  int port = 0;             ///< first port that rank 0 tries; 0: any free port, for rank 0 alone
+  std::string job = "job";  ///< name of the job, different for each start
+  std::string secret{};     ///< secret of the job, see job_secret(); empty: none
+  double timeout_s = 300;   ///< limit for rank 0 to meet all others, and for them to meet rank 0
+  double operation_timeout_s = 10;  ///< limit of each operation of the store
+  double refused_s = 2;             ///< seconds for which a refused rank keeps trying
+  int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
+  std::string variables{};  ///< names of launcher variables, which errors suggest to unset
+  double silence_s = 5;     ///< seconds for a client to authenticate itself
+  std::size_t most_unauthenticated = 256;  ///< limit of unauthenticated connections
+  /// Receives a message for each client that is refused. Another thread calls it, and it must not throw.
   std::function<void(const std::string&)> log{};
 
-  /// For messages: "rank 3", or "member 3" of an elastic job.
+  /// Returns a rank's name in messages: "rank 3", or "member 3" of an elastic job.
   [[nodiscard]] std::string name_of(int number) const {
     return concat(size == 0 ? "member " : "rank ", number);
   }

@@ -1,4 +1,4 @@
-// Reads the variables of each launcher. ProcessRank chooses among them.
+// Reads the environment variables of each launcher. ProcessRank chooses one of the launchers.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -16,7 +16,7 @@
 #include <utility>
 
 namespace dhp::detail {
-/// Environment variables: the process's, or a test's map.
+/// Environment variables: those of the process, or those of a test.
 class Environment {
  public:
   using Variables = std::map<std::string, std::string, std::less<>>;
@@ -29,19 +29,19 @@ class Environment {
       const std::string_view text(*entry);
       const auto equals = text.find('=');
       if (equals != text.npos)
-        variables.emplace(text.substr(0, equals), text.substr(equals + 1));  // the first one counts
+        variables.emplace(text.substr(0, equals), text.substr(equals + 1));  // ignores duplicates
     }
     return Environment(std::move(variables));
   }
 
-  /// Whether it is set, if only to nothing.
+  /// Returns whether the variable is set, even to an empty text.
   [[nodiscard]] bool has(std::string_view name) const { return variables_.contains(name); }
-  /// Empty where it is not set.
+  /// Returns an empty text if the variable is not set.
   [[nodiscard]] std::string text(std::string_view name) const {
     const auto found = variables_.find(name);
     return found == variables_.end() ? std::string() : found->second;
   }
-  /// nullopt if unset. Throws if not an integer.
+  /// Returns nullopt if the variable is not set. Throws if it is not an integer.
   [[nodiscard]] std::optional<int> number(std::string_view name) const {
     const auto found = variables_.find(name);
     if (found == variables_.end()) return std::nullopt;
@@ -57,7 +57,7 @@ class Environment {
   Variables variables_;
 };
 
-/// The variables that are set and make a process one rank of several: "RANK, WORLD_SIZE".
+/// Returns the variables that are set and make a process one rank of several: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
   std::istringstream known(
       "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "
@@ -76,9 +76,9 @@ class Environment {
   return concat(sentence, ", or unset those left over (", variables, ")");
 }
 
-/// The first host of a Slurm list: n07 of "n[07-08,12],login".
+/// Returns the first host of a Slurm list: n07 of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
-  constexpr std::size_t longest_name = 253;  // as in DNS
+  constexpr std::size_t longest_name = 253;  // longest name in DNS
   constexpr std::string_view digits = "0123456789";
   std::string host;
   bool good = true;
@@ -103,7 +103,7 @@ class Environment {
   return host;
 }
 
-/// The number of tasks on node `node`, from 0, in a Slurm list: "2(x3),1" means three nodes with 2 and one with 1.
+/// Returns the number of tasks on node `node`. The Slurm list "2(x3),1" means three nodes with 2 and one with 1.
 [[nodiscard]] inline int tasks_on_node(const std::string& list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     const auto item = list.substr(at, list.find(',', at) - at);
@@ -120,17 +120,17 @@ class Environment {
 
 struct LauncherInfo {
   std::string launcher;
-  std::string rank_name;  // the variables of rank and size
+  std::string rank_name;  // name of the variable with the rank
   std::string size_name;
   int rank = 0, size = 1;
-  std::optional<int> local_rank{};  // among the ranks of this machine
-  std::optional<int> local_size{};  // how many those are
+  std::optional<int> local_rank{};  // rank among the ranks of this machine
+  std::optional<int> local_size{};  // number of ranks on this machine
   std::string master{};             // host of rank 0, if this launcher sets it
   std::optional<int> port{};
-  std::string job{};  // equal on all ranks of a start, differs between starts; empty: none
+  std::string job{};  // equal on all ranks of a start, different for each start; empty: none
 };
 
-/// Reads variables of these names. Throws if only one of rank and size is set.
+/// Reads the variables of these names. Throws if only one of rank and size is set.
 [[nodiscard]] inline LauncherInfo read_launcher(const Environment& environment,
                                                 std::string launcher, std::string rank_name,
                                                 std::string size_name,
@@ -154,7 +154,7 @@ struct LauncherInfo {
                        "LOCAL_WORLD_SIZE");
 }
 
-/// torchrun counts restarts per machine, so the count identifies starts only on one machine.
+/// torchrun counts restarts per machine, so the count distinguishes starts only if there is one machine.
 [[nodiscard]] inline std::optional<LauncherInfo> torchrun_rank(const Environment& environment) {
   if (!environment.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   auto info = read_launcher(environment, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -176,13 +176,13 @@ struct LauncherInfo {
   return info;
 }
 
-/// Tasks of srun. A batch script and a shell in an allocation see Slurm's variables too, but they are no tasks: they
-/// have no step, or one of two reserved step numbers.
+/// Reads the rank of a task that srun started. A batch script and a shell in an allocation see Slurm's variables too,
+/// but are no tasks: they have no step, or one of two reserved step numbers.
 [[nodiscard]] inline std::optional<LauncherInfo> slurm_rank(const Environment& environment) {
   for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
     if (!environment.has(name)) return std::nullopt;
   const auto step = environment.text("SLURM_STEP_ID");
-  if (step == "4294967290" || step == "4294967291") return std::nullopt;  // interactive, batch
+  if (step == "4294967290" || step == "4294967291") return std::nullopt;  // interactive or batch
   auto info =
       read_launcher(environment, "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
   const auto node = environment.number("SLURM_NODEID");
@@ -196,7 +196,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// MPICH, Intel MPI and other Hydra launchers. Slurm can set the same variables, and then takes precedence.
+/// Reads the rank from MPICH, Intel MPI and other Hydra launchers. If Slurm sets the same variables, Slurm wins.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
@@ -206,7 +206,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod that is one rank. Pod names end in "-" and their index; the rest is the job's name.
+/// Reads a pod that is one rank. A pod's name ends in "-" and the pod's index; the rest is the job's name.
 [[nodiscard]] inline LauncherInfo read_pod(const Environment& environment, std::string launcher,
                                            std::string rank_name, std::string size_name) {
   auto info =
@@ -220,7 +220,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. Without torchrun, a pod is a rank.
+/// Reads a pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. Without torchrun a pod is a rank.
 [[nodiscard]] inline std::optional<LauncherInfo> kubeflow_rank(const Environment& environment) {
   if (!environment.has("PET_NODE_RANK")) return std::nullopt;
   auto info = read_pod(environment, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
@@ -234,13 +234,13 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod of an indexed Job or a JobSet. It knows only its own index.
+/// Reads a pod of an indexed Job or a JobSet. Such a pod knows only its own index.
 [[nodiscard]] inline std::optional<LauncherInfo> kubernetes_rank(const Environment& environment) {
   const auto index = environment.number("JOB_COMPLETION_INDEX");
   if (!index) return std::nullopt;
   if (environment.has("RANK") && environment.has("WORLD_SIZE") &&
       !environment.has("DHP_WORLD_SIZE"))
-    return std::nullopt;  // the pod's template derives them from the index
+    return std::nullopt;  // the pod's template derives RANK and WORLD_SIZE from the index
   check(environment.has("DHP_WORLD_SIZE"), "JOB_COMPLETION_INDEX is ", *index,
         ", but nothing says how many ranks there are; set DHP_WORLD_SIZE and DHP_MASTER_ADDR for "
         "all pods, or unset JOB_COMPLETION_INDEX where each pod trains by itself");

@@ -1,4 +1,4 @@
-// ProcessRank: this process's rank, from a launcher's or a user's variables, or from the program's options.
+// ProcessRank is this process's rank, from a launcher's or a user's variables, or from the program's options.
 #pragma once
 
 #include <dhp/comm/rendezvous/launcher.hpp>
@@ -13,11 +13,11 @@ namespace dhp {
 
 /// Values from the program's user, such as command-line options. They override the environment.
 struct RankOverrides {
-  std::optional<int> rank{};  ///< together with the size
+  std::optional<int> rank{};  ///< given together with the size
   std::optional<int> size{}, local_rank{};
   std::optional<std::string> master{};  ///< host, host:port or [address]:port
-  bool needs_master = true;             ///< false: the ranks meet elsewhere
-  /// How messages call them.
+  bool needs_master = true;             ///< false if the ranks meet elsewhere
+  /// The names of these values in messages.
   std::string rank_name = "the given rank";
   std::string size_name = "the given world size";
   std::string local_rank_name = "the given local rank";
@@ -26,18 +26,18 @@ struct RankOverrides {
 
 struct ProcessRank {
   int rank = 0, size = 1;
-  int local_rank = 0;  ///< among this machine's ranks; 0 if unknown
-  int local_size = 0;  ///< how many those are; 0: not known
+  int local_rank = 0;  ///< rank among this machine's ranks; 0 if unknown
+  int local_size = 0;  ///< number of ranks on this machine; 0 if unknown
   std::string launcher{};
   std::string master{};  ///< host name or address of rank 0; empty: unknown
-  int port = 0;          ///< where rank 0 listens; set whenever there is a master
-  /// Equal on all ranks of a start; differs between starts if the launcher distinguishes them. Without a name it
-  /// includes the port.
+  int port = 0;          ///< port where rank 0 listens; set whenever there is a master
+  /// Name of the job, equal on all ranks of a start. It differs between starts if the launcher distinguishes them. If
+  /// the launcher names no job, the name includes the port.
   std::string job = "job";
-  std::string variables{};  ///< of launchers, that are set and believed; for detail::or_unset()
+  std::string variables{};  ///< launcher variables that are set and used; for detail::or_unset()
 
-  /// nullopt without launcher variables: then the program starts its ranks itself, as threads. Throws if the
-  /// variables are inconsistent, or if several ranks lack a rendezvous address.
+  /// Returns nullopt if there are no launcher variables; the program then starts its ranks itself, as threads. Throws
+  /// if the variables are inconsistent, or if several ranks lack a rendezvous address.
   [[nodiscard]] static std::optional<ProcessRank> from_environment(
       const RankOverrides& given = {},
       const detail::Environment& environment = detail::Environment::of_process()) {
@@ -51,7 +51,7 @@ struct ProcessRank {
     }
   }
 
-  /// A port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range. Never `taken`.
+  /// Returns a port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range. Never returns `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
     const int port = static_cast<int>(20000 + detail::fnv1a(job) % 10000);
     if (port != taken) return port;
@@ -99,7 +99,7 @@ struct ProcessRank {
     return Info{both, given.rank_name, given.size_name, *given.rank, *given.size};
   }
 
-  /// The innermost launcher, where several have set variables.
+  /// Returns the innermost launcher, if several have set variables.
   static std::optional<Info> from_launcher(const detail::Environment& environment) {
     if (environment.has("DHP_RANK"))
       return detail::read_launcher(environment, "DHP_RANK and DHP_WORLD_SIZE", "DHP_RANK",
@@ -178,7 +178,7 @@ struct ProcessRank {
     int port_given = 0;
     if (const auto text = environment.text("MASTER_PORT"); !text.empty())
       port_given = detail::parse_port("MASTER_PORT", text);
-    // Then torchrun itself listens there.
+    // With an agent store, torchrun itself listens at MASTER_PORT.
     const bool of_torchrun = environment.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
     if (port_given != 0 && !of_torchrun) return port_given;
     return info.port ? *info.port : port_of_job(job, port_given);

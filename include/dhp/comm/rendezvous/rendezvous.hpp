@@ -1,4 +1,4 @@
-// rendezvous(): connects a job's processes to a shared store, which rank 0 holds. job_secret(): their shared secret.
+// rendezvous() connects a job's processes to a shared store, which rank 0 holds. job_secret() is their shared secret.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store.hpp>
@@ -19,7 +19,7 @@ namespace detail {
 
 inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
 
-/// The contents of a private file of this user, without the final newline.
+/// Returns the contents of a private file of this user, without the final newline.
 [[nodiscard]] inline std::string read_secret_file(const std::string& path) {
   struct stat status {};
   check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
@@ -36,7 +36,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// From the values of the two variables; null: unset. Empty: no secret.
+/// Returns the secret, from the value of either variable; null means unset. Returns an empty text if both are unset.
 [[nodiscard]] inline std::string job_secret(const char* variable, const char* file) {
   if (variable == nullptr && file == nullptr) return {};
   check(variable == nullptr || file == nullptr,
@@ -50,13 +50,13 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// Waits until this many keys have the prefix; whether they do.
+/// Waits until this many keys have the prefix; returns whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
   return poll_until([&] { return store.list(prefix).size() >= as_size(count); }, timeout_s);
 }
 
-/// Each rank sets "arrived/<rank>" once.
+/// Announces this rank by the key "arrived/<rank>"; throws Error if the key exists.
 inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
   const auto key = concat("arrived/", options.rank);
   const auto other = store.find(key);
@@ -67,7 +67,7 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// Rank 0 sets "outcome" to "all of N", or to a sentence that names missing or lost ranks.
+/// On rank 0, sets "outcome" to "all of N"; if ranks are missing or lost, sets and throws a sentence that names them.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
@@ -90,13 +90,13 @@ inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options)
           : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
                    " arrived at the ", store.description(), "; start all again");
   store.set("outcome", text);
-  // This exception ends the store, so the others read the reason first.
+  // The exception below ends the store, so the other ranks must read the reason first.
   (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
                       options.operation_timeout_s);
   fail(text);
 }
 
-/// The other ranks read it.
+/// On the other ranks, waits for "outcome", and throws Error if ranks are missing.
 inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto outcome = store.get("outcome", options.timeout_s + 10);
   if (outcome == concat(all_of, options.size)) return;
@@ -109,13 +109,13 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 }  // namespace detail
 
-/// From the variable DHP_JOB_SECRET, or from the file named by DHP_JOB_SECRET_FILE, which fewer people can read.
+/// Returns the variable DHP_JOB_SECRET, or the contents of the file DHP_JOB_SECRET_FILE, which fewer people can read.
 [[nodiscard]] inline std::string job_secret() {
   return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
-/// Collective. All return when all have arrived, or all throw an Error that names the missing ones. The store has a key
-/// "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as ProcessWatchdog::finish() ensures.
+/// Collective. All ranks return when all have arrived, or all throw an Error that names missing ranks. The store has a
+/// key "arrived/<rank>" per rank. Rank 0's store must outlive its use by others: ProcessWatchdog::finish() ensures it.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);

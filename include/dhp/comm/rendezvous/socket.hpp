@@ -1,4 +1,4 @@
-// TCP sockets with a time limit on every operation, and name resolution.
+// Wraps TCP sockets, with a time limit on every operation, and name resolution.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -23,7 +23,7 @@
 
 namespace dhp::detail {
 
-/// A moment of the steady clock.
+/// A point in time, a number of seconds from now.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -33,7 +33,7 @@ class Deadline {
     return std::chrono::duration<double>(end_ - Clock::now()).count();
   }
   [[nodiscard]] bool passed() const { return left_s() <= 0; }
-  /// Remaining milliseconds, for poll(2).
+  /// Returns the remaining milliseconds, for poll(2).
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::ceil(std::clamp(left_s() * 1e3, 0.0, 1e6)));
   }
@@ -47,16 +47,16 @@ struct HostPort {
   std::string host;  // a name or a numeric address; IPv6 without brackets
   int port = 0;
 
-  /// "10.0.0.1:29400", "[::1]:29400"
+  /// Returns "10.0.0.1:29400" or "[::1]:29400".
   friend std::string to_text(const HostPort& at) {
     const bool six = at.host.find(':') != at.host.npos;
     return concat(six ? "[" : "", at.host, six ? "]:" : ":", at.port);
   }
-  /// Whether a numeric address is loopback.
+  /// Returns whether a numeric address is loopback.
   [[nodiscard]] bool loopback() const { return host == "::1" || host.starts_with("127."); }
 };
 
-/// Numeric; an empty host if there is none. IPv4-mapped IPv6 is written as IPv4.
+/// Returns a numeric address, with an empty host if there is none. IPv4-mapped IPv6 is written as IPv4.
 [[nodiscard]] inline HostPort in_digits(const sockaddr* address, socklen_t size) {
   char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
   if (::getnameinfo(address, size, host, sizeof host, port, sizeof port,
@@ -68,7 +68,7 @@ struct HostPort {
 }
 
 using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-/// Null, with the reason in `problem`, if the host has no address. Takes as long as the system's resolver.
+/// Returns null, with the reason in `problem`, if the host has no address. Takes as long as the system's resolver.
 [[nodiscard]] inline AddressInfo look_up(const HostPort& at, std::string& problem) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -78,7 +78,7 @@ using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
   if (status != 0) problem = concat("the name cannot be resolved (", ::gai_strerror(status), ")");
   return {status == 0 ? found : nullptr, ::freeaddrinfo};
 }
-/// A host's numeric addresses, with the port.
+/// Returns a host's numeric addresses, with the port.
 [[nodiscard]] inline std::vector<HostPort> resolve(const HostPort& at, std::string& problem) {
   const auto found = look_up(at, problem);
   std::vector<HostPort> addresses;
@@ -93,7 +93,7 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  /// These two take a numeric address. If they return no socket, errno has the reason.
+  /// listening and connected take a numeric address. If they return no socket, errno has the reason.
   [[nodiscard]] static Socket listening(const HostPort& at) {
     std::string problem;
     const auto address = look_up(at, problem);
@@ -132,7 +132,7 @@ class Socket {
   }
   [[nodiscard]] HostPort own_end() const { return end(::getsockname); }
   [[nodiscard]] HostPort other_end() const { return end(::getpeername); }
-  /// Sends small messages at once, and detects the death of the other machine.
+  /// Makes the socket send small messages at once, and detect the death of the other machine.
   void prepare() const {
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -141,7 +141,7 @@ class Socket {
     set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   }
 
-  /// Waits for poll(2) events; false, with errno ETIMEDOUT, after the deadline.
+  /// Waits for poll(2) events; returns false, with errno ETIMEDOUT, after the deadline.
   [[nodiscard]] bool wait(short events, const Deadline& deadline) const {
     for (;;) {
       pollfd polled{fd_, events, 0};
@@ -151,7 +151,7 @@ class Socket {
       if ((ready == 0 && errno == ETIMEDOUT) || (ready < 0 && errno != EINTR)) return false;
     }
   }
-  /// These two return false and set errno on failure: ECONNRESET if the other side closed the connection.
+  /// send and receive return false and set errno on failure: to ECONNRESET if the other side closed the connection.
   [[nodiscard]] bool send(std::string_view bytes, const Deadline& deadline) const {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -161,7 +161,7 @@ class Socket {
     }
     return true;
   }
-  /// Receives at least one byte and at most bytes.size(), and shortens `bytes`.
+  /// Receives at least one byte and at most bytes.size(), and shortens `bytes` to what came.
   [[nodiscard]] bool receive(std::string& bytes, const Deadline& deadline) const {
     for (;;) {
       const auto got = ::recv(fd_, bytes.data(), bytes.size(), 0);

@@ -1,5 +1,5 @@
-// TcpStore: a job's store on ranks other than 0: a connection to rank 0's TcpStoreServer, which may start later, have
-// a name that does not resolve yet, and listen behind other jobs' ports. It does not reconnect.
+// TcpStore is a job's store on ranks other than 0: a connection to rank 0's TcpStoreServer. The server may start later,
+// have a name that does not resolve yet, and listen behind other jobs' ports. TcpStore does not reconnect.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store_server.hpp>
@@ -18,7 +18,7 @@ namespace dhp::detail {
 
 class TcpStore final : public KeyValueStore {
  public:
-  /// Throws Error if there is no store of this job within connect_s, or if the store refuses this rank.
+  /// Throws Error if there is no store of this job within timeout_s, or if the store refuses this rank.
   explicit TcpStore(RendezvousOptions options) : options_(std::move(options)) { connect(); }
 
   [[nodiscard]] std::string description() const override { return at(port_); }
@@ -69,7 +69,7 @@ class TcpStore final : public KeyValueStore {
     return concat("TCP store at ", HostPort{options_.master, port});
   }
 
-  /// One request and its answer of one of two types.
+  /// Sends a request and returns its answer, which must have one of two types.
   Frame ask(std::uint8_t type, std::initializer_list<std::string_view> fields,
             std::uint8_t expected, std::uint8_t or_else = 0) {
     std::string payload;
@@ -94,7 +94,7 @@ class TcpStore final : public KeyValueStore {
                    "; has rank 0, which holds it, ended or been stopped?");
     throw KeyValueStoreLost(lost_);
   }
-  /// nullopt on failure; the reason is the reader's refusal, else errno.
+  /// Returns nullopt on failure; the reason is the reader's refusal, or else errno.
   [[nodiscard]] static std::optional<Frame> read(const Socket& socket, FrameReader& reader,
                                                  const Deadline& deadline) {
     std::string bytes;
@@ -107,14 +107,14 @@ class TcpStore final : public KeyValueStore {
     }
   }
 
-  /// The result of an attempt. The final message describes the greatest.
+  /// The result of an attempt. The final error describes the greatest result.
   enum class Found { silence, nobody, no_store, other_job, refused, store };
 
   void connect() {
     check(options_.port > 0 && options_.port < 65536, name(), " looks for a store at port ",
           options_.port, "; ports go from 1 to 65535");
     const Deadline deadline(options_.timeout_s);
-    std::optional<Deadline> patience;  // since a store of this job refused this rank
+    std::optional<Deadline> patience;  // starts when a store of this job refuses this rank
     double pause_s = 0.01, attempt_s = 0.5;
     for (;;) {
       std::string why;
@@ -154,7 +154,7 @@ class TcpStore final : public KeyValueStore {
         if (found > best || why.empty()) why = here;
         best = std::max(best, found);
         if (found == Found::store) return found;
-        if (found == Found::silence || deadline.passed()) break;  // nor would the next port answer
+        if (found == Found::silence || deadline.passed()) break;  // other ports are silent, too
       }
     return best;
   }
@@ -210,7 +210,7 @@ class TcpStore final : public KeyValueStore {
   std::mutex mutex_;
   Socket socket_;
   FrameReader reader_{longest_answer};
-  std::string lost_{};  // why, in a sentence
+  std::string lost_{};  // why the store is lost, in a sentence
 };
 
 }  // namespace dhp::detail

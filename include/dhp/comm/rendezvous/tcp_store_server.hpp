@@ -1,4 +1,4 @@
-// TcpStoreServer: a job's store in rank 0's memory; its own thread serves the other ranks over TCP. It refuses
+// TcpStoreServer is a job's store in rank 0's memory; its own thread serves the other ranks over TCP. It refuses
 // clients that cannot prove knowledge of the job's secret.
 #pragma once
 
@@ -24,23 +24,23 @@ namespace dhp::detail {
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
-namespace store_answer {  // failed: with a sentence; not_set: the guard exists
+namespace store_answer {  // failed carries a sentence; not_set means that the guard exists
 inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
                               not_set = 37;
 }
-/// Maximum payloads. One answer lists all keys of a job.
+/// Longest payloads, in bytes. One answer lists all keys of a job.
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Addresses of rank 0 to listen at if others know it as `host`, which resolves to `found` here. A machine's own name
-/// often resolves to loopback locally: then rank 0 listens on all its addresses, if there is a secret.
+/// Returns where rank 0 listens if others know it as `host`, which resolves to `found` here. A machine's own name often
+/// resolves to loopback locally; rank 0 then listens on all its addresses, if there is a secret.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {
   const auto loopback = [](const HostPort& address) { return address.loopback(); };
   if (!secret || !is_own_name(host.host) || std::none_of(found.begin(), found.end(), loopback))
     return found;
-  return {{"::", host.port}, {"0.0.0.0", host.port}};  // the first serves IPv4, too
+  return {{"::", host.port}, {"0.0.0.0", host.port}};  // "::" serves IPv4, too
 }
 
 class TcpStoreServer final : public KeyValueStore {
@@ -107,11 +107,11 @@ class TcpStoreServer final : public KeyValueStore {
   struct Client {
     Socket socket;
     HostPort address;
-    Deadline patience;  // until it is authenticated
+    Deadline patience;  // time left to authenticate
     std::string server_nonce = nonce(handshake::nonce_bytes);
     FrameReader reader{handshake::longest_payload};
-    std::string out{};  // to be sent before more is read
-    int rank = -1;      // -1: not authenticated
+    std::string out{};  // bytes to send before more are read
+    int rank = -1;      // -1 until the client is authenticated
     bool closing = false, ended = false;
   };
 
@@ -161,7 +161,7 @@ class TcpStoreServer final : public KeyValueStore {
           if (ready) attend(client);
           if (client.rank < 0 && !client.ended && client.patience.passed())
             end(client, concat("it has not said who it is within ", options_.silence_s, " s"));
-        } catch (const std::exception& error) {  // one client's, such as too little memory
+        } catch (const std::exception& error) {  // one client's error, such as too little memory
           end(client, error.what());
         }
       }
@@ -191,10 +191,10 @@ class TcpStoreServer final : public KeyValueStore {
       send(client, write_frame(handshake::server_hello, client.server_nonce));
     }
   }
-  /// Ends the oldest unauthenticated one.
+  /// Ends the oldest unauthenticated connection.
   void end_oldest() {
     const auto oldest = std::find_if(clients_.begin(), clients_.end(), is_unauthenticated);
-    if (oldest == clients_.end())  // the system has no room for more
+    if (oldest == clients_.end())  // the system has no room for more connections
       return std::this_thread::sleep_for(std::chrono::milliseconds(5));
     end(*oldest, "newer connections need its place");
     clients_.erase(oldest);
@@ -250,7 +250,7 @@ class TcpStoreServer final : public KeyValueStore {
     const auto rank = static_cast<std::int64_t>(hello.rank);
     const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
-    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it keeps trying
+    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // client tries again
     if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it has not the secret of the job"));
@@ -274,7 +274,7 @@ class TcpStoreServer final : public KeyValueStore {
     if (reached_.host.empty() || (reached_.loopback() && !here.loopback())) reached_ = here;
   }
 
-  /// None: the frame is no request.
+  /// Returns nullopt if the frame is no request.
   [[nodiscard]] std::optional<std::string> answer(const Frame& request) {
     FieldReader fields(request.payload);
     const bool guarded = request.type == store_request::set_unless;
@@ -315,10 +315,10 @@ class TcpStoreServer final : public KeyValueStore {
   RendezvousOptions options_;
   HostPort host_;
   Socket listener_, wake_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // guards table_ and reached_
   std::map<std::string, std::string> table_;
   HostPort reached_{};           // where ranks reached this one, preferably from other machines
-  std::list<Client> clients_{};  // of the thread, as is logged_
+  std::list<Client> clients_{};  // used by the serving thread alone, as is logged_
   int logged_ = 0;
   std::thread thread_;
 };

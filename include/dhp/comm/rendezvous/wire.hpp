@@ -1,4 +1,4 @@
-// The format of store connections: frames (version, type, length, payload) of fields (numbers, texts). Reading never
+// The format of store connections is frames (version, type, length, payload) of fields (numbers, texts). Reading never
 // throws, whatever arrives.
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace dhp::detail {
 
-/// Four bytes, the highest first.
+/// Appends four bytes, the highest first.
 inline void append_number(std::string& to, std::uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>((number >> shift) & 255);
 }
-/// A length and that many bytes.
+/// Appends a length and that many bytes.
 inline void append_field(std::string& to, std::string_view field) {
   append_number(to, static_cast<std::uint32_t>(field.size()));
   to += field;
 }
 
-/// Takes fields from the front; nullopt if bytes are missing.
+/// Takes fields from the front; returns nullopt if bytes are missing.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : left_(bytes) {}
@@ -53,8 +53,8 @@ class FieldReader {
   std::string_view left_;
 };
 
-/// Serializes and parses structs. `void pass(Fields&)` lists a struct's fields once for both directions; or
-/// `visit(self, field)` does, which also names them. Native byte order.
+/// Serializes and parses structs, in native byte order. `void pass(Fields&)` lists a struct's fields once for both
+/// directions; or `visit(self, field)` does, which also names the fields.
 class Fields {
  public:
   [[nodiscard]] static std::string written(auto value) {
@@ -62,7 +62,7 @@ class Fields {
     to(value);
     return std::move(to.bytes_);
   }
-  /// None where the bytes are no such value.
+  /// Returns nullopt if the bytes are no such value.
   template <class T>
   [[nodiscard]] static std::optional<T> parsed(std::string_view bytes) {
     Fields from;
@@ -120,8 +120,8 @@ class Fields {
   }
 
   std::string bytes_;
-  std::optional<FieldReader> from_;  // none: writes
-  bool good_ = true;                 // so far
+  std::optional<FieldReader> from_;  // empty when writing
+  bool good_ = true;                 // no field was wrong so far
 };
 
 struct Frame {
@@ -137,18 +137,18 @@ struct Frame {
   return frame;
 }
 
-/// Buffers at most one maximal frame plus the latest input.
+/// Splits input into frames. Buffers at most one maximal frame plus the latest input.
 class FrameReader {
  public:
-  /// longest: of a payload, in bytes.
+  /// longest: limit of a payload, in bytes.
   explicit FrameReader(std::size_t longest) : longest_(longest) {}
   void allow(std::size_t longest) { longest_ = longest; }
 
-  /// Call next() until it returns nothing before feeding more.
+  /// Call next() until it returns nothing before you feed more.
   void feed(std::string_view bytes) {
     if (refusal_.empty()) buffer_ += bytes;
   }
-  /// nullopt: the frame is incomplete or refused.
+  /// Returns nullopt if the frame is incomplete or refused.
   [[nodiscard]] std::optional<Frame> next() {
     FieldReader fields(buffer_);
     const auto first = fields.bytes(2);
@@ -162,7 +162,7 @@ class FrameReader {
     buffer_.erase(0, Frame::header_bytes + *length);
     return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
   }
-  /// Why reading stopped, as the end of a sentence; empty: it did not.
+  /// Returns why reading stopped, as the end of a sentence; empty if it did not stop.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
 

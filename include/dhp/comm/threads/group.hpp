@@ -1,4 +1,4 @@
-// ThreadGroup: state that the ranks of one communicator share: who has arrived, their buffers, and pending messages.
+// ThreadGroup: state shared by the ranks of one communicator: which ranks have arrived, their buffers, their messages.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -23,15 +23,15 @@
 
 namespace dhp::detail {
 
-/// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
-/// atomic word, so that "all have come" and "it is over" cannot both be true. The bits between count reasons to look
-/// again. There are often more ranks than cores, so a wait gives up the processor a few times and then blocks.
-/// std::atomic::wait does the same, but under load each yield costs a time slice of milliseconds; here a yield
+/// A word that threads block on. The upper half counts changes, the lowest bit says that the world has ended, and the
+/// bits between count reasons to look again. Changes and end share an atomic word, so that "all have come" and "the
+/// world has ended" cannot both be true. There are often more ranks than cores, so a wait yields a few times and then
+/// blocks. std::atomic::wait does the same, but under load each yield costs a time slice of milliseconds; here a yield
 /// that took so long is the last one for a while.
 class WaitWord {
  public:
   [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
-  /// Whether something changed between two readings; the end of the world is no change.
+  /// Returns whether something changed between two readings; the end of the world is no change.
   [[nodiscard]] static bool changed(std::uint32_t before, std::uint32_t now) {
     return before / one != now / one;
   }
@@ -46,7 +46,7 @@ class WaitWord {
     word_ += one;
     wake_waiting();
   }
-  /// False, and nothing changes, when the world has ended.
+  /// Counts a change and returns true. If the world has ended, changes nothing and returns false.
   [[nodiscard]] bool change_unless_ended() {
     auto word = word_.load();
     do {
@@ -55,7 +55,7 @@ class WaitWord {
     wake_waiting();
     return true;
   }
-  /// Wakes all waiters after the end of the world or of a rank. Its 15-bit counter allows fewer than 2^15 calls.
+  /// Wakes all waiters after the end of the world or of a rank. The 15-bit counter allows fewer than 2^15 calls.
   void wake(bool ended) {
     if (ended) word_ |= end_bit;
     else word_ += 2;
@@ -69,8 +69,7 @@ class WaitWord {
   [[nodiscard]] bool changes_soon(std::uint32_t seen) {
     using Clock = std::chrono::steady_clock;
     constexpr int yields = 4, waits_without = 2048;
-    constexpr auto slow =
-        std::chrono::microseconds(200);  // no switch between threads takes so long
+    constexpr auto slow = std::chrono::microseconds(200);  // no thread switch takes so long
     if (without_yields_.load(std::memory_order_relaxed) > 0) {
       without_yields_.fetch_sub(1, std::memory_order_relaxed);
       return word_ != seen;
@@ -86,7 +85,7 @@ class WaitWord {
     return word_ != seen;
   }
   void block(std::uint32_t seen) {
-    ++waiting_;  // before the word is read again: a later writer sees that there is a waiter
+    ++waiting_;  // counted before the word is read again, so that a later writer sees a waiter
 #ifdef __linux__
     futex(FUTEX_WAIT_PRIVATE, seen);
 #else
@@ -110,7 +109,7 @@ class WaitWord {
 #endif
 
   std::atomic<std::uint32_t> word_ = 0, waiting_ = 0;
-  std::atomic<int> without_yields_ = 0;  // waits that block at once
+  std::atomic<int> without_yields_ = 0;  // number of coming waits that block without yielding
 };
 
 class ThreadGroup {
@@ -128,7 +127,7 @@ class ThreadGroup {
     int rank = 0;
   };
 
-  /// world_ranks: its members, for messages.
+  /// world_ranks: the members, as error messages name them.
   ThreadGroup(std::shared_ptr<Latch> latch, const std::vector<int>& world_ranks)
       : latch_(std::move(latch)),
         members_(world_ranks.size()),
@@ -142,12 +141,12 @@ class ThreadGroup {
   [[nodiscard]] Latch& latch() const { return *latch_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
-  /// A rank's offer in the current collective. Read it only between enter() and leave().
+  /// Returns a rank's offer in the current collective. Use it only between enter() and leave().
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
-  /// Returns when all ranks have come and agree about what they do. Otherwise it throws on every one of them: nobody
-  /// uses the buffer of a rank that is gone.
+  /// Returns when all ranks have come and agree about the call. Otherwise it throws on every rank, so no rank uses the
+  /// buffer of a rank that is gone.
   void enter(int rank, const Offer& offer) {
     latch_->check_alive();
     member(rank).offer = offer;
@@ -155,28 +154,28 @@ class ThreadGroup {
     if (!arrive_and_wait(rank, true)) latch_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
-  /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
-  /// none may go earlier, not even when the world ends.
+  /// Returns, after enter(), when all ranks are done with each other's buffers. Each rank gets here in bounded time,
+  /// and no rank may go on earlier, not even when the world ends.
   void leave() { (void)arrive_and_wait(0, false); }
 
-  /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
-  /// leave(): two by turns, since a reader may be one collective behind.
+  /// A note is a few bytes that a rank brings to its next collective; others read it after enter(), without a leave().
+  /// A rank uses two notes in turn, since a reader may be one collective behind.
   static constexpr std::size_t note_bytes = 512;
   [[nodiscard]] std::byte* next_note(int rank) {
     return member(rank).notes[(member(rank).entered + 1) % 2].data();
   }
-  /// `reader`: the rank that asks, which has entered and whose count of collectives is the current one.
+  /// Returns the note of `rank` for the collective that `reader` has entered last; `reader` is the rank that asks.
   [[nodiscard]] const std::byte* note(int rank, int reader) const {
     return member(rank).notes[member(reader).entered % 2].data();
   }
   [[nodiscard]] std::atomic<bool>& taken(int rank) { return member(rank).taken; }
 
-  static constexpr int capacity = 4;  ///< unreceived messages between two ranks
+  static constexpr int capacity = 4;  ///< limit of unreceived messages between two ranks
   struct Message {
     Tensor<Cpu> tensor;
     CallSite where{};
   };
-  /// The messages from one rank to another. One thread sends, one receives: the ring needs no lock.
+  /// The messages from one rank to another. One thread sends and one receives, so the ring needs no lock.
   struct Edge {
     std::array<Message, capacity> ring;
     std::atomic<std::uint64_t> sent = 0, received = 0;
@@ -188,7 +187,7 @@ class ThreadGroup {
   [[nodiscard]] Edge& edge(int from, int to) {
     return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
-  /// Waits in a send or recv of this rank until ready(), which only the other end can bring about.
+  /// Waits in a send or recv of this rank until ready(), which only the other rank of the edge can bring about.
   void wait(Edge& edge, int rank, const Call& call, auto ready) {
     latch_->check_alive();
     for (;;) {
@@ -206,11 +205,11 @@ class ThreadGroup {
     int world_rank = 0;
     Offer offer;
     Place place;
-    std::uint64_t entered = 0;  ///< collectives that this rank has entered
+    std::uint64_t entered = 0;  ///< number of collectives that this rank has entered
     std::atomic<bool> taken = false;
     alignas(64) std::array<std::array<std::byte, note_bytes>, 2> notes;
   };
-  /// All that the group's ranks can block on.
+  /// All words that the group's ranks can block on.
   struct Waits {
     explicit Waits(std::size_t ranks) : edges(ranks * ranks) {}
     void wake(bool ended) {
@@ -223,7 +222,7 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
-  // The last rank to arrive releases the others. False: the world has ended; a rank that leaves does not look at that.
+  // Waits for all ranks; the last one releases the others. A wait to enter returns false if the world has ended.
   bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
@@ -241,7 +240,7 @@ class ThreadGroup {
       waits_->met.wait(now);
     }
   }
-  // A rank that has finished enters no further collective.
+  // Ends the world if a rank is missing that has finished: such a rank enters no further collective.
   void end_if_in_vain(int rank) {
     for (const auto& other : members_)
       if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)
@@ -264,7 +263,7 @@ class ThreadGroup {
         return;
       }
       if (first.kind == CallKind::split) place_all();
-    } catch (const std::exception& error) {  // no memory: all end with it
+    } catch (const std::exception& error) {  // out of memory: all ranks throw this error
       disagreement_ = error.what();
     }
   }
@@ -273,7 +272,7 @@ class ThreadGroup {
     for (const auto& member : members_) color_keys.push_back(member.offer.color_key);
     for (int rank = 0; rank < size(); ++rank) {
       const auto part = part_with(rank, color_keys);
-      if (part.front() != rank) continue;  // its first rank makes it, for all of them
+      if (part.front() != rank) continue;  // the part's first rank makes the group for all
       std::vector<int> world_ranks;
       for (const int other : part) world_ranks.push_back(world_rank(other));
       const auto group = std::make_shared<ThreadGroup>(latch_, world_ranks);

@@ -1,5 +1,5 @@
-// ThreadComm: ranks that are threads of one process. The callers do a collective at once, each its slice of everybody's
-// buffers, in the order of the ranks: a sum has the same bits in every run.
+// ThreadComm is a communicator of threads in one process. In a collective all ranks work at once, each on its slice of
+// all ranks' buffers, in rank order: a sum has the same bits in every run.
 #pragma once
 
 #include <dhp/comm/reduce_slice.hpp>
@@ -14,8 +14,8 @@
 
 namespace dhp::detail {
 
-/// One rank's handle, cheap to copy; used by one thread at a time. Buffers of different ranks never overlap. `in` and
-/// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
+/// One rank's handle, cheap to copy, used by one thread at a time. Buffers of different ranks never overlap. A rank's
+/// `in` and `out` overlap only in calls that work in place, or in its own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,
@@ -45,7 +45,7 @@ class ThreadComm {
     std::exception_ptr failure;
     try {
       work(collective);
-    } catch (...) {  // no memory
+    } catch (...) {  // out of memory
       failure = std::current_exception();
     }
     group_->leave();
@@ -118,7 +118,7 @@ class ThreadComm {
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }
-  // all_reduce: this rank reduces one slice, and writes it to all buffers. reduce_scatter: it reduces its own block.
+  // In an all_reduce, this rank reduces one slice, and writes it to all buffers; in a reduce_scatter, its own block.
   void reduce(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;
@@ -133,12 +133,12 @@ class ThreadComm {
     if (!to_all) to.push_back(out.bytes());
     reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
   }
-  /// A block of everybody's buffer, from `offset` bytes on.
+  /// Copies a block of every rank's `in`, from `offset` bytes on, to `out`.
   void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
     for (int rank = 0; rank < size(); ++rank)
       copy_bytes(out.bytes() + as_size(rank) * block, in_of(rank) + offset, block);
   }
-  // For small ones the wait costs most: each rank publishes a copy and reduces all of them, so that it waits only once.
+  // A wait costs most of a small all_reduce. So each rank publishes a copy and reduces all copies, with one wait only.
   void all_reduce_small(const ThreadGroup::Offer& offer) {
     copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);

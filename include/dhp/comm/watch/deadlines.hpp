@@ -1,5 +1,5 @@
-// Deadlines: how long a rank may wait for another. One limit would be too short for saving, or too long to detect a
-// hung step, so each section of a program has its own limit, learned from its durations.
+// Deadlines says how long a rank may wait for another. A single limit would be too short for saving or too long to
+// detect a hung step, so each section of a program has its own limit, learned from its past durations.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -29,16 +29,16 @@ enum class Section { start, first_step, step, evaluation, saving };
 }
 
 namespace detail {
-/// A rank's wait limit, and its reason.
+/// Limit of a rank's waits, and the reason for this limit.
 struct TimeLimit {
-  double seconds = 0;  ///< 0: for ever
-  std::string why{};   ///< "for a step, 10 times its median"; empty: fixed
+  double seconds = 0;  ///< 0 means no limit
+  std::string why{};   ///< such as "for a step, 10 times its median"; empty for a fixed limit
 
   [[nodiscard]] bool longer_than(const TimeLimit& other) const {
     return other.seconds > 0 && (seconds == 0 || seconds > other.seconds);
   }
   [[nodiscard]] bool passed_by(double s) const { return seconds > 0 && s > seconds; }
-  /// Text to follow "beyond".
+  /// Returns the text that follows "beyond" in an error.
   friend std::string to_text(const TimeLimit& limit) {
     if (limit.why.empty())
       return concat("the time limit of ", limit.seconds, " s; a larger limit waits longer");
@@ -47,38 +47,38 @@ struct TimeLimit {
   }
 };
 struct DeadlineRules {
-  /// The minimum: packet loss or a busy file system stops a rank for some seconds.
+  /// Least limit: packet loss or a busy file system stops a rank for some seconds.
   double least_s = 30;
-  /// Times the median: a tenfold duration is no longer chance.
+  /// A learned limit is this many times the median duration: a tenfold duration is no longer chance.
   double factor = 10;
-  /// The initial limit: loading and tuning kernels, first reads, and saving a large model take minutes.
+  /// Limit until a section is known: loading and tuning kernels, first reads, and saving a large model take minutes.
   double unlearned_s = 600;
-  /// Passes after which a section counts as known; the first ones are often unusual.
+  /// Number of passes after which a section is known; its first passes are often unusual.
   std::size_t passes = 5;
 };
 }  // namespace detail
 
-/// Shared by a program, which reports its section, and its world, which asks for limits. One per process: where ranks
+/// A program reports its section here, and its world asks here for limits. There is one object per process: where ranks
 /// are threads, one of them reports. A section ends on all ranks together, by a collective.
 class Deadlines {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Learned limits.
+  /// Learns the limits of the sections.
   explicit Deadlines(detail::DeadlineRules rules = {}) : rules_(rules) {
     check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
           "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
     limit_ = learned(Section::start);
   }
-  /// One fixed limit, in seconds; 0: none.
+  /// Sets one fixed limit, in seconds; 0 means no limit.
   explicit Deadlines(double limit_s) : fixed_(true) {
     check(limit_s >= 0,
           "the time limit of a collective is a number of seconds, or 0 for none, got ", limit_s);
-    constexpr double century_s = 3e9;  // longer than that overflows the clock
+    constexpr double century_s = 3e9;  // a longer limit overflows the clock
     limit_.seconds = limit_s < century_s ? limit_s : 0;
   }
 
-  /// The program enters a section, or the same one again.
+  /// Reports that the program enters a section, which may be the current one again.
   void enter(Section section, Clock::time_point now = Clock::now()) {
     if (fixed_) return;
     const std::lock_guard lock(mutex_);
@@ -97,8 +97,8 @@ class Deadlines {
     return limit_;
   }
   [[nodiscard]] double limit_s() const { return limit().seconds; }
-  /// When a wait that began then expires; never without a limit. A limit that becomes shorter counts from the change,
-  /// because the others may still have been in the longer section.
+  /// Returns when a wait that began at `begun` expires; never without a limit. A limit that becomes shorter counts from
+  /// the change, because other ranks may still have been in the longer section.
   [[nodiscard]] Clock::time_point end_of_wait(Clock::time_point begun) const {
     const std::lock_guard lock(mutex_);
     if (limit_.seconds == 0) return Clock::time_point::max();
@@ -113,7 +113,7 @@ class Deadlines {
     std::size_t count = 0;
   };
   [[nodiscard]] Durations& of(Section section) { return known_[detail::as_size(section)]; }
-  // Whole seconds, so that small differences do not show.
+  // Learned limits are whole seconds, so that small differences between durations do not show.
   [[nodiscard]] detail::TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};

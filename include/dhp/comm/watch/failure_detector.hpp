@@ -1,6 +1,6 @@
-// FailureDetector derives from all ranks' states why the world must end and which rank is the cause: one that has
-// failed, is gone or silent, disagrees with the others, or is overdue. The limit of a wait is the longest of any
-// rank, because a rank in a step may indirectly wait for a rank that is saving.
+// FailureDetector derives from the states of all ranks why the world must end and which rank is the cause: a rank that
+// has failed, is gone or silent, disagrees with the others, or is overdue. Every wait has the longest limit of all
+// ranks, because a rank in a step may indirectly wait for a rank that is saving.
 #pragma once
 
 #include <dhp/comm/watch/rank_state.hpp>
@@ -18,9 +18,9 @@ namespace dhp::detail {
 class FailureDetector {
  public:
   struct Limits {
-    double timeout_s = 300;  ///< of every wait, and of silence; 0: none
-    bool learned = false;    ///< ranks' learned limits replace timeout_s
-    /// How long a rank with a broken connection may be silent: if it fails, it reports the reason itself.
+    double timeout_s = 300;  ///< limit of each wait and of a rank's silence; 0 means no limit
+    bool learned = false;    ///< the ranks' learned limits replace timeout_s
+    /// A rank with a broken connection is gone after this silence, in seconds; a rank that failed reports why sooner.
     double lost_s = 1;
   };
 
@@ -28,7 +28,7 @@ class FailureDetector {
       : limits_(limits), limit_{limits.timeout_s}, seen_(as_size(ranks)) {}
   [[nodiscard]] const Limits& limits() const { return limits_; }
 
-  /// Rank `rank` reported this state at this time of a monotonic clock, in seconds.
+  /// Records the state that rank `rank` reported at time now_s of a monotonic clock.
   void update(int rank, RankState state, double now_s) {
     auto& seen = seen_.at(as_size(rank));
     if (seen.reported && seen.state.beat == state.beat) return;
@@ -36,14 +36,14 @@ class FailureDetector {
     seen.last_report_s = now_s;
     seen.reported = true;
   }
-  /// Rank `rank` can report no more: its connection to the store has ended.
+  /// Records that rank `rank` can report no more, because its connection to the store has ended.
   void leave(int rank) { seen_.at(as_size(rank)).left = true; }
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
     return true;
   }
-  /// Whether all ranks but the silent ones know that the world has ended.
+  /// Returns whether all ranks, except finished, gone and silent ones, know that the world has ended.
   [[nodiscard]] bool all_ended(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (!at(rank).state.ended && !at(rank).state.finished && !at(rank).left &&
@@ -51,7 +51,7 @@ class FailureDetector {
         return false;
     return true;
   }
-  /// Why the world must end; empty: it need not.
+  /// Returns why the world must end; an empty text if it may go on.
   [[nodiscard]] std::string judge(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
@@ -84,7 +84,7 @@ class FailureDetector {
     return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
   }
 
-  // A call waits for its ranks that have not reached it.
+  // A call waits only for the ranks that have not reached it, so the other ranks are removed from its needs.
   void forget_ranks_that_came() {
     for (auto& waiting : seen_)
       for (auto& call : waiting.state.under_way)
@@ -105,7 +105,7 @@ class FailureDetector {
     if (limit_.longer_than(*longest)) shortened_s_ = now_s;
     limit_ = *longest;
   }
-  /// The age of a wait. If the limit has become shorter, only the time since then counts.
+  /// Returns the age of a wait. If the limit has become shorter, only the time since the change counts.
   [[nodiscard]] double age_s(int rank, const Call& call, double now_s) const {
     return std::min(call.age_s + silence_s(rank, now_s), now_s - shortened_s_);
   }
@@ -116,8 +116,8 @@ class FailureDetector {
         return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
-  // Others may fail because of it: a library reports that a peer is gone, but not which. A failed rank reports the
-  // reason itself.
+  // Ranks that are gone are looked for before ranks that failed, because a rank may fail when another is gone: a
+  // library reports that a peer is gone, but not which peer. A rank that fails by itself reports the reason.
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished && at(rank).state.failed.empty())
@@ -144,7 +144,7 @@ class FailureDetector {
         for (const auto& call : *calls) {
           const auto [found, added] = first.try_emplace(call.key(), rank, &call);
           const auto& [other, its] = found->second;
-          // An engine may refuse a message itself, and gets time to.
+          // An engine may itself refuse a message that does not fit, with a better error: it has 0.5 s to do so.
           const auto fresh = [](const Call& of) { return of.is_recv() && of.age_s < 0.5; };
           if (!added && its->agreed != call.agreed && !fresh(*its) && !fresh(call))
             return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",
@@ -152,7 +152,7 @@ class FailureDetector {
         }
     return {};
   }
-  // For a finished rank. A send may have just started, and need not wait at all.
+  // Finds a call that waits for a finished rank. A send that has just started may not wait at all.
   [[nodiscard]] std::string in_vain() const {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way)
@@ -194,11 +194,11 @@ class FailureDetector {
     return concat("rank ", wait.rank, " waits in ", to_text(*wait.call), " for ", named(wait.other),
                   ", ", what_of_it, limit_text());
   }
-  // Ignore stale reports.
+  // The state of a quiet rank may be outdated.
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
   }
-  // Prefer a needed, quiet rank to any wait-for chain; then a rank that is in the call.
+  // Finds a wait for a quiet rank: first for one that has not reached the call, then for one that is in the call.
   [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
     for (const bool come : {false, true})
       for (int rank = 0; rank < ranks(); ++rank)
@@ -214,7 +214,7 @@ class FailureDetector {
         if (other.series == call.series && other.at == call.at) inside.push_back(rank);
     return inside;
   }
-  // Follows the wait-for chain to its end, the cause. In a cycle any rank will do.
+  // Follows the wait-for chain to its end, which is the cause. In a cycle any rank will do.
   [[nodiscard]] Wait end_of_chain(Wait last) const {
     std::set<int> visited{last.rank};
     while (visited.insert(last.other).second) {
@@ -254,10 +254,10 @@ class FailureDetector {
   }
   [[nodiscard]] std::string limit_text() const { return concat(", beyond ", limit_); }
 
-  // After more than a few reports, a rank's last one is outdated.
+  // A rank that has been silent for this many seconds has missed several reports.
   static constexpr double beats_s = 2;
   Limits limits_;
-  TimeLimit limit_;  // of the world
+  TimeLimit limit_;  // current limit of all waits of the world
   double shortened_s_ = -1e300;
   std::vector<Seen> seen_;
   double start_s_ = -1;

@@ -1,4 +1,4 @@
-// FlightRecorder: the latest and the pending calls of a rank's communicators, with their call sites.
+// FlightRecorder keeps the latest and the pending calls of a rank's communicators, with their call sites.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -18,7 +18,7 @@
 namespace dhp {
 
 namespace detail {
-/// A group of ranks. Its name is the same on all of them, and distinguishes groups that share a rank.
+/// A group of ranks. Its name is the same on all of its ranks, and different for other groups that share a rank.
 struct RecordedGroup {
   std::string name{};
   std::vector<int> members{};  ///< world ranks, in group order
@@ -28,24 +28,24 @@ struct RecordedGroup {
 struct FlightRecord {
   std::shared_ptr<const detail::RecordedGroup> group{};
   Call call{};
-  int rank = 0;              ///< of the world; so are those of the next line
-  int from = -1, to = -1;    ///< of a message
-  std::uint64_t at = 0;      ///< among the group's collectives, or the edge's messages, from 1
-  std::uint64_t number = 0;  ///< among all calls of this rank, from 1
-  std::string text{};        ///< the operation, if it is no call of a communicator
-  int more = 0;              ///< further calls that a recorded step makes with this one
-  double start_s = 0;        ///< since the recorder was opened
-  double since_s = 0;        ///< begin of the wait; negative: the device has not reached it
-  double end_s = -1;         ///< negative: under way
-  bool failed = false;       ///< an exception has ended it
+  int rank = 0;              ///< world rank that makes the call
+  int from = -1, to = -1;    ///< world ranks of a message's sender and receiver
+  std::uint64_t at = 0;      ///< number of the call in its series(), from 1
+  std::uint64_t number = 0;  ///< number among all calls of this rank, from 1
+  std::string text{};        ///< name of the operation, if it is no call of a communicator
+  int more = 0;              ///< number of further calls that a recorded step makes with this one
+  double start_s = 0;        ///< seconds from the recorder's creation to the call
+  double since_s = 0;        ///< begin of the wait; negative until the device reaches the call
+  double end_s = -1;         ///< end of the call; negative while it is under way
+  bool failed = false;       ///< an exception has ended the call
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }
-  /// The series in which calls are numbered: "world" of "world#12", "world:0>1" of "world:0>1#3".
+  /// Returns the series in which calls are numbered: "world" of "world#12", "world:0>1" of "world:0>1#3".
   [[nodiscard]] std::string series() const {
     if (!group) return text;
     return call.is_message() ? concat(group->name, ":", from, ">", to) : group->name;
   }
-  /// Equal on all ranks of a call, and different for every other call.
+  /// Returns a text that is equal on all ranks of a call, and different for every other call.
   [[nodiscard]] std::string key() const { return concat(series(), "#", at); }
   [[nodiscard]] std::string agreed() const {
     return group ? concat(call.agreed(), more_text()) : text;
@@ -53,7 +53,7 @@ struct FlightRecord {
   [[nodiscard]] std::string shown() const {
     return group ? concat(call.shown(), more_text()) : text;
   }
-  /// The ranks without which it does not end.
+  /// Returns the ranks without which the call does not end.
   [[nodiscard]] std::vector<int> needs() const {
     if (!group) return {};
     if (call.is_message()) return {from == rank ? to : from};
@@ -71,15 +71,15 @@ struct FlightRecord {
   }
 };
 
-/// Serves one rank; its threads may share it.
+/// Records the calls of one rank; the rank's threads may share the recorder.
 class FlightRecorder {
   using Records = std::list<FlightRecord>;
 
  public:
-  /// capacity: remembered calls after their end.
+  /// capacity: number of ended calls that are kept.
   explicit FlightRecorder(std::size_t capacity = 1024) : capacity_(capacity) {}
 
-  /// A pending call; ends with this object or an exception.
+  /// A pending call, which ends with this object; if an exception destroys the object, the call has failed.
   class Open {
    public:
     Open(FlightRecorder& recorder, FlightRecord record)
@@ -90,7 +90,7 @@ class FlightRecorder {
           exceptions_(other.exceptions_) {}
     Open& operator=(Open&&) = delete;
     [[nodiscard]] const FlightRecord& record() const { return *record_; }
-    /// Whether the device has reached this call. Until then it waits for nobody.
+    /// Says whether the device has reached this call. Until then the call waits for no rank.
     void on_device(bool begun) { recorder_->on_device(record_, begun); }
     ~Open() {
       if (recorder_ != nullptr) recorder_->end(record_, std::uncaught_exceptions() > exceptions_);
@@ -109,11 +109,11 @@ class FlightRecorder {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
-  /// Finished ones by their end, then pending ones by their start.
+  /// Ended calls are ordered by their ends, pending calls by their starts.
   struct Contents {
     std::vector<FlightRecord> ended{}, under_way{};
   };
-  /// Calls numbered above `after`.
+  /// Returns the calls with numbers above `after`.
   [[nodiscard]] Contents contents(std::uint64_t after = 0) const {
     const std::lock_guard lock(mutex_);
     Contents found;
@@ -155,13 +155,13 @@ class FlightRecorder {
 
 namespace detail {
 
-/// Records the calls of one group; used by one rank.
+/// Records the calls of one rank in one group.
 class GroupRecorder {
  public:
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
       : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
-  /// For a part of this group, with these world ranks. All ranks of the group must call it.
+  /// Returns the recorder of a part of this group, with these world ranks. All ranks of the group must call this.
   [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
     auto name = concat(group_->name, ".", ++parts_, "@", members.front());
     return {recorder_, rank_, {std::move(name), std::move(members)}};
@@ -194,7 +194,7 @@ class GroupRecorder {
   std::shared_ptr<FlightRecorder> recorder_;
   int rank_;
   std::uint64_t collectives_ = 0, parts_ = 0;
-  std::vector<std::uint64_t> sent_, received_;  // index: the other rank of the group
+  std::vector<std::uint64_t> sent_, received_;  // message counts, by the other rank of the group
   std::shared_ptr<const RecordedGroup> group_;
 };
 

@@ -1,5 +1,5 @@
-// run_ranks with a time limit: ranks as threads of this process, which a watchdog looks after. A rank that is late ends
-// the others, and is named with the call that waits for it; the calls of all are in flight recorders.
+// run_ranks with a time limit runs ranks as threads of this process under a watchdog. A late rank ends the others, and
+// the error names it and the call that waits for it. Flight recorders keep the calls of all ranks.
 #pragma once
 
 #include <dhp/comm/launch.hpp>

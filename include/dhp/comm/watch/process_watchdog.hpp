@@ -1,5 +1,5 @@
-// ProcessWatchdog: watches one rank of a job of processes. They report to each other in the store of the job; rank 0
-// decides why the world ends, and the others watch rank 0.
+// ProcessWatchdog watches one rank of a job of processes. The ranks report to each other in the job's store. Rank 0
+// decides why the world ends, and the other ranks watch rank 0.
 #pragma once
 
 #include <dhp/comm/rendezvous/key_value_store.hpp>
@@ -18,7 +18,7 @@
 namespace dhp {
 
 namespace detail {
-/// A rank cannot connect to another one, which may have ended by now.
+/// Thrown if a rank cannot connect to another rank, which may have ended by now.
 class NotConnected : public Error {
  public:
   using Error::Error;
@@ -27,19 +27,19 @@ class NotConnected : public Error {
 
 class ProcessWatchdog final : public Watchdog {
  public:
-  /// All ranks have met in the store.
+  /// All ranks must have met in the store already.
   ProcessWatchdog(std::shared_ptr<KeyValueStore> store, int rank, int size, WatchOptions options)
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
-    channels_period_s_ = options_.period_s;  // one store has many ranks
-    // Together at most 400 glimpses a second.
+    channels_period_s_ = options_.period_s;  // many ranks share one store
+    // All ranks together glimpse at the store at most 400 times a second.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
   ~ProcessWatchdog() override { stop(); }
 
   [[nodiscard]] KeyValueStore& store() { return *store_; }
-  /// Waits until another rank sets `key` in the store. Throws Aborted when the world ends before.
+  /// Waits until another rank sets `key` in the store. Throws Aborted when the world ends before that.
   [[nodiscard]] std::string get(const std::string& key) {
     const FlightRecorder::Open call(*recorder(rank()),
                                     {.text = concat("waiting for \"", key, "\" in the store")});
@@ -57,7 +57,7 @@ class ProcessWatchdog final : public Watchdog {
     });
     wait_for_end(concat("rank ", rank(), ": ", why));
   }
-  /// Throws Aborted with the cause that the failure detector finds, or with this one.
+  /// Throws Aborted with the cause that the failure detector finds, or else with the broken connection as the cause.
   [[noreturn]] void lost(int peer, const std::string& why) override {
     publish([&] {
       auto& known = own().lost;
@@ -67,7 +67,7 @@ class ProcessWatchdog final : public Watchdog {
         concat("rank ", rank(), " has lost its connection to rank ", peer, " (", why, ")"));
     throw_ended();
   }
-  /// Rank 0 waits for all others, since the store is its.
+  /// Rank 0 waits for all other ranks, because it may serve the store.
   void finish(int) override {
     publish([&] { own().finished = true; });
     std::unique_lock lock(mutex_);
@@ -79,7 +79,7 @@ class ProcessWatchdog final : public Watchdog {
 
  private:
   [[nodiscard]] detail::RankState& own() { return states_.front(); }
-  // Ends the world if no other process does within a few periods.
+  // Ends the world with the reason `otherwise`, if no other process ends it within a few periods.
   void wait_for_end(const std::string& otherwise) {
     std::unique_lock lock(mutex_);
     const auto patience = seconds(2 + 4 * options_.period_s);
@@ -113,12 +113,12 @@ class ProcessWatchdog final : public Watchdog {
     try {
       if (rank() != 0) return store_->find("verdict").has_value();
       return store_->find("alarm") || !store_->list(detail::left_prefix).empty();
-    } catch (const std::exception&) {  // the look that follows will say why
+    } catch (const std::exception&) {  // the next look will find the reason
       return true;
     }
   }
-  // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
-  // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
+  // Rank 0 stays until the others have read the reason in the store, or have had time to. No channel ends before that:
+  // an aborted NCCL kernel passes garbage on as if it were done, and no rank may take that for a result.
   void publish_end(detail::RankState state, bool has_channels) noexcept override {
     try {
       if (state.failed.empty()) state.failed = own_trouble_;
@@ -130,7 +130,7 @@ class ProcessWatchdog final : public Watchdog {
         return detector_.all_ended(now_s);
       };
       (void)detail::poll_until(all_ended, 1.5);
-    } catch (const std::exception&) {  // then the others have ended, or will by themselves
+    } catch (const std::exception&) {  // the other ranks have ended, or will end by themselves
     }
   }
 
@@ -138,8 +138,8 @@ class ProcessWatchdog final : public Watchdog {
     store_->set(concat("state/", rank()), state.written());
     if (!state.failed.empty() || !state.lost.empty()) store_->set("alarm", "");
   }
-  // Who has left is read first: the state read after it is then the last that the rank has written. In the other order
-  // a rank that finishes and leaves between the two would look lost.
+  // Reads first which ranks have left: a state read after that is the last one that the rank has written. In the other
+  // order, a rank that finishes and leaves between the two reads would look lost.
   void read_states(double now_s) {
     for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
     for_ranks("state/", [&](int rank, const std::string& text) {
@@ -147,7 +147,7 @@ class ProcessWatchdog final : public Watchdog {
         detector_.update(rank, std::move(*reported), now_s);
     });
   }
-  /// use(rank, value) for each rank that has a key with this prefix.
+  /// Calls use(rank, value) for each rank that has a key with this prefix.
   void for_ranks(const std::string& prefix, auto use) {
     for (const auto& [key, value] : store_->list(prefix)) {
       int rank = -1;
@@ -155,7 +155,7 @@ class ProcessWatchdog final : public Watchdog {
       if (rank >= 0 && rank < size_) use(rank, value);
     }
   }
-  // Rank 0 looks at all others, and they at it.
+  // Returns why rank 0 is lost; an empty text if it is not. Rank 0 watches all others, and they watch rank 0.
   [[nodiscard]] std::string rank_zero_silent(const detail::RankState& state, double now_s) {
     const bool left = store_->find(concat(detail::left_prefix, 0)).has_value();  // see read_states
     const auto text = store_->find("state/0");
@@ -189,7 +189,7 @@ class ProcessWatchdog final : public Watchdog {
   }
 
   std::shared_ptr<KeyValueStore> store_;
-  std::string own_trouble_;  // of a channel, for the other processes
+  std::string own_trouble_;  // trouble of a channel here, for the other processes
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };

@@ -1,5 +1,5 @@
-// RankState: a rank's periodic report to the failure detector: that it is alive, its calls and the ranks they need,
-// how long it may wait, and observed errors.
+// RankState is a rank's periodic report to the failure detector: it shows that the rank is alive, its calls and the
+// ranks that they need, how long the rank may wait, and the errors that it saw.
 #pragma once
 
 #include <dhp/comm/rendezvous/wire.hpp>
@@ -18,12 +18,12 @@
 namespace dhp::detail {
 
 struct RankState {
-  /// A pending call; fields as in FlightRecord.
+  /// A pending call; the fields are those of FlightRecord.
   struct OpenCall {
     std::string series{};
     std::uint64_t at = 0;
     std::string agreed{}, shown{};
-    std::string where{};  ///< "trainer.hpp:120"
+    std::string where{};  ///< call site, such as "trainer.hpp:120"
     double age_s = 0;
     std::vector<int> needs{};
     void pass(Fields& fields) { fields(series, at, agreed, shown, where, age_s, needs); }
@@ -35,29 +35,29 @@ struct RankState {
     }
   };
 
-  std::uint64_t beat = 0;   ///< grows with every report
-  std::string name{};       ///< where it runs: "host node7, process 4711"
+  std::uint64_t beat = 0;   ///< number of the report
+  std::string name{};       ///< process of the rank: "host node7, process 4711"
   bool finished = false;    ///< the rank's body has returned
-  bool ended = false;       ///< it knows that the world has ended
-  std::string failed{};     ///< why it ends
-  std::vector<int> lost{};  ///< ranks to which its connection has broken
+  bool ended = false;       ///< the rank knows that the world has ended
+  std::string failed{};     ///< why the rank failed; empty if it did not
+  std::vector<int> lost{};  ///< ranks to which the connection has broken
   TimeLimit limit{};        ///< limit of the rank's waits, by its own deadlines
   std::vector<OpenCall> under_way{};
-  /// The latest messages sent, which a receiver may expect.
+  /// The latest messages sent, to compare with what their receivers expect.
   std::vector<OpenCall> sent{};
-  /// The highest number in each series of its recent calls: whether it has reached a call that others are in.
+  /// The highest number in each series of recent calls, which tells if the rank has reached a call of others.
   std::map<std::string, std::uint64_t> reached{};
-  std::string last{};     ///< the call that ended last; empty: none
-  double last_age_s = 0;  ///< since its end
+  std::string last{};     ///< the call that ended last; empty if there is none
+  double last_age_s = 0;  ///< seconds since the last call ended
 
-  /// after: skips calls of an earlier world, which used the same group names.
+  /// Reads the recorder's calls above number `after`; the calls before are of a world with the same group names.
   void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
     const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();
     under_way.clear();
     sent.clear();
     reached.clear();
-    // Records of one series are often adjacent: one look-up per run.
+    // Records of one series are often adjacent, so each run of them needs only one look-up.
     const RecordedGroup* group = nullptr;
     int from = -1, to = -1;
     std::uint64_t* highest = nullptr;
@@ -93,7 +93,7 @@ struct RankState {
     last_age_s = now_s - record.end_s;
   }
 
-  /// The rank's own call: a waiting one, if there is one. Null: none.
+  /// Returns the call that the rank is in, a waiting one if possible; null if the rank is in no call.
   [[nodiscard]] const OpenCall* busy() const {
     for (const auto& call : under_way)
       if (!call.needs.empty()) return &call;

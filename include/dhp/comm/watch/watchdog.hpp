@@ -1,5 +1,5 @@
-// Watchdog: ends the world when a rank of this process fails, hangs, or does something else than the others. A few
-// times a second a thread hands the recorded calls of the ranks to the failure detector.
+// Watchdog ends the world when a rank of this process fails, hangs, or makes other calls than the other ranks. A few
+// times a second, a thread hands the recorded calls of the ranks to the failure detector.
 #pragma once
 
 #include <dhp/comm/latch.hpp>
@@ -20,17 +20,17 @@
 namespace dhp {
 
 struct WatchOptions {
-  double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
-  std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
-  /// One for each rank of this process; those that are missing are made.
+  double timeout_s = 300;  ///< limit of each wait for a rank and of a rank's silence; 0 means none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section, instead of timeout_s
+  /// One recorder for each rank of this process; the watchdog makes those that are missing.
   std::vector<std::shared_ptr<FlightRecorder>> recorders{};
-  std::string name{};      ///< where this process runs, for messages: "host node7, process 4711"
-  double period_s = 0.25;  ///< between two looks
-  /// Called once, by the watching thread, when a rank of this process has not noticed the end for stuck_after_s: its
-  /// work or a library does not return. A program may end itself here.
+  std::string name{};      ///< this process, for messages: "host node7, process 4711"
+  double period_s = 0.25;  ///< seconds between two looks at the ranks
+  /// Called once, by the watching thread, if a rank of this process has not noticed the end of the world for
+  /// stuck_after_s: its work or a library does not return. The program may exit here.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
-  /// How long channels may take to end; after that they are left alone, since a driver may hang.
+  /// How long channels may take to end, in seconds; after that they are left alone, since a driver may hang.
   double end_limit_s = 20;
 };
 
@@ -39,14 +39,14 @@ class Watchdog : public Latch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Something that works on its own, such as a device's communicator, and is checked while it is watched.
+  /// Asynchronous work, such as a device's communicator, that the watchdog checks and ends.
   class Channel {
    public:
     virtual ~Channel() = default;
-    /// Tells what is wrong, in a sentence; empty: nothing. May not block.
+    /// Returns what is wrong, as a sentence; an empty text if nothing is. May not block.
     [[nodiscard]] virtual std::string trouble() = 0;
-    /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: it may wait for another one's end.
-    /// Until then it works as before; from then on other ranks may get garbage from it.
+    /// Ends running work, and lets no work begin. Called once, by a thread of its own, because it may wait for the end
+    /// of another channel. The channel works as before until then; afterwards other ranks may get garbage from it.
     virtual void end() noexcept = 0;
   };
 
@@ -56,7 +56,7 @@ class Watchdog : public Latch {
   ~Watchdog() override { stop(); }
 
   [[nodiscard]] int size() const { return size_; }
-  /// The first, or only, rank of this process.
+  /// Returns the first, or only, rank of this process.
   [[nodiscard]] int rank() const { return first_; }
   [[nodiscard]] const std::shared_ptr<FlightRecorder>& recorder(int rank) const {
     return options_.recorders[detail::as_size(rank - first_)];
@@ -67,14 +67,14 @@ class Watchdog : public Latch {
     publish([&] { states_[detail::as_size(rank - first_)].finished = true; });
     Latch::finish(rank);
   }
-  /// Ends it for this rank alone: its ranks are in another world now.
+  /// Ends the world for this rank alone, because the rank is in another world now.
   void leave() {
     const std::lock_guard lock(mutex_);
     noticed_ = true;
     end("this rank has left its world");
   }
 
-  /// Throws Aborted when the world has ended: a channel must not begin then.
+  /// Watches a channel from now on. Throws Aborted if the world has ended, because no channel may begin then.
   void watch(std::shared_ptr<Channel> channel) {
     {
       const std::lock_guard lock(mutex_);
@@ -88,26 +88,26 @@ class Watchdog : public Latch {
     const std::lock_guard lock(mutex_);
     std::erase_if(channels_, [&](const auto& other) { return other.get() == &channel; });
   }
-  /// Call after the world has ended. Waits until all channels have stopped and run nothing; false if the time limit
-  /// passes first.
+  /// Waits until all channels have stopped and run nothing; returns false if the time limit passes first. Call this
+  /// after the world has ended.
   [[nodiscard]] bool wait_for_channels() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(2 * options_.end_limit_s),
                              [this] { return channels_.empty(); });
   }
 
-  /// The host waits for ready(). Throws Aborted when the world ends, which it does with late() after the time limit.
+  /// Blocks the host until ready(). Throws Aborted when the world ends; ends the world with late() at the time limit.
   void wait_until(auto ready, auto late) {
     const auto start = Clock::now();
     while (!ready()) {
       check_alive();
       if (is_late(start)) abort(concat(late(), ", beyond ", deadlines_->limit()));
-      constexpr auto eager = std::chrono::microseconds(100);  // what is quick should not sleep
+      constexpr auto eager = std::chrono::microseconds(100);  // sleeping would delay a short wait
       if (Clock::now() - start < eager) std::this_thread::yield();
       else std::this_thread::sleep_for(eager);
     }
   }
-  /// Whether a wait in one engine that began then is beyond its limit.
+  /// Returns whether a wait in one engine that began at `begun` is beyond its limit.
   [[nodiscard]] bool is_late(Clock::time_point begun) const {
     return Clock::now() - grace_ > deadlines_->end_of_wait(begun);
   }
@@ -115,11 +115,11 @@ class Watchdog : public Latch {
  protected:
   using States = std::vector<detail::RankState>;
   struct Verdict {
-    std::string why{};  ///< the world ends; empty: it does not
-    bool over = false;  ///< no rank is left to look at
+    std::string why{};  ///< reason why the world ends; empty if it does not
+    bool over = false;  ///< no rank is left to watch
   };
 
-  /// Watches when start() is called, until stop().
+  /// The watching thread runs from start() to stop().
   Watchdog(int first, int local, int size, WatchOptions options)
       : first_(first),
         size_(size),
@@ -147,9 +147,9 @@ class Watchdog : public Latch {
     if (watch_.joinable()) watch_.join();
   }
 
-  // By the watching thread.
+  // The watching thread calls judge, glimpse and publish_end.
 
-  /// trouble: of a channel of this process; empty: none.
+  /// Decides whether the world ends. trouble: what is wrong with a channel of this process; empty if nothing is.
   [[nodiscard]] virtual Verdict judge(const States& states, const std::string& trouble,
                                       double now_s) {
     for (std::size_t rank = 0; rank < states.size(); ++rank)
@@ -157,12 +157,12 @@ class Watchdog : public Latch {
     auto why = detector_.judge(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
-  /// A cheap look between two others, each glimpse_period_s_: whether the next one is due at once.
+  /// Checks cheaply, every glimpse_period_s_, whether the next full look must come at once.
   [[nodiscard]] virtual bool glimpse() { return false; }
-  /// The world has ended, and no channel has so far.
+  /// Called when the world has ended, before any channel ends.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
 
-  /// Changes a state with the lock, and lets the watching thread look at once.
+  /// Changes a state with the lock held, and makes the watching thread look at once.
   void publish(auto change) {
     {
       const std::lock_guard lock(mutex_);
@@ -178,12 +178,12 @@ class Watchdog : public Latch {
   int first_, size_;
   WatchOptions options_;
   std::shared_ptr<const Deadlines> deadlines_;
-  detail::FailureDetector detector_;  ///< the watching thread's
-  States states_;                     ///< of the ranks of this process
-  std::chrono::seconds grace_{0};     ///< of a wait in one engine: the detector can say more
-  double channels_period_s_ = 0.05;   ///< between two looks at channels
+  detail::FailureDetector detector_;  ///< used by the watching thread alone
+  States states_;                     ///< states of the ranks of this process
+  std::chrono::seconds grace_{0};    ///< extra time for waits in one engine: the detector says more
+  double channels_period_s_ = 0.05;  ///< seconds between two looks at channels
   double glimpse_period_s_ = 1e6;
-  bool reported_finish_ = false;  ///< after finish(): the look at it is over
+  bool reported_finish_ = false;  ///< the watching thread has looked after finish()
   bool over_ = false;
 
  private:
@@ -226,7 +226,7 @@ class Watchdog : public Latch {
     lock.unlock();
     if (stuck) options_.stuck(message_);
   }
-  // Until the next look, which comes early when something happens here or at another rank.
+  // Sleeps until the next look, which comes early when something happens here or at another rank.
   void rest(std::unique_lock<std::mutex>& lock) {
     const auto later = [](double s) {
       return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds(s));
@@ -241,9 +241,9 @@ class Watchdog : public Latch {
       if (early) return;
     }
   }
-  // A short limit wants frequent looks.
+  // A short limit needs frequent looks.
   [[nodiscard]] double period_s() const {
-    // The cause of a broken connection will be known soon.
+    // When a connection has broken, the cause will be known soon.
     if (!states_.front().lost.empty()) return 0.01;
     const double often_s =
         channels_.empty() ? options_.period_s : std::min(channels_period_s_, options_.period_s);
@@ -253,12 +253,12 @@ class Watchdog : public Latch {
   [[nodiscard]] Verdict look(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        // Read before the rank's calls: one of them may end the section.
+        // The limit is read before the rank's calls, because the end of a call may end the section.
         states[at].limit = deadlines_->limit();
         states[at].read(*options_.recorders[at], calls_before_[at]);
       }
       return judge(states, trouble_of(channels), options_.recorders.front()->now_s());
-    } catch (const std::exception& error) {  // no memory
+    } catch (const std::exception& error) {  // out of memory
       return {states.front().finished ? "" : error.what(), true};
     }
   }
@@ -272,7 +272,7 @@ class Watchdog : public Latch {
     }
     return {};
   }
-  // All at once: a device that frees its memory waits for the work of all.
+  // Ends all channels at once, because a device that frees its memory waits for the work of all of them.
   [[nodiscard]] bool end_all(const Channels& channels) const {
     const auto left = std::make_shared<std::atomic<std::size_t>>(channels.size());
     for (const auto& channel : channels) {
@@ -282,7 +282,7 @@ class Watchdog : public Latch {
       };
       try {
         std::thread(end_one).detach();
-      } catch (const std::system_error&) {  // no more threads: then one after the other
+      } catch (const std::system_error&) {  // no more threads: end the channels one by one
         end_one();
       }
     }
@@ -292,7 +292,7 @@ class Watchdog : public Latch {
     return *left == 0;
   }
 
-  std::vector<std::uint64_t> calls_before_;  // calls of earlier worlds, per recorder
+  std::vector<std::uint64_t> calls_before_;  // number of calls in earlier worlds, per recorder
   Channels channels_;
   bool hurry_ = false, stop_ = false;
   std::thread watch_;

@@ -1,4 +1,4 @@
-"""spack dev-build installs dhp from its own tree; docs/packages.md has the commands."""
+"""spack dev-build installs dhp from this tree; docs/packages.md has the commands."""
 import re
 from pathlib import Path
 
