@@ -119,9 +119,21 @@ void print_table(const Costs& costs, double seconds) {
   for (const auto& of : cases) print_case(of, costs, seconds);
 }
 
-void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds,
+/// With the moves of ZeRO 3, where each part of the model is one unit of weights.
+void insert_moves(dhp::StageLists& lists, int chunks, int micro_batches) {
+  std::vector<dhp::detail::MovedUnit> units;
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    units.push_back({.chunks = {chunk}, .sharded = true});
+  const dhp::detail::MovePlan plan(chunks, std::move(units));
+  for (auto& list : lists) {
+    list = dhp::detail::with_moves(list, plan, micro_batches, dhp::detail::Pass::training);
+    dhp::detail::check_moves(list, plan, micro_batches, dhp::detail::Pass::training);
+  }
+}
+
+void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds, bool moves,
                const std::string& file) {
-  const auto best = shortest(of, v_shaped, costs, seconds);
+  auto best = shortest(of, v_shaped, costs, seconds);
   dhp::check(!best.lists.empty(), "no schedule was found in ", seconds,
              " s; give --seconds more, or --memory");
   std::printf(
@@ -132,6 +144,7 @@ void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds
       number(best.length).c_str(), best.proven() ? "proven" : "not proven to be the shortest",
       number(best.at_least).c_str(), best.because.c_str());
   if (file.empty()) return;
+  if (moves) insert_moves(best.lists, v_shaped ? 2 : 1, of.micro_batches);
   std::ofstream out(file);
   out << dhp::FixedSchedule::to_csv(best.lists);
   dhp::check(static_cast<bool>(out.flush()), "cannot write ", file);
@@ -145,7 +158,7 @@ int main(int argc, char** argv) {
       "from what was found, beside the schedules that have a name. Without --stages: a table.");
   Case of{0, 8, 0};
   Costs costs;
-  bool v_shaped = false;
+  bool v_shaped = false, moves = false;
   double seconds = 10;
   std::string file;
   app.option_defaults()->always_capture_default();
@@ -164,11 +177,13 @@ int main(int argc, char** argv) {
       ->check(number_from_to(1, 50));
   app.add_option("--seconds", seconds, "After which a search ends")->check(positive_number());
   app.add_option("--csv", file, "Writes the schedule for --schedule FILE of the trainers");
+  app.add_flag("--moves", moves,
+               "The file also says when ZeRO 3 moves weights and gradients of whole parts");
   if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] {
     if (of.memory == 0) of.memory = of.stages;
     if (of.stages == 0) print_table(costs, seconds);
-    else write_one(of, v_shaped, costs, seconds, file);
+    else write_one(of, v_shaped, costs, seconds, moves, file);
     return 0;
   });
 }

@@ -40,6 +40,17 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));
 }
 
+TEST_CASE("fixed schedule: moves are written and read, and left out where a pipeline has its own") {
+  const auto text =
+      "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD,0REDUCE_GRAD\n1UNSHARD,1F0,1B0,1F1,1B1,1RESHARD,"
+      "1REDUCE_GRAD\n";
+  const auto read = FixedSchedule::from_csv("mine.csv", text);
+  CHECK(read.lists[1].front() == Action{Action::Kind::unshard, 0, 0});
+  CHECK(read.lists[1].back() == Action{Action::Kind::reduce, 0, 0});
+  CHECK(FixedSchedule::to_csv(read.lists) == text);
+  CHECK(all_stages(read, 2, 2) == lists_of("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"));
+}
+
 TEST_CASE("fixed schedule: beside an action of its own for the weights, B is that of the input") {
   CHECK(lists_of("0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1,1W1\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1I1,1W1\n"));
@@ -47,7 +58,7 @@ TEST_CASE("fixed schedule: beside an action of its own for the weights, B is tha
 
 TEST_CASE("fixed schedule: what is no action of its line is refused with its place") {
   for (const char* cell : {"1X0", "F0", "1F", "1", "1F-1", "-1F0", "1F0x", "1FF0", "1F99999999999",
-                           "99999999999F0", "1 F0"})
+                           "99999999999F0", "1 F0", "1UNSHARD0", "1SHARD", "UNSHARD"})
     CHECK(has(message_of([&] { (void)lists_of(concat("0F0\n1F0,", cell)); }),
               concat("mine.csv, line 2, cell 2: \"", cell,
                      "\" is no action; give the part of the model")));

@@ -125,6 +125,13 @@ dhp::StepBatches<Dev> assigned(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
   return mine;
 }
 
+/// The weights of all replicas on each of them, until the end.
+template <class Dev>
+void gather_weights(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Replicas<Dev>& replicas) {
+  for (auto& bucket : store.buckets()) replicas.unshard(dev, *bucket);
+  replicas.synchronize(dev);
+}
+
 /// Trains on one rank and adds its parts to the result. make_batch(dev, step, k) makes micro-batch k of a step.
 template <class Dev, class Pipeline, class Trained, class MakeBatch>
 void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& trainer,
@@ -141,7 +148,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
     result.norms.push_back(report.gradient_norm);
   }
   auto& store = pipeline.store();
-  if (auto* replicas = trainer.replicas()) replicas->gather(dev, store.parameters());
+  if (auto* replicas = trainer.replicas()) gather_weights(dev, store, *replicas);
   mesh.world().barrier();
   const std::lock_guard lock(mutex);
   for (const auto& parameter : store.parameters()) {

@@ -50,7 +50,7 @@ class CheckpointCases {
           if (!save.empty() && beside < 0) saver.start(dev, save, trainer.state());
           saver.wait(dev);
           auto& store = pipeline.store();
-          if (auto* replicas = trainer.replicas()) replicas->gather(dev, store.parameters());
+          if (auto* replicas = trainer.replicas()) gather_weights(dev, store, *replicas);
           mesh.world().barrier();
           const std::lock_guard lock(mutex);
           for (const auto& parameter : store.parameters())

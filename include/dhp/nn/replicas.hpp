@@ -12,11 +12,9 @@ template <class Dev>
 class Replicas : detail::NonCopyable {
  public:
   virtual ~Replicas() = default;
-  /// gather() makes a layer's weights available until free().
-  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Called after this replica has added a layer's gradients of one micro-batch.
-  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// unshard() starts to gather a bucket's weights, which stay until reshard(). Wait with the bucket's finish_gather().
+  virtual void unshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
+  virtual void reshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
   /// Called after the optimizer, or code outside the step, has written weights.
   virtual void updated(Dev& /*dev*/) {}
   /// Call it before code outside the step reads or writes weights. Returns when no collective uses the weights and all

@@ -130,6 +130,15 @@ class ShardedBucket : NonCopyable {
     gathered_ = Tensor<Dev>(dev, compute_, {range_.size()});
     point_values(gathered_);
   }
+  /// Registers the all-gather of the weights.
+  void gathering(Event<Dev> event) {
+    gather_under_way_ = std::move(event);
+    gathering_ = true;
+  }
+  /// Waits for it. Call it before each use of the weights.
+  void finish_gather(Dev& dev) {
+    if (std::exchange(gathering_, false)) gather_under_way_.wait(dev);
+  }
   void free_weights() {
     gathered_ = {};
     for (const auto& parameter : parameters_) parameter->value = {};
@@ -234,6 +243,8 @@ class ShardedBucket : NonCopyable {
   std::vector<Tensor<Dev>> leaving_;   // summands being reduced
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;
+  Event<Dev> gather_under_way_{};
+  bool gathering_ = false;
 };
 
 /// Cuts a list into buckets from its last parameter to its first, the order in which gradients get ready. Tied

@@ -1,4 +1,5 @@
-// Actions of pipeline stages, the parts of the model that they are of, and the messages between them.
+// Actions of pipeline stages, the parts of the model that they belong to, and the messages between them. A pass is a
+// forward or a backward; a move brings weights to a stage, or takes weights or gradients from it.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -10,11 +11,12 @@
 namespace dhp {
 
 struct Action {
-  /// backward is backward_input and backward_weight in one.
-  enum class Kind { forward, backward, backward_input, backward_weight };
+  /// backward is backward_input and backward_weight in one. unshard gathers a unit's weights, reshard frees them, and
+  /// reduce sums its gradients over the replicas (moves.hpp).
+  enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  int chunk = 0;
-  int micro_batch = 0;
+  int chunk = 0;        ///< of a move: the unit
+  int micro_batch = 0;  ///< of a move: 0
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -24,10 +26,23 @@ struct Action {
     case Action::Kind::backward: return "backward";
     case Action::Kind::backward_input: return "backward_input";
     case Action::Kind::backward_weight: return "backward_weight";
+    case Action::Kind::unshard: return "unshard";
+    case Action::Kind::reshard: return "reshard";
+    case Action::Kind::reduce: return "reduce";
   }
   return "unknown action";
 }
+namespace detail {
+[[nodiscard]] constexpr bool is_move(const Action& action) {
+  return action.kind >= Action::Kind::unshard;
+}
+/// Whether the gradients of a micro-batch's weights are complete in the chunk after it.
+[[nodiscard]] constexpr bool ends_backward(const Action& action) {
+  return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
+}
+}  // namespace detail
 [[nodiscard]] inline std::string to_text(const Action& action) {
+  if (detail::is_move(action)) return concat(name_of(action.kind), " of unit ", action.chunk);
   return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
                 action.chunk);
 }
@@ -68,7 +83,7 @@ struct Wiring {
 
  private:
   [[nodiscard]] std::int64_t neighbour(int stage, const Action& action, int downstream) const {
-    if (action.kind == Action::Kind::backward_weight) return -1;
+    if (action.kind >= Action::Kind::backward_weight) return -1;
     const bool forward = action.kind == Action::Kind::forward;
     const auto other = part(stage, action) + (forward ? downstream : -downstream);
     return other < parts() ? other : -1;

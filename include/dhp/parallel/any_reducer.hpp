@@ -45,11 +45,11 @@ class ReducerModel final : public AnyReducer<Dev> {
 
 template <class Dev>
 using AnyReducerPointer = std::unique_ptr<AnyReducer<Dev>>;
-/// A choice that was made where the device was not known yet.
+/// A reducer that was chosen before the device was known.
 template <class Dev>
 using MakeReducer = FunctionRef<AnyReducerPointer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
 
-/// The reducer of these options, or that of ZeRO where replicas shard the store.
+/// Makes the reducer of these options, or that of ZeRO if replicas shard the store.
 template <class Dev, class Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                  Comm<Dev> group, const Options& options) {

@@ -1,6 +1,5 @@
-// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the replicas,
-// those of the context axis among them.
-// They are already divided by the *global* counts, so nothing is averaged.
+// D, the data axis: every replica runs its share of the micro-batches, and gradients are summed over the replicas.
+// Ranks of the context axis count as replicas. Losses are divided by the *global* counts, so nothing is averaged.
 #pragma once
 
 #include <dhp/parallel/any_reducer.hpp>
@@ -25,14 +24,14 @@ class DataParallel {
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = detail::device_counts(dev, step, term_names());
     const auto& replica = store().replica();
-    // The first of those that share samples counts.
+    // Of the replicas that share samples, only the first counts them.
     if (replica.rank % replica.sharing != 0)
       dev.fill_zero(counts.mut().bytes(), counts.size_bytes());
     Replicas<Dev> plain;
     (replicas() != nullptr ? *replicas() : plain).count(dev, group_, counts.mut());
     auto global = step;
     global.counts = counts.view();
-    // With unequal shares, layers that wait for other replicas must refuse to; some replica detects it here.
+    // Layers that wait for other replicas throw if shares are unequal; at least one replica detects it here.
     const auto mine = std::ssize(step.batches);
     global.context.equal_shares =
         group_.size() == 1 || mine * group_.size() == step.micro_batches * replica.sharing;

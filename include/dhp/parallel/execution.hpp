@@ -1,44 +1,258 @@
-// State of a pipeline's stage while it runs the actions of its schedule once.
+// Execution: one run of a pipeline stage's list of actions, layer by layer. It computes the passes and makes the moves
+// in the order of the list, and decides nothing else.
 #pragma once
 
-#include <dhp/parallel/action.hpp>
-#include <dhp/parallel/partition.hpp>
+#include <dhp/nn/context.hpp>
+#include <dhp/ops/step.hpp>
+#include <dhp/parallel/stage_units.hpp>
+#include <dhp/parallel/tied.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <algorithm>
+#include <array>
 #include <map>
-#include <unordered_map>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace dhp::detail {
 
-/// A micro-batch in a chunk, between its forward and its last backward action.
+/// What a stage computes with, over all its steps.
 template <class Dev>
-struct MicroBatchState {
-  MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
-      : tape(context, &batch) {}
-  Tape<Dev> tape;
-  std::vector<Work<Dev>> deferred;  // weight gradients
+struct StageParts {
+  Comm<Dev> tensor, context;
+  std::array<Comm<Dev>, 2> forward, backward;  // [1]: for chunks that go back
+  StageLayers<Dev> layers{};
+  std::unique_ptr<OutputGradients<Dev>> output_gradients{};  // null: the next stage sends them
+  TiedParameters<Dev> tied{};
+  ParameterStore<Dev> store{};
+  StageUnits<Dev> units{};
 };
 
-/// One run of the schedule.
 template <class Dev>
-struct Execution {
-  Step<Dev> step{};
-  /// With a context axis, this rank's shares of the micro-batches.
-  std::vector<MicroBatch<Dev>> shares{};
-  StepContext context;
-  Replicas<Dev>* replicas = nullptr;
-  const Action* next = nullptr;  // the action after the one under way
-  Tensor<Dev> scales;            // weight of each loss term in the objective, f64 [terms]
-  std::map<std::pair<int, int>, MicroBatchState<Dev>> in_flight;  // key: (chunk, micro-batch)
-  // Between two chunks of this rank, by (receiving part, micro-batch); first forward, then back.
-  std::map<std::pair<int, int>, Tensor<Dev>> handed_over;
-  std::vector<int> layer_runs_left{};  // one for each layer; the loss comes after the last
-  std::unordered_map<const ParameterState<Dev>*, int> writers_left{};
-  Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
-  bool predicts = false;
-  std::vector<Tensor<Dev>> predictions;  // one for each micro-batch, in order
+class Execution {
+ public:
+  using Ready = FunctionRef<void(Range)>;
+
+  Execution(Dev& dev, StageParts<Dev>& stage, const Step<Dev>& step, StepContext::Mode mode,
+            Replicas<Dev>* replicas, bool predicts = false)
+      : dev_(&dev),
+        stage_(&stage),
+        batches_(step.batches),
+        context_(step.context),
+        replicas_(replicas),
+        predicts_(predicts) {
+    check_has_replicas(stage.store, replicas);
+    const auto names = stage.layers.loss().term_names();
+    const auto terms = std::ssize(names);
+    const auto& options = stage.store.options();
+    const ContextCut cut{options.context_groups, options.tensor_groups};
+    if (!predicts && (stage.context.size() > 1 || cut.groups > 1)) {
+      for (const auto& whole : step.batches)
+        shares_.push_back(context_share(dev, whole, stage.context, cut));
+      batches_ = shares_;
+    }
+    context_.mode = mode;
+    losses = Tensor<Dev>::zeros(dev, DType::f64, {std::ssize(step.batches), terms, loss_fields});
+    if (mode == StepContext::Mode::eval) return;
+    const auto counts = device_counts(dev, step, names);
+    const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
+    scales_ = Tensor<Dev>(dev, DType::f64, {terms});
+    objective_scales(dev, counts.view(), step.state ? step.state : plain.view(), scales_.mut());
+  }
+
+  /// Leaves out the passes of micro-batches that this replica does not have. ready: of each reduce.
+  void run(std::span<const Action> list, Ready ready) {
+    while (!list.empty()) {
+      const auto actions = list.first(length_of_pass(list));
+      list = list.subspan(actions.size());
+      const auto next = std::find_if_not(list.begin(), list.end(), is_move);
+      next_ = next != list.end() && has_batch(*next) ? &*next : nullptr;
+      const auto& first = actions.front();
+      if (is_move(first) || !has_batch(first)) {
+        run_each(actions, ready);
+      } else {
+        const auto scope = dev_->scope(scope_of(first.kind), first.micro_batch);
+        run_each(actions, ready);
+      }
+    }
+  }
+
+  Tensor<Dev> losses;                    ///< f64 [micro-batches, terms, loss_fields]
+  std::vector<Tensor<Dev>> predictions;  ///< one for each micro-batch, in order
+
+ private:
+  /// A micro-batch in a layer, between its forward and its last backward action.
+  struct InFlight {
+    Tape<Dev> tape;
+    std::vector<Work<Dev>> weight_gradients{};  // deferred
+  };
+  using Key = std::pair<int, int>;  // layer and micro-batch
+
+  /// The number of actions of one pass through a part's layers, with the moves in it and after it. The sums of tied
+  /// weights wait for other stages and are not part of it.
+  [[nodiscard]] std::size_t length_of_pass(std::span<const Action> list) const {
+    std::size_t length = 1;
+    if (is_move(list[0])) return length;
+    for (; length < list.size(); ++length) {
+      const auto& action = list[length];
+      const bool belongs = is_move(action) ? action.kind != Action::Kind::reduce ||
+                                                 !stage_->units[action.chunk].tied()
+                                           : stage_->layers.in_one_pass(list[0], action);
+      if (!belongs) break;
+    }
+    return length;
+  }
+  [[nodiscard]] static const char* scope_of(Action::Kind kind) {
+    return kind == Action::Kind::forward           ? "forward"
+           : kind == Action::Kind::backward_weight ? "weight gradients"
+                                                   : "backward";
+  }
+  [[nodiscard]] bool has_batch(const Action& pass) const {
+    return pass.micro_batch < std::ssize(batches_);
+  }
+  [[nodiscard]] const MicroBatch<Dev>& batch(const Action& pass) const {
+    return batches_[as_size(pass.micro_batch)];
+  }
+  [[nodiscard]] Key key(const Action& pass) const {
+    return {stage_->layers.layer(pass), pass.micro_batch};
+  }
+
+  void run_each(std::span<const Action> actions, Ready ready) {
+    for (const auto& action : actions) {
+      if (!is_move(action) && !has_batch(action)) continue;
+      switch (action.kind) {
+        case Action::Kind::forward: forward(action); break;
+        case Action::Kind::backward: backward(action); break;
+        case Action::Kind::backward_input: backward(action); break;
+        case Action::Kind::backward_weight: backward_weight(action); break;
+        case Action::Kind::unshard: replicas_->unshard(*dev_, bucket(action)); break;
+        case Action::Kind::reshard: replicas_->reshard(*dev_, bucket(action)); break;
+        case Action::Kind::reduce: reduce(stage_->units[action.chunk], ready); break;
+      }
+    }
+  }
+
+  // --- passes ---
+  void forward(const Action& action) {
+    auto& layers = stage_->layers;
+    const auto [at, micro_batch] = key(action);
+    const bool trains = context_.mode == StepContext::Mode::train;
+    InFlight state{Tape<Dev>(context_, &batch(action))};
+    auto x = take(action);
+    if (at == 0) x = batch(action).input.share();
+    stage_->units.finish_gathers(*dev_, action);
+    if (at < layers.layer_of_loss()) {
+      auto forgets = state.tape.nested(false, false);
+      auto& tape = layers.is_trained_from(at) ? state.tape : forgets;
+      x = layers.forward(*dev_, at, std::move(x), tape);
+      if (stage_->output_gradients && trains && !layers.is_here(at + 1))
+        stage_->output_gradients->sent(micro_batch, x);
+      hand_over(action, at + 1, stage_->forward, std::move(x));
+    } else if (predicts_) {
+      predictions.push_back(layers.loss().predict(*dev_, std::move(x), state.tape));
+    } else {
+      const auto row = losses.mut().slice(micro_batch, micro_batch + 1);
+      layers.loss().forward(*dev_, std::move(x), state.tape, row.as({row.shape()[1], loss_fields}));
+    }
+    if (trains) in_flight_.emplace(key(action), std::move(state));
+  }
+  /// The gradient of a layer's input, and those of its weights unless they have an action of their own.
+  void backward(const Action& action) {
+    auto& layers = stage_->layers;
+    const auto [at, micro_batch] = key(action);
+    const auto state = in_flight_.find(key(action));
+    auto& [tape, weight_gradients] = state->second;
+    const bool defers = action.kind == Action::Kind::backward_input;
+    if (defers) tape.defer_to(&weight_gradients);
+    auto dy = take(action);
+    stage_->units.finish_gathers(*dev_, action);
+    if (at == layers.layer_of_loss()) {
+      dy = layers.loss().backward(*dev_, scales_.view(), tape);
+    } else if (layers.is_trained_from(at)) {
+      if (stage_->output_gradients && !layers.is_here(at + 1))
+        dy = stage_->output_gradients->gradient(*dev_, micro_batch);
+      dy = layers[at].backward(*dev_, std::move(dy), tape);
+    }
+    if (layers.returns_gradient(at)) hand_over(action, at - 1, stage_->backward, std::move(dy));
+    if (!defers) in_flight_.erase(state);
+  }
+  void backward_weight(const Action& action) {
+    (void)take(action);
+    auto state = in_flight_.extract(key(action));
+    for (auto& work : state.mapped().weight_gradients) work(*dev_);
+  }
+
+  // --- messages ---
+  /// Origin of an action's input.
+  struct Source {
+    int from;        // the layer that made it; -1: none
+    Comm<Dev>* way;  // null: that layer is here
+    int stage;
+    Shape shape;
+  };
+  [[nodiscard]] Source source_of(const Action& action) {
+    const auto& layers = stage_->layers;
+    const bool forward = action.kind == Action::Kind::forward;
+    const int at = layers.layer(action), from = layers.source_of(action);
+    if (from < 0 || layers.is_here(from)) return {from, nullptr, 0, {}};
+    if (stage_->output_gradients && !forward) return {-1, nullptr, 0, {}};
+    return {from, &(forward ? stage_->forward : stage_->backward)[layers.goes_back(at)],
+            layers.stage_of(from), layers.input_shape(std::max(at, from), batch(action))};
+  }
+  /// Empty where there is none. What the next pass begins with may come from now on.
+  [[nodiscard]] Tensor<Dev> take(const Action& action) {
+    const auto compute = stage_->store.options().compute;
+    Tensor<Dev> x;
+    if (const auto [from, way, stage, shape] = source_of(action); way != nullptr) {
+      x = Tensor<Dev>(*dev_, compute, shape);
+      way->recv(*dev_, x.mut(), stage);
+    } else if (from >= 0) {
+      x = std::move(handed_over_.extract(key(action)).mapped());
+    }
+    if (const auto* next = std::exchange(next_, nullptr))
+      if (const auto [from, way, stage, shape] = source_of(*next); way != nullptr)
+        way->expect(*dev_, compute, shape, stage);
+    return x;
+  }
+  void hand_over(const Action& action, int to, std::array<Comm<Dev>, 2>& ways, Tensor<Dev> x) {
+    const auto& layers = stage_->layers;
+    if (layers.is_here(to)) {
+      handed_over_.emplace(Key(to, action.micro_batch), std::move(x));
+    } else {
+      auto& way = ways[layers.goes_back(layers.layer(action))];
+      way.send(*dev_, std::move(x), layers.stage_of(to));
+    }
+  }
+
+  // --- moves ---
+  [[nodiscard]] ShardedBucket<Dev>& bucket(const Action& move) {
+    return *stage_->units[move.chunk].bucket;
+  }
+  /// This replica's gradients of the unit are complete.
+  void reduce(const typename StageUnits<Dev>::Unit& unit, Ready ready) {
+    if (unit.tied()) {
+      if (!std::exchange(tied_are_summed_, true)) stage_->tied.sum(*dev_, stage_->store);
+    } else {
+      for (const auto& parameter : unit.parameters)
+        sum_shares(*dev_, stage_->store, *parameter, stage_->tensor);
+    }
+    ready(unit.range);
+  }
+
+  Dev* dev_;
+  StageParts<Dev>* stage_;
+  std::vector<MicroBatch<Dev>> shares_;  // with a context axis, this rank's shares of micro-batches
+  std::span<const MicroBatch<Dev>> batches_;
+  StepContext context_;
+  Replicas<Dev>* replicas_;
+  bool predicts_;
+  Tensor<Dev> scales_;            // weight of each loss term in the objective, f64 [terms]
+  const Action* next_ = nullptr;  // begins the pass after the one under way
+  std::map<Key, InFlight> in_flight_;
+  std::map<Key, Tensor<Dev>> handed_over_;  // between layers of this stage, by the receiving one
+  bool tied_are_summed_ = false;
 };
 
 }  // namespace dhp::detail

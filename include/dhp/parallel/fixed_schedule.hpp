@@ -1,18 +1,21 @@
 // FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch reads and writes
 // (torch.distributed.pipelining): a line per stage, whose cells are its actions in order. "1F0" is the forward pass of
-// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights. In
-// PyTorch's older files B is that of the input, too, where there is a W. Empty cells stand for idle time.
+// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights.
+// 1UNSHARD, 1RESHARD and 1REDUCE_GRAD are the moves of part 1. In PyTorch's older files B is that of the input, too,
+// where there is a W. Empty cells stand for idle time.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
 
+#include <array>
 #include <charconv>
 #include <optional>
 
 namespace dhp {
 
-/// Steps with fewer micro-batches leave out the others; a step with more is refused. What the schedule as a whole has
-/// to hold is proved before it runs (schedule_check.hpp).
+/// Steps with fewer micro-batches leave out the others; a step with more is refused. actions() has no moves: a pipeline
+/// inserts those of its own buckets. What the schedule as a whole has to hold is proved before it runs
+/// (schedule_check.hpp).
 struct FixedSchedule {
   std::string name;
   StageLists lists;
@@ -29,7 +32,9 @@ struct FixedSchedule {
           " micro-batches, and a step has ", micro_batches,
           " on a replica; choose a larger micro-batch, or another schedule");
     auto list = lists.at(static_cast<std::size_t>(stage));
-    std::erase_if(list, [&](const Action& action) { return action.micro_batch >= micro_batches; });
+    std::erase_if(list, [&](const Action& action) {
+      return detail::is_move(action) || action.micro_batch >= micro_batches;
+    });
     return list;
   }
 
@@ -39,9 +44,9 @@ struct FixedSchedule {
     for (int stage = 0; stage < wiring.stages; ++stage) {
       const char* before = "";
       for (const auto& action : lists[static_cast<std::size_t>(stage)])
-        text +=
-            concat(std::exchange(before, ","), wiring.part(stage, action),
-                   letters.substr(static_cast<std::size_t>(action.kind), 1), action.micro_batch);
+        text += concat(std::exchange(before, ","), wiring.part(stage, action),
+                       words[static_cast<std::size_t>(action.kind)],
+                       detail::is_move(action) ? "" : std::to_string(action.micro_batch));
       text += '\n';
     }
     return text;
@@ -64,7 +69,7 @@ struct FixedSchedule {
         auto action = parse(cell);
         check(action.has_value(), where, "\"", cell,
               "\" is no action; give the part of the model, one of F, B, I and W, and the "
-              "micro-batch, such as 1F0");
+              "micro-batch, such as 1F0, or a move, such as 1UNSHARD");
         auto& [part, made] = *action;
         made.chunk = wiring.chunk_of(part);
         if (!std::exchange(known, known || made.chunk == 1) && made.chunk == 1) {
@@ -92,7 +97,9 @@ struct FixedSchedule {
         action.kind = Kind::backward_input;
     }
   }
-  static constexpr std::string_view letters = "FBIW";  // in the order of Action::Kind
+  /// In the order of Action::Kind.
+  static constexpr std::array<std::string_view, 7> words{"F",       "B",       "I",          "W",
+                                                         "UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
   /// Takes what stands before `end` off the text.
   [[nodiscard]] static std::string_view cut(std::string_view& text, char end) {
@@ -113,14 +120,21 @@ struct FixedSchedule {
   }
   /// The action and its part, from which its chunk follows.
   [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell) {
-    int part = 0, micro_batch = 0;
+    Action action;
+    int part = 0;
     const char* const end = cell.data() + cell.size();
-    const auto [letter, no_part] = std::from_chars(cell.data(), end, part);
-    const auto kind = letter == end ? letters.npos : letters.find(*letter);
-    if (no_part != std::errc() || kind == letters.npos) return std::nullopt;
-    const auto [last, no_number] = std::from_chars(letter + 1, end, micro_batch);
-    if (no_number != std::errc() || last != end || part < 0 || micro_batch < 0) return std::nullopt;
-    return std::pair{part, Action{static_cast<Action::Kind>(kind), 0, micro_batch}};
+    const auto [word, no_part] = std::from_chars(cell.data(), end, part);
+    const char* const number =
+        std::find_if(word, end, [](char c) { return c != '_' && (c < 'A' || c > 'Z'); });
+    const auto kind = std::find(words.begin(), words.end(), std::string_view(word, number));
+    if (no_part != std::errc() || part < 0 || kind == words.end()) return std::nullopt;
+    action.kind = static_cast<Action::Kind>(kind - words.begin());
+    if (detail::is_move(action) && number == end) return std::pair{part, action};
+    const auto [last, no_number] = std::from_chars(number, end, action.micro_batch);
+    if (no_number != std::errc() || last != end || action.micro_batch < 0 ||
+        detail::is_move(action))
+      return std::nullopt;
+    return std::pair{part, action};
   }
 };
 

@@ -1,5 +1,6 @@
-// Cuts a list of layers into pipeline stages: contiguous parts, so that the most expensive one is as cheap as possible.
-// Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks: different cuts would deadlock.
+// Cuts a list of layers into contiguous parts for pipeline stages, so that the most expensive part is as cheap as
+// possible. Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks, because different cuts
+// would deadlock.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,7 +14,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
+/// Flops of the forward pass of each layer on this micro-batch. Those of the last layer include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch) {
@@ -27,8 +28,9 @@ template <class Dev>
   return costs;
 }
 
-/// Seconds of the forward pass of each layer on this micro-batch, the faster of two. Allocates one layer at a time, so
-/// that the model may be larger than a rank's memory; its values are lost. Collective over the tensor axis.
+/// Seconds of the forward pass of each layer on this micro-batch: the faster of two runs. It allocates one layer at a
+/// time, so that the model may be larger than a rank's memory, and the layers' values are lost. Collective over the
+/// tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,
@@ -64,7 +66,7 @@ template <class Dev>
   return costs;
 }
 
-/// The cuts of rank 0 of `world`, from its costs, on every rank.
+/// Computes the cuts on rank 0 of `world` and returns them on every rank.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
                                                       const std::vector<double>& costs, int parts) {

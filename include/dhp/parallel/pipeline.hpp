@@ -1,21 +1,16 @@
-// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's actions over its
-// micro-batches. With one stage it is the serial program, gradient accumulation included.
+// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's actions over its micro-batches,
+// layer by layer, with the moves of weights and gradients that its replicas make. With one stage it is the serial
+// program, gradient accumulation included.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/nn/context.hpp>
-#include <dhp/ops/reduce.hpp>
-#include <dhp/ops/step.hpp>
 #include <dhp/parallel/execution.hpp>
 #include <dhp/parallel/partition.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
-#include <dhp/parallel/stage_layers.hpp>
-#include <dhp/parallel/tied.hpp>
-#include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,13 +38,14 @@ class PipelineParallel {
       : options_(std::move(options)),
         store_options_(store),
         replica_{mesh.data().rank(), mesh.data().size(), mesh.shape().context},
-        tensor_(mesh.tensor()),
-        context_(mesh.context()),
-        forward_(detail::both_ways(mesh.pipeline(), options_.schedule.v_shaped())),
-        backward_(detail::both_ways(mesh.pipeline_backward(), options_.schedule.v_shaped())),
+        parts_{
+            .tensor = mesh.tensor(),
+            .context = mesh.context(),
+            .forward = detail::both_ways(mesh.pipeline(), options_.schedule.v_shaped()),
+            .backward = detail::both_ways(mesh.pipeline_backward(), options_.schedule.v_shaped())},
         stages_(mesh.shape().pipeline),
         stage_(mesh.pipeline_index()) {
-    store_options_.context_groups = detail::context_groups_of(store, context_.size());
+    store_options_.context_groups = detail::context_groups_of(store, parts_.context.size());
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -60,64 +56,51 @@ class PipelineParallel {
       const bool first = mesh.data_index() == 0 && mesh.pipeline_index() == 0;
       if (options_.measure_costs && first && parts > 1 && store_options_.context_groups < 2)
         options_.costs = detail::measured_costs(
-            dev, model, detail::context_share(dev, example, context_), store);
+            dev, model, detail::context_share(dev, example, parts_.context), store);
       else options_.costs = detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", layers, " layers");
     auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    layers_ = {std::move(model), std::move(cuts),
-               detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()}, stage_};
+    parts_.layers = {std::move(model), std::move(cuts),
+                     detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()},
+                     stage_};
     (void)proven(1, detail::Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
+    parts_.units = {parts_.store, parts_.layers};
   }
 
-  [[nodiscard]] std::vector<std::string> term_names() const { return layers_.loss().term_names(); }
-  [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
+  [[nodiscard]] std::vector<std::string> term_names() const {
+    return parts_.layers.loss().term_names();
+  }
+  [[nodiscard]] ParameterStore<Dev>& store() { return parts_.store; }
   /// The range of ParameterState::index over all stages.
   [[nodiscard]] detail::ParameterCount parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
-  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return layers_.cuts(); }
+  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return parts_.layers.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
   /// How gradients of this stage's output for a micro-batch come back from the next stage; nothing if none do. For one
   /// chunk.
   [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
-    const int next = layers_.part(0) + 1;
-    if (stages_ == 1 || layers_.holds_loss(next - 1) || !layers_.returns_gradient(next))
+    const int next = parts_.layers.own().back() + 1;
+    if (next > parts_.layers.layer_of_loss() || !parts_.layers.returns_gradient(next))
       return std::nullopt;
-    return detail::StageOutput<Dev>{layers_.input_shape(next, of), backward_[0], stage_ + 1};
+    return detail::StageOutput<Dev>{parts_.layers.input_shape(next, of), parts_.backward[0],
+                                    stage_ + 1};
   }
   /// From now on a step's backward passes get the gradient of this stage's output from there.
   void take_gradients_from(std::unique_ptr<OutputGradients> source) {
-    output_gradients_ = std::move(source);
+    parts_.output_gradients = std::move(source);
   }
 
   /// replicas: of DataParallel, as in all of these.
   Tensor<Dev> forward_backward(
       Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
       Ready ready = [](Range) {}) {
-    const auto micro_batches = static_cast<int>(step.batches.size());
-    const int all = rounds(step);
-    auto run = start(dev, step, StepContext::Mode::train, replicas);
-    expect_contributions(all, run);
-    if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
-    const auto& actions = proven(all, detail::Pass::training)[detail::as_size(stage_)];
-    for (const auto& action : actions) {
-      run.next = &action == &actions.back() ? nullptr : &action + 1;
-      if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action, run, ready);
-        continue;
-      }
-      switch (action.kind) {
-        case Action::Kind::forward: forward(dev, action, run); break;
-        case Action::Kind::backward: backward(dev, action, run, ready); break;
-        case Action::Kind::backward_input: backward_input(dev, action, run); break;
-        case Action::Kind::backward_weight: backward_weight(dev, action, run, ready); break;
-      }
-    }
-    if (output_gradients_) output_gradients_->end_step(dev);
-    tied_.reduce(dev, store_, ready);
+    detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::train, replicas);
+    run.run(list_of(rounds(step), detail::Pass::training), ready);
+    if (parts_.output_gradients) parts_.output_gradients->end_step(dev);
     return std::move(run.losses);
   }
 
@@ -134,27 +117,15 @@ class PipelineParallel {
   }
 
  private:
-  using Execution = detail::Execution<Dev>;
-
-  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
-                                       bool predicts) {
-    auto run = start(dev, step, StepContext::Mode::eval, replicas, predicts);
-    const auto micro_batches = static_cast<int>(step.batches.size());
-    const auto& actions = proven(rounds(step), detail::Pass::evaluation)[detail::as_size(stage_)];
-    for (const auto& action : actions) {
-      run.next = &action == &actions.back() ? nullptr : &action + 1;
-      if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action, run, [](Range) {});
-        continue;
-      }
-      forward(dev, action, run);
-      run.in_flight.erase({action.chunk, action.micro_batch});
-    }
+  [[nodiscard]] detail::Execution<Dev> forward_only(Dev& dev, const Step<Dev>& step,
+                                                    Replicas<Dev>* replicas, bool predicts) {
+    detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::eval, replicas, predicts);
+    run.run(list_of(rounds(step), detail::Pass::evaluation), [](Range) {});
     return run;
   }
 
   void keep_own_part(Dev& dev) {
-    const auto by_stage = layers_.parameters_by_stage();
+    const auto by_stage = parts_.layers.parameters_by_stage();
     std::map<std::pair<std::string, int>, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
       for (const auto& parameter : list) {
@@ -166,234 +137,51 @@ class PipelineParallel {
               spec.name);
       }
     store_options_.tensor_groups = parameters_in_model_.groups;
-    tied_ = detail::TiedParameters<Dev>(forward_[0], by_stage);
+    parts_.tied = detail::TiedParameters<Dev>(parts_.forward[0], by_stage);
     const auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied parameters are ready last, so they come first in the store: reducers start at its end.
     ParameterList<Dev> in_order;
     for (const bool tied : {true, false})
       for (const auto& parameter : own)
-        if (tied_.contains(*parameter) == tied) in_order.push_back(parameter);
-    store_ = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
+        if (parameter->tied == tied) in_order.push_back(parameter);
+    parts_.store = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
-  /// The number of micro-batches in the schedule. Replicas that shard weights all use the same number, so that they
-  /// issue the same collectives; a replica with fewer computes nothing in the rest.
+  /// The number of micro-batches in the schedule. All replicas use the same number, so that they make the same moves;
+  /// a replica with fewer leaves out the passes of the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
-    const auto own = std::ssize(step.batches);
-    if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
-    return static_cast<int>(std::max(own, replica_.share_of(step.micro_batches)));
-  }
-  /// With ZeRO a layer's weights are there between the two. After an exception they stay: a failing rank must not wait
-  /// for others.
-  void gather(Dev& dev, const Execution& run, int at) const {
-    if (run.replicas != nullptr) run.replicas->gather(dev, layers_.parameters_of(at));
-  }
-  void free(Dev& dev, const Execution& run, int at) const {
-    if (run.replicas != nullptr) run.replicas->free(dev, layers_.parameters_of(at));
-  }
-  void only_move_weights(Dev& dev, const Action& action, Execution& run, Ready ready) {
-    using Kind = Action::Kind;
-    const int part = layers_.part(action.chunk);
-    const auto move = [&](int at) {
-      gather(dev, run, at);
-      free(dev, run, at);
-    };
-    if (action.kind == Kind::forward) {
-      for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) move(at);
-      if (layers_.holds_loss(part)) move(layers_.layer_of_loss());
-      return;
-    }
-    layers_.for_each_of(action.chunk, [&](int at) {
-      if (action.kind != Kind::backward_weight) move(at);
-      if (action.kind != Kind::backward_input) complete(dev, at, run, ready);
-    });
+    return static_cast<int>(
+        std::max(std::ssize(step.batches), replica_.share_of(step.micro_batches)));
   }
 
-  /// The actions of all stages for this number of micro-batches, checked once.
-  const StageLists& proven(int micro_batches, detail::Pass pass) {
-    auto& lists = proven_[{micro_batches, pass}];
-    if (!lists.empty()) return lists;
+  /// The actions of all stages for this number of micro-batches.
+  [[nodiscard]] StageLists proven(int micro_batches, detail::Pass pass) const {
     const bool v = options_.schedule.v_shaped();
-    auto made = all_stages(
+    auto lists = all_stages(
         pass == detail::Pass::training ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
         stages_, micro_batches, options_.chunks);
-    (void)check_schedule(made, options_.chunks, micro_batches, forward_[0].send_capacity(), pass);
-    return lists = std::move(made);
+    (void)check_schedule(lists, options_.chunks, micro_batches, parts_.forward[0].send_capacity(),
+                         pass);
+    return lists;
   }
-
-  Execution start(Dev& dev, const Step<Dev>& step, StepContext::Mode mode, Replicas<Dev>* replicas,
-                  bool predicts = false) const {
-    detail::check_has_replicas(store_, replicas);
-    const auto terms = std::ssize(term_names());
-    Execution run{};
-    run.step = step;
-    run.predicts = predicts;
-    const detail::ContextCut cut{store_options_.context_groups, store_options_.tensor_groups};
-    if (!predicts && (context_.size() > 1 || cut.groups > 1)) {
-      for (const auto& whole : step.batches)
-        run.shares.push_back(detail::context_share(dev, whole, context_, cut));
-      run.step.batches = run.shares;
-    }
-    run.context = step.context;
-    run.context.mode = mode;
-    run.replicas = replicas;
-    run.losses =
-        Tensor<Dev>::zeros(dev, DType::f64, {std::ssize(step.batches), terms, loss_fields});
-    if (mode == StepContext::Mode::eval) return run;
-    const auto counts = detail::device_counts(dev, step, term_names());
-    const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
-    run.scales = Tensor<Dev>(dev, DType::f64, {terms});
-    detail::objective_scales(dev, counts.view(), step.state ? step.state : plain.view(),
-                             run.scales.mut());
-    return run;
-  }
-
-  [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
-    return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
-  }
-  /// Origin of an action's input.
-  struct Source {
-    int from;        // the part that made it; -1: none
-    Comm<Dev>* way;  // null: that part is here
-    int stage;
-    Shape shape;
-  };
-  [[nodiscard]] Source source_of(const Action& action, const Execution& run) {
-    const bool forward = action.kind == Action::Kind::forward;
-    const int from = output_gradients_ && !forward ? -1 : layers_.source_of(action);
-    if (from < 0 || layers_.is_here(from)) return {from, nullptr, stage_, {}};
-    const int later = std::max(layers_.part(action.chunk), from);
-    return {from, &(forward ? forward_ : backward_)[layers_.goes_back(action.chunk)],
-            layers_.stage_of(from), layers_.input_shape(later, batch(run, action))};
-  }
-  /// Empty where there is none. What the next action begins with may come from now on.
-  [[nodiscard]] Tensor<Dev> take(Dev& dev, const Action& action, Execution& run) {
-    Tensor<Dev> x;
-    if (const auto [from, way, stage, shape] = source_of(action, run); way != nullptr) {
-      x = Tensor<Dev>(dev, store_options_.compute, shape);
-      way->recv(dev, x.mut(), stage);
-    } else if (from >= 0) {
-      x = std::move(
-          run.handed_over.extract({layers_.part(action.chunk), action.micro_batch}).mapped());
-    }
-    if (run.next == nullptr || run.next->micro_batch >= std::ssize(run.step.batches)) return x;
-    if (const auto [from, way, stage, shape] = source_of(*run.next, run); way != nullptr)
-      way->expect(dev, store_options_.compute, shape, stage);
-    return x;
-  }
-  void hand_over(Dev& dev, const Action& action, Execution& run, int to,
-                 std::array<Comm<Dev>, 2>& ways, Tensor<Dev> x) {
-    if (layers_.is_here(to))
-      run.handed_over.emplace(std::pair{to, action.micro_batch}, std::move(x));
-    else ways[layers_.goes_back(action.chunk)].send(dev, std::move(x), layers_.stage_of(to));
-  }
-
-  void forward(Dev& dev, const Action& action, Execution& run) {
-    const int part = layers_.part(action.chunk);
-    const auto& of = batch(run, action);
-    auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
-                      .first->second;
-    const auto scope = dev.scope("forward", action.micro_batch);
-    auto x = take(dev, action, run);
-    if (part == 0) x = of.input.share();
-    auto forgets = state.tape.nested(false, false);
-    for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
-      gather(dev, run, at);
-      auto& tape = at < layers_.first_trained() ? forgets : state.tape;
-      x = layers_.forward(dev, at, std::move(x), tape);
-      free(dev, run, at);
-    }
-    if (layers_.holds_loss(part)) {
-      gather(dev, run, layers_.layer_of_loss());
-      if (run.predicts) {
-        run.predictions.push_back(layers_.loss().predict(dev, std::move(x), state.tape));
-      } else {
-        const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
-        layers_.loss().forward(dev, std::move(x), state.tape,
-                               row.as({row.shape()[1], loss_fields}));
-      }
-      free(dev, run, layers_.layer_of_loss());
-    } else {
-      if (output_gradients_ && run.context.mode == StepContext::Mode::train)
-        output_gradients_->sent(action.micro_batch, x);
-      hand_over(dev, action, run, part + 1, forward_, std::move(x));
-    }
-  }
-
-  /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
-  void backward_pass(Dev& dev, const Action& action, Execution& run,
-                     detail::MicroBatchState<Dev>& state, FunctionRef<void(int)> after) {
-    const auto scope = dev.scope("backward", action.micro_batch);
-    const int part = layers_.part(action.chunk);
-    auto dy = take(dev, action, run);
-    if (layers_.holds_loss(part)) {
-      gather(dev, run, layers_.layer_of_loss());
-      dy = layers_.loss().backward(dev, run.scales.view(), state.tape);
-      after(layers_.layer_of_loss());
-      free(dev, run, layers_.layer_of_loss());
-    } else if (output_gradients_) {
-      dy = output_gradients_->gradient(dev, action.micro_batch);
-    }
-    for (int at = layers_.first(part + 1); at-- > layers_.first(part);) {
-      gather(dev, run, at);
-      if (at >= layers_.first_trained()) dy = layers_[at].backward(dev, std::move(dy), state.tape);
-      after(at);
-      free(dev, run, at);
-    }
-    if (layers_.returns_gradient(part))
-      hand_over(dev, action, run, part - 1, backward_, std::move(dy));
-  }
-
-  void backward(Dev& dev, const Action& action, Execution& run, Ready ready) {
-    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, state.mapped(),
-                  [&](int done) { complete(dev, done, run, ready); });
-  }
-  void backward_input(Dev& dev, const Action& action, Execution& run) {
-    auto& state = run.in_flight.at({action.chunk, action.micro_batch});
-    state.tape.defer_to(&state.deferred);
-    backward_pass(dev, action, run, state, [](int) {});
-  }
-  void backward_weight(Dev& dev, const Action& action, Execution& run, Ready ready) {
-    const auto scope = dev.scope("weight gradients", action.micro_batch);
-    (void)take(dev, action, run);
-    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
-    for (auto& work : state.mapped().deferred) work(dev);
-    layers_.for_each_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
-  }
-
-  void expect_contributions(int micro_batches, Execution& run) {
-    run.layer_runs_left.assign(static_cast<std::size_t>(layers_.layer_of_loss()) + 1,
-                               micro_batches);
-    run.writers_left.clear();
-    layers_.for_each([&](int at) {
-      for (const auto& parameter : layers_.parameters_of(at)) ++run.writers_left[parameter.get()];
-    });
-  }
-  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
-  void complete(Dev& dev, int at, Execution& run, Ready ready) {
-    if (run.replicas != nullptr) run.replicas->accumulated(dev, layers_.parameters_of(at));
-    if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
-    for (const auto& parameter : layers_.parameters_of(at)) {
-      if (--run.writers_left[parameter.get()] > 0 || tied_.contains(*parameter) ||
-          parameter->spec.frozen)
-        continue;
-      detail::sum_shares(dev, store_, *parameter, tensor_);
-      ready(parameter->range);
-    }
+  /// This stage's actions, layer by layer and with moves, checked once.
+  const std::vector<Action>& list_of(int micro_batches, detail::Pass pass) {
+    const std::pair key(micro_batches, pass);
+    if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
+    const auto of_parts = proven(micro_batches, pass)[detail::as_size(stage_)];
+    const auto& plan = parts_.units.plan();
+    auto list = detail::with_moves(detail::by_layers(of_parts, parts_.layers.first_of_chunk()),
+                                   plan, micro_batches, pass);
+    detail::check_moves(list, plan, micro_batches, pass);
+    return lists_[key] = std::move(list);
   }
 
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
-  Comm<Dev> tensor_, context_;
-  std::array<Comm<Dev>, 2> forward_, backward_;  // [1]: for chunks that go back
+  detail::StageParts<Dev> parts_;
   int stages_, stage_;
-  detail::StageLayers<Dev> layers_;
-  std::map<std::pair<int, detail::Pass>, StageLists> proven_;
-  std::unique_ptr<OutputGradients> output_gradients_;  // null: the next stage sends them
-  detail::TiedParameters<Dev> tied_;
-  ParameterStore<Dev> store_;
+  std::map<std::pair<int, detail::Pass>, std::vector<Action>> lists_;
   detail::ParameterCount parameters_in_model_{0};
 };
 

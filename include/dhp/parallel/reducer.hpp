@@ -10,9 +10,9 @@
 
 namespace dhp {
 
-/// ready(range): this replica adds no more to the range. finish(): returns when every gradient is the sum over all
-/// replicas. An optional begin(step) is called before each forward pass. A reducer that exchanges more than sums
-/// derives from Replicas.
+/// ready(range) is called for each reduce action: this replica's gradients of the range are complete. finish() returns
+/// when every gradient is the sum over all replicas. An optional begin(step) is called before each step. A reducer that
+/// exchanges more than sums derives from Replicas.
 template <class R>
 concept Reducer = requires(R& reducer, Range range) {
   reducer.ready(range);
@@ -26,7 +26,7 @@ void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group)
 }
 
 namespace detail {
-/// Throws where replicas shard the store: only the sharded reducer moves shares.
+/// Throws if replicas shard the store, because only the sharded reducer moves shares.
 template <class Dev>
 void check_not_sharded(const ParameterStore<Dev>& store) {
   check(!store.is_sharded(),
@@ -37,7 +37,7 @@ void check_not_sharded(const ParameterStore<Dev>& store) {
 
 struct Plain {};
 
-/// Sums everything at once, after the backward pass.
+/// Sums all gradients at once, after the backward pass.
 template <class Dev>
 class PlainReducer {
  public:

@@ -156,7 +156,7 @@ struct Interleaved {
     return list.done();
   }
 
-  /// Forward passes only, in the same groups.
+  /// The list of an evaluation: forward passes only, in the same groups.
   [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
     detail::ListWriter list(chunks, micro_batches);
     for (std::int64_t at = 0; at < forwards_of_stage(stages, micro_batches, chunks); ++at)
@@ -165,7 +165,7 @@ struct Interleaved {
   }
 
  private:
-  /// Includes those that fill up the last group.
+  /// The number of a stage's forwards, including those that fill up the last group.
   static std::int64_t forwards_of_stage(std::int64_t stages, std::int64_t micro_batches,
                                         std::int64_t chunks) {
     return (micro_batches + stages - 1) / stages * stages * chunks;

@@ -1,13 +1,17 @@
-// Proves a schedule before it runs. Three laws, each checked separately:
+// Proves a schedule before it runs. Four laws, each checked separately:
 //   order     every stage does each (chunk, micro-batch) exactly once: forward before backward before weight
 //   meeting   a stage receives the messages of another in the order in which they are sent
 //   progress  no stage waits for ever, although a send waits while `capacity` messages on its edge are not received
+//   moves     a pass has its weights; gradients are reduced once, when they are complete, in the same order on all
+//             replicas
 // An Error names the stage, the position in its list and the action.
 #pragma once
 
+#include <dhp/parallel/moves.hpp>
 #include <dhp/parallel/schedule.hpp>
 
 #include <cstddef>
+#include <span>
 
 namespace dhp {
 
@@ -20,8 +24,6 @@ struct ScheduleReport {
 };
 
 namespace detail {
-
-enum class Pass { training, evaluation };
 
 // A template, as is check_schedule(): compiled by programs with a pipeline.
 template <class Lists>
@@ -83,6 +85,7 @@ class ScheduleChecker {
     int most_until_weight = 0;
     for (Position at = 0; at < list(stage).size(); ++at) {
       const auto& action = list(stage)[at];
+      if (is_move(action)) continue;
       if (action.chunk < 0 || action.chunk >= wiring_.chunks || action.micro_batch < 0 ||
           action.micro_batch >= micro_batches_)
         broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
@@ -118,6 +121,7 @@ class ScheduleChecker {
         return from(State::forwarded, State::input_done, "forward");
       case Action::Kind::backward_weight:
         return from(State::input_done, State::done, "backward_input");
+      default: break;
     }
     broken(stage, at, "is of no known kind");
   }
@@ -246,6 +250,105 @@ class ScheduleChecker {
   Pass pass_;
   ScheduleReport report_;
 };
+
+/// The law of moves, of one stage's list.
+class MoveChecker {
+ public:
+  MoveChecker(const std::vector<Action>& list, const MovePlan& plan, int micro_batches, Pass pass)
+      : list_(list),
+        plan_(plan),
+        weights_(plan.units().size(), Weights::away),
+        complete_(as_size(plan.chunks()), 0) {
+    if (pass == Pass::training) reductions_ = plan.reductions(micro_batches);
+  }
+
+  /// The moves, in order.
+  [[nodiscard]] std::vector<Action> run() {
+    std::vector<Action> moves;
+    for (; at_ < list_.size(); ++at_) {
+      const auto& action = list_[at_];
+      if (!is_move(action)) {
+        run_pass(action);
+        continue;
+      }
+      moves.push_back(action);
+      if (action.chunk < 0 || action.chunk >= std::ssize(weights_))
+        broken("does not exist: there are ", weights_.size(), " units");
+      if (action.kind == Action::Kind::reduce) reduce(action.chunk);
+      else move_weights(action);
+    }
+    for (std::size_t unit = 0; unit < weights_.size(); ++unit)
+      check(weights_[unit] == Weights::away, "schedule: unit ", unit,
+            " stays unsharded at the end of the list");
+    check(reduced_ == reductions_.size(), "schedule: the list ends without the reduce of unit ",
+          reduced_ < reductions_.size() ? reductions_[reduced_].unit : 0);
+    return moves;
+  }
+
+ private:
+  enum class Weights : char { away, unused, used };
+
+  [[noreturn]] void broken(const auto&... what) const {
+    fail("schedule: position ", at_, " (", list_[at_], ") ", concat(what...));
+  }
+  void run_pass(const Action& action) {
+    for (const int unit : plan_.needs(action)) {
+      if (weights_[as_size(unit)] == Weights::away)
+        broken("runs without the weights of unit ", unit);
+      weights_[as_size(unit)] = Weights::used;
+    }
+    if (ends_) broken("comes after the reduce of a unit that other stages add to");
+    if (ends_backward(action)) ++complete_[as_size(action.chunk)];
+  }
+  void move_weights(const Action& action) {
+    const bool gathers = action.kind == Action::Kind::unshard;
+    auto& weights = weights_[as_size(action.chunk)];
+    if (!plan_.units()[as_size(action.chunk)].sharded) broken("moves weights that are not sharded");
+    if (gathers && weights != Weights::away) broken("gathers weights that are there");
+    if (!gathers && weights == Weights::away) broken("frees weights that are not there");
+    if (!gathers && weights == Weights::unused) broken("frees weights that wait for their use");
+    weights = gathers ? Weights::unused : Weights::away;
+  }
+  void reduce(int unit) {
+    if (reduced_ == reductions_.size()) broken("comes once too often");
+    const auto& due = reductions_[reduced_++];
+    if (due.unit != unit) broken("comes where all replicas reduce unit ", due.unit);
+    const auto& of = plan_.units()[as_size(unit)];
+    for (const int chunk : of.chunks)
+      if (complete_[as_size(chunk)] < due.micro_batches)
+        broken("comes before the weight gradients of chunk ", chunk, " are complete: it has ",
+               complete_[as_size(chunk)], " of ", due.micro_batches, " micro-batches");
+    ends_ = ends_ || of.reduced == MovedUnit::Reduced::end;
+  }
+
+  const std::vector<Action>& list_;
+  const MovePlan& plan_;
+  std::vector<Weights> weights_;  // by unit
+  std::vector<int> complete_;     // micro-batches, by chunk
+  std::vector<MovePlan::Reduction> reductions_;
+  std::size_t at_ = 0, reduced_ = 0;
+  bool ends_ = false;  // a unit was reduced for which no pass may come any more
+};
+
+/// Proves the lists of a stage's replicas: the order of passes, the law of moves, and that all make the same moves in
+/// the same order.
+inline void check_moves(std::span<const std::vector<Action>> replicas, const MovePlan& plan,
+                        int micro_batches, Pass pass) {
+  std::vector<Action> first;
+  for (const auto& list : replicas) {
+    (void)ScheduleChecker(StageLists{list}, plan.chunks(), micro_batches, 1, pass).run();
+    const auto moves = MoveChecker(list, plan, micro_batches, pass).run();
+    if (&list == replicas.data()) first = moves;
+    const auto [one, other] = std::ranges::mismatch(first, moves);
+    const auto name = [](auto at, auto end) { return at == end ? "no move" : to_text(*at); };
+    check(first == moves, "schedule: replica 0 has ", name(one, first.end()), " where replica ",
+          &list - replicas.data(), " has ", name(other, moves.end()));
+  }
+}
+inline void check_moves(const std::vector<Action>& list, const MovePlan& plan, int micro_batches,
+                        Pass pass) {
+  check_moves(std::span(&list, 1), plan, micro_batches, pass);
+}
 
 }  // namespace detail
 

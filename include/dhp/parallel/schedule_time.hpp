@@ -13,7 +13,8 @@
 
 namespace dhp {
 
-/// Time of an action in one chunk, in any unit; a whole backward is both gradients.
+/// Time of an action in one chunk, in any unit; a whole backward is both gradients. Moves take no time: they run beside
+/// the passes.
 struct ActionCosts {
   double forward = 1;
   double backward_input = 1;
@@ -25,8 +26,8 @@ struct ActionCosts {
       case Action::Kind::backward: return backward_input + backward_weight;
       case Action::Kind::backward_input: return backward_input;
       case Action::Kind::backward_weight: return backward_weight;
+      default: return 0;
     }
-    return 0;
   }
 };
 
@@ -53,6 +54,7 @@ struct ScheduleTimes {
   std::int64_t forwards = 0;
   for (const auto& list : lists)
     for (const auto& action : list) {
+      if (detail::is_move(action)) continue;
       check(action.chunk >= 0 && action.chunk < most_chunks && action.micro_batch >= 0,
             "schedule: there is no ", action);
       wiring.chunks = std::max(wiring.chunks, action.chunk + 1);
@@ -84,6 +86,10 @@ struct ScheduleTimes {
   const auto advance = [&](std::size_t s) {
     const int stage = static_cast<int>(s);
     const auto& action = lists[s][times.start[s].size()];
+    if (detail::is_move(action)) {
+      times.start[s].push_back(clock[s]);
+      return true;
+    }
     auto& done_at = action.kind == Action::Kind::forward ? activation_at : gradient_at;
     const auto cell = [&](std::int64_t part) {
       return static_cast<std::size_t>(part * micro_batches + action.micro_batch);
@@ -127,8 +133,8 @@ struct ScheduleTimes {
 }
 
 /// F forward, B backward (or of the input alone), W weight gradient, then the number of the micro-batch and, with
-/// several chunks, a letter for the chunk; dashes while the action lasts; a dot is an idle slot. Costs are
-/// whole numbers of slots from 1 to 100; at most 26 chunks.
+/// several chunks, a letter for the chunk; dashes while the action lasts; a dot is an idle slot. Moves are left out.
+/// Costs are whole numbers of slots from 1 to 100; at most 26 chunks.
 [[nodiscard]] inline std::string draw(const StageLists& lists, const ActionCosts& costs = {}) {
   for (const double cost : {costs.forward, costs.backward_input, costs.backward_weight})
     check(cost >= 1 && cost <= 100 && cost == std::floor(cost), "draw: an action takes ", cost,
@@ -138,6 +144,7 @@ struct ScheduleTimes {
   int micro_batches = 1;
   for (const auto& list : lists)
     for (const auto& action : list) {
+      if (detail::is_move(action)) continue;
       chunks = std::max(chunks, action.chunk + 1);
       micro_batches = std::max(micro_batches, action.micro_batch + 1);
     }
@@ -165,6 +172,7 @@ struct ScheduleTimes {
     };
     for (std::size_t at = 0; at < lists[stage].size(); ++at) {
       const auto& action = lists[stage][at];
+      if (detail::is_move(action)) continue;
       const double lasts = costs.of(action.kind);
       idle_until(times.start[stage][at]);
       const auto drawn = padded(label(action), width_of(lasts) - 1, lasts > 1 ? '-' : ' ');

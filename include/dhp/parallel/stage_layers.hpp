@@ -1,31 +1,32 @@
 // StageLayers: which layers of the model a pipeline stage runs, and which of their gradients it needs. The loss counts
-// as the layer after the last one.
+// as the layer after the last one. An action of a layer has the layer's place among those of the stage as its chunk.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
 #include <dhp/parallel/action.hpp>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
 namespace dhp::detail {
-/// Source of the gradients of what a stage has sent to the next one, if it does not simply receive them: for
-/// PipelineParallel::take_gradients_from(). Called in training only.
+/// Where a stage gets the gradients of its output from, if it does not receive them from the next stage: see
+/// PipelineParallel::take_gradients_from(). It is used in training only.
 template <class Dev>
 class OutputGradients {
  public:
   virtual ~OutputGradients() = default;
-  /// The activation of a micro-batch goes to the next stage.
+  /// Is called when the activation of a micro-batch goes to the next stage.
   virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
-  /// The gradient of that, when the stage goes backward.
+  /// Returns the gradient of that activation.
   [[nodiscard]] virtual Tensor<Dev> gradient(Dev& dev, int micro_batch) = 0;
-  /// After a step's last action. All that the next stage has sent must have been received.
+  /// Is called after a step's last action, and receives all that the next stage has sent.
   virtual void end_step(Dev& dev) = 0;
 };
 
-/// A stage's output for a micro-batch, and who sends back its gradients, in the order of micro-batches.
+/// A stage's output for a micro-batch, and the rank that sends back its gradients in the order of micro-batches.
 template <class Dev>
 struct StageOutput {
   Shape shape{};
@@ -33,7 +34,8 @@ struct StageOutput {
   int next = 0;  ///< the rank that sends
 };
 
-/// The pipeline axis for chunks that go forward, and for those that go back, whose messages must not wait for others.
+/// The pipeline axis for chunks that go forward, and for chunks that go back. In a V these are two communicators, so
+/// that no message waits for those of the other direction.
 template <class Dev>
 [[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
   return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
@@ -47,6 +49,12 @@ class StageLayers {
   StageLayers(Model<Dev> model, std::vector<std::int64_t> cuts, const Wiring& wiring, int stage)
       : model_(std::move(model)), cuts_(std::move(cuts)), wiring_(wiring), stage_(stage) {
     find_first_trained();
+    for (int chunk = 0; chunk < wiring_.chunks; ++chunk) {
+      first_of_chunk_.push_back(static_cast<int>(own_.size()));
+      const auto part = wiring_.part(stage_, chunk);
+      for (int at = first(part); at < end(part); ++at) own_.push_back(at);
+    }
+    first_of_chunk_.push_back(static_cast<int>(own_.size()));
   }
 
   [[nodiscard]] auto& loss() { return model_.loss; }
@@ -55,16 +63,23 @@ class StageLayers {
     return model_.layers[static_cast<std::size_t>(at)];
   }
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
-  [[nodiscard]] int parts() const { return static_cast<int>(cuts_.size()) - 1; }
-  [[nodiscard]] int part(int chunk) const { return static_cast<int>(wiring_.part(stage_, chunk)); }
-  [[nodiscard]] int stage_of(int part) const { return wiring_.stage_of(part); }
-  [[nodiscard]] bool is_here(int part) const { return stage_of(part) == stage_; }
-  [[nodiscard]] bool goes_back(int chunk) const { return wiring_.goes_back(chunk); }
-  [[nodiscard]] int first(int part) const {
-    return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
-  }
   [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
-  [[nodiscard]] bool holds_loss(int part) const { return part == parts() - 1; }
+  /// The layers of this stage, chunk after chunk.
+  [[nodiscard]] const std::vector<int>& own() const { return own_; }
+  /// The places in own() at which chunks begin, and the end.
+  [[nodiscard]] const std::vector<int>& first_of_chunk() const { return first_of_chunk_; }
+  [[nodiscard]] int layer(const Action& action) const { return own_[as_size(action.chunk)]; }
+  [[nodiscard]] int stage_of(int layer) const { return wiring_.stage_of(part_of(layer)); }
+  [[nodiscard]] bool is_here(int layer) const { return stage_of(layer) == stage_; }
+  /// Whether this layer's activations go from later stages to earlier ones.
+  [[nodiscard]] bool goes_back(int layer) const {
+    return wiring_.goes_back(wiring_.chunk_of(part_of(layer)));
+  }
+  /// Whether two actions belong to the same pass of a part of the model.
+  [[nodiscard]] bool in_one_pass(const Action& a, const Action& b) const {
+    return a.kind == b.kind && a.micro_batch == b.micro_batch &&
+           part_of(layer(a)) == part_of(layer(b));
+  }
 
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) const {
     ParameterList<Dev> list;
@@ -74,32 +89,25 @@ class StageLayers {
   }
   [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {
     std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(wiring_.stages));
-    for (int part = 0; part < parts(); ++part) {
-      const int last = holds_loss(part) ? layer_of_loss() : first(part + 1) - 1;
-      auto& list = lists[static_cast<std::size_t>(stage_of(part))];
-      for (int at = first(part); at <= last; ++at)
-        for (auto& parameter : parameters_of(at)) list.push_back(std::move(parameter));
-    }
+    for (int at = 0; at <= layer_of_loss(); ++at)
+      for (auto& parameter : parameters_of(at))
+        lists[as_size(stage_of(at))].push_back(std::move(parameter));
     return lists;
   }
 
-  /// The first layer with a trained parameter.
-  [[nodiscard]] int first_trained() const { return first_trained_; }
-  /// Whether the gradient of a part's input is needed.
-  [[nodiscard]] bool returns_gradient(int part) const {
-    return part > 0 && first_trained_ < first(part);
-  }
-  /// The part whose output or gradient an action begins with; -1: none.
+  [[nodiscard]] bool is_trained_from(int layer) const { return layer >= first_trained_; }
+  /// Whether the gradient of a layer's input is needed.
+  [[nodiscard]] bool returns_gradient(int layer) const { return first_trained_ < layer; }
+  /// The layer whose output or gradient an action begins with; -1: none.
   [[nodiscard]] int source_of(const Action& action) const {
-    const int of = part(action.chunk);
+    const int of = layer(action);
     if (action.kind == Action::Kind::forward) return of - 1;
-    const bool none = action.kind == Action::Kind::backward_weight || holds_loss(of);
+    const bool none = action.kind == Action::Kind::backward_weight || of == layer_of_loss();
     return none || !returns_gradient(of + 1) ? -1 : of + 1;
   }
-  [[nodiscard]] Shape input_shape(int part, const MicroBatch<Dev>& of) const {
+  [[nodiscard]] Shape input_shape(int layer, const MicroBatch<Dev>& of) const {
     Shape shape = of.input.shape();
-    for (int at = 0; at < first(part); ++at)
-      shape = model_.layers[static_cast<std::size_t>(at)].output_shape(shape, of);
+    for (int at = 0; at < layer; ++at) shape = model_.layers[as_size(at)].output_shape(shape, of);
     return shape;
   }
 
@@ -114,17 +122,19 @@ class StageLayers {
     return y;
   }
 
-  /// The loss first, then the layers from the last to the first.
-  void for_each_of(int chunk, FunctionRef<void(int)> body) const {
-    const int part = this->part(chunk);
-    if (holds_loss(part)) body(layer_of_loss());
-    for (int at = first(part + 1); at-- > first(part);) body(at);
+ private:
+  [[nodiscard]] int first(std::int64_t part) const {
+    return static_cast<int>(cuts_[as_size(part)]);
   }
-  void for_each(FunctionRef<void(int)> body) const {
-    for (int chunk = wiring_.chunks; chunk-- > 0;) for_each_of(chunk, body);
+  /// The loss belongs to the last part.
+  [[nodiscard]] int end(std::int64_t part) const {
+    return first(part + 1) + (part + 1 == wiring_.parts() ? 1 : 0);
+  }
+  [[nodiscard]] std::int64_t part_of(int layer) const {
+    const auto next = std::upper_bound(cuts_.begin() + 1, cuts_.end() - 1, layer);
+    return next - cuts_.begin() - 1;
   }
 
- private:
   /// No backward pass is needed below the first layer with a trained parameter.
   void find_first_trained() {
     bool any_frozen = false;
@@ -144,6 +154,7 @@ class StageLayers {
   std::vector<std::int64_t> cuts_;
   Wiring wiring_{1, 1};
   int stage_ = 0;
+  std::vector<int> own_, first_of_chunk_;
   int first_trained_ = 0;
 };
 }  // namespace dhp::detail

@@ -1,6 +1,6 @@
 // Weights that several pipeline stages use, such as BERT's embedding and decoder. Each of these stages holds a copy and
-// takes the same steps, because gradients are summed over these stages, then over replicas.
-// The first one owns it, for norms and checkpoints.
+// takes the same steps, because gradients are summed over these stages, then over replicas. The first of them owns the
+// weight, so that norms and checkpoints count it once.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -21,7 +21,7 @@ void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev
   for (auto summand : store.summands(parameter.range)) ranks.all_reduce(dev, summand).wait();
   if (auto flag = store.overflow()) ranks.all_reduce(dev, flag, Reduce::max).wait();
 }
-/// The same over the tensor group, of a parameter that each rank uses for its share of the rows.
+/// Sums the gradient of a parameter over the tensor group if each rank has used it for its own rows only.
 template <class Dev>
 void sum_shares(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev>& parameter,
                 Comm<Dev>& tensor) {
@@ -64,17 +64,9 @@ class TiedParameters {
     }
   }
 
-  [[nodiscard]] bool contains(const ParameterState<Dev>& parameter) const {
-    return std::any_of(groups_.begin(), groups_.end(),
-                       [&](const Group& group) { return group.parameter.get() == &parameter; });
-  }
-
-  /// Sums the gradients of each tied parameter over the stages that use it, then reports it ready.
-  void reduce(Dev& dev, ParameterStore<Dev>& store, FunctionRef<void(Range)> ready) {
-    for (auto& group : groups_) {
-      sum_gradient(dev, store, *group.parameter, group.comm);
-      ready(group.parameter->range);
-    }
+  /// Sums the gradients of all of them over the stages that use them.
+  void sum(Dev& dev, ParameterStore<Dev>& store) {
+    for (auto& group : groups_) sum_gradient(dev, store, *group.parameter, group.comm);
   }
 
  private:

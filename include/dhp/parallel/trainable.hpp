@@ -34,8 +34,8 @@ concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
 };
 
 namespace detail {
-/// A Trainable that may be one of several replicas. It calls ready(range) once per range and step, when this replica
-/// adds no more to its gradients.
+/// A Trainable that may be one of several replicas. It calls ready(range) for each reduce action: once per range and
+/// step, or after each micro-batch if replicas shard gradients.
 template <class T, class Dev>
 concept OfReplicas = Trainable<T, Dev> && requires(T& model, Dev& dev, const Step<Dev>& step,
                                                    Replicas<Dev>* replicas, void (&ready)(Range)) {
