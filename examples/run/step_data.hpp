@@ -58,7 +58,8 @@ class StepData {
         options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
     return dhp::Loader(dev_, samples, loading).next();
   }
-  /// Checks an epoch's first step, which all others equal, and its last one, which may be short. total: steps of the run.
+  /// Checks an epoch's first step, which all others equal, and its last one, which may be short. total: steps of the
+  /// run.
   void check_shares(std::int64_t total) const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;

@@ -1,5 +1,5 @@
-// StepUnderWay: a rank's steps, each finished when the next one has been started: so the device never waits for the host,
-// which reads and reports a step's numbers.
+// StepUnderWay: a rank's steps, each finished when the next one has been started: so the device never waits for the
+// host, which reads and reports a step's numbers.
 #pragma once
 
 #include "../report/trace_report.hpp"

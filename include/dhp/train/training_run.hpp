@@ -98,8 +98,8 @@ class TrainingRun : detail::NonCopyable {
 
   /// Sets a function that is called with the report of each finished step.
   void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
-  /// Each rank calls `asked`, such as a StopSignal, before each step, also before each of a pass. If one returns true, all
-  /// stop after that step, or leave the pass.
+  /// Each rank calls `asked`, such as a StopSignal, before each step, also before each of a pass. If one returns true,
+  /// all stop after that step, or leave the pass.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
   /// Returns whether a rank was asked to stop, or whether the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
@@ -111,8 +111,8 @@ class TrainingRun : detail::NonCopyable {
   /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). Returns nothing if the run stops before its end: all
-  /// ranks then leave it between the same two steps, and stopped() returns true.
+  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). Returns nothing if the run stops before its end:
+  /// all ranks then leave it between the same two steps, and stopped() returns true.
   std::optional<GlobalLoss> evaluate(StepSource<Dev>& pass);
 
   /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.
