@@ -1,4 +1,4 @@
-// Activations on the Cpu.
+// Implements activation functions and their gradients on the Cpu.
 #pragma once
 
 #include <dhp/cpu/elementwise.hpp>

@@ -1,6 +1,6 @@
-// Attention on the Cpu: one task per sample and head of keys. Fixed blocks of queries meet fixed blocks of keys, with
-// the packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that no more than one block
-// of probabilities exists. 16-bit heads are widened to float, the type of their sums.
+// Implements attention on the Cpu with one task per sample and key head. A task multiplies blocks of queries by blocks
+// of keys with the packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that it stores
+// only one block of probabilities. 16-bit heads are widened to float, the type of their sums.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -16,25 +16,25 @@
 
 namespace dhp::detail::cpu {
 
-/// Large enough to amortize the packing of keys and queries.
+/// Number of queries in a block: large enough to amortize the packing of keys and queries.
 inline constexpr std::int64_t query_block = 128;
-/// The scores of a block, and their gradients, stay in L2.
+/// Number of keys in a block: small enough that the scores of a block and their gradients stay in L2.
 inline constexpr std::int64_t key_block = 512;
 
-/// The queries and keys of one head that meet in a block of scores.
+/// A block of scores: the products of some queries and some keys of one head.
 struct ScoreBlock {
   const AttentionParts<Cpu>& parts;
   const AttentionOptions& options;
-  std::int64_t head;                     ///< of q
-  std::int64_t first_row, first_query;   ///< of the queries: in q, and the position
-  std::int64_t first_key = 0, keys = 0;  ///< position and number
+  std::int64_t head;                     ///< head of q
+  std::int64_t first_row, first_query;   ///< row in q and position of the first query
+  std::int64_t first_key = 0, keys = 0;  ///< position of the first key; number of keys
 
-  /// How many of the keys, from the first one on, a query sees.
+  /// Returns how many keys, counted from the first key of the block, a query attends to.
   [[nodiscard]] std::int64_t seen(std::int64_t query) const {
     if (!options.causal) return keys;
     return std::clamp<std::int64_t>(first_query + query + 1 - first_key, 0, keys);
   }
-  /// Calls decide(j, keep) for each probability of one query.
+  /// Calls decide(j, keep) for each key j that the query attends to; keep is false if dropout drops it.
   template <class Decide>
   void for_kept_keys(std::int64_t query, Decide decide) const {
     const auto number = parts.row_numbers.data<std::int64_t>()[first_row + query];
@@ -45,14 +45,14 @@ struct ScoreBlock {
   }
 };
 
-/// Tokens of one head as a dense matrix [tokens, size] of the accumulation type.
+/// Copies tokens of one head to a dense matrix [tokens, size] of the accumulation type.
 template <class T, class A = Accumulator<T>>
 void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t size, A* to) {
   for (std::int64_t row = 0; row < tokens; ++row)
     for (std::int64_t c = 0; c < size; ++c)
       to[row * size + c] = static_cast<A>(from[row * stride + c]);
 }
-/// to: the run's first row; its padding becomes 0.
+/// Rounds a dense matrix to the rows of a run, whose padding becomes 0. to: the run's first row.
 template <class T, class A = Accumulator<T>>
 void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
   for (std::int64_t row = 0; row < run.rows; ++row)
@@ -60,16 +60,16 @@ void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::i
       to[row * stride + c] = row < run.length ? static_cast<T>(from[row * size + c]) : T(0.0f);
 }
 
-/// All keys and values of one head and sample.
+/// The keys and values of one key head of one sample.
 template <class T>
 struct KeyHead {
   using A = Accumulator<T>;
   const AttentionParts<Cpu>& parts;
   const AttentionOptions& options;
   std::size_t sample;
-  std::int64_t head, size, stride;  ///< of k and v
-  std::int64_t count = 0;           ///< of keys
-  std::int64_t high = 0, wide = 0;  ///< of the largest block of scores
+  std::int64_t head, size, stride;  ///< number, size and row stride of the head in k and v
+  std::int64_t count = 0;           ///< number of keys
+  std::int64_t high = 0, wide = 0;  ///< rows and columns of the largest block of scores
   std::vector<A> k{}, v{};
 
   [[nodiscard]] const TokenRuns& queries() const { return parts.queries[sample]; }
@@ -77,7 +77,7 @@ struct KeyHead {
   [[nodiscard]] std::vector<A> buffer(std::int64_t rows, std::int64_t columns) const {
     return std::vector<A>(static_cast<std::size_t>(rows * columns));
   }
-  /// One matrix of all tokens.
+  /// Returns all tokens as one dense matrix.
   template <class From>
   [[nodiscard]] std::vector<A> widened(const From* from) const {
     auto to = buffer(count, size);
@@ -96,7 +96,7 @@ struct KeyHead {
       at += run.length;
     }
   }
-  /// Calls body(head of q, block of queries) for what sees these keys, in order.
+  /// Calls body(head of q, block of queries) in order, for all heads of q that share these keys.
   template <class Body>
   void for_queries(Body body) const {
     const auto sharing = options.sharing();
@@ -110,8 +110,8 @@ struct KeyHead {
                   rest.position + block.rows};
         }
   }
-  /// Calls body(scores, first, seen) for each block of keys: the rows of k and v from `first` on, of which these
-  /// queries of a head see so many.
+  /// Calls body(scores, first, seen) for each block of keys that these queries of a head attend to. The block begins at
+  /// key `first`, and the queries attend to at most `seen` of its keys.
   template <class Body>
   void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
     ScoreBlock scores{parts, options, of_head, block.row, block.position};
@@ -126,7 +126,7 @@ struct KeyHead {
   }
 };
 
-/// Calls body(KeyHead) for all heads of k, in parallel.
+/// Calls body(KeyHead) for all key heads of all samples, in parallel.
 template <class T, class Body>
 void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                    const AttentionOptions& options, Body body) {
@@ -150,13 +150,13 @@ void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const Attention
   });
 }
 
-/// The online softmax of one block of queries: y [queries, size] is a sum over the keys so far, each weighted by
-/// e^(score - most), and `sum` that of the weights.
+/// The online softmax of one block of queries. y [queries, size] sums the values of the keys so far, each weighted by
+/// e^(score - most). `sum` is the sum of these weights, and `most` the largest score.
 template <class A>
 struct OnlineSoftmax {
   std::vector<A> y, most, sum;
 
-  /// One row of scores becomes weights with dropout applied.
+  /// Replaces a row of scores by weights with dropout applied, and adds the weights to the sums of the query.
   void add(const ScoreBlock& block, std::int64_t query, std::int64_t width, std::int64_t size,
            A* row) {
     const auto seen = block.seen(query), at = query * size;
@@ -180,7 +180,7 @@ struct OnlineSoftmax {
     block.for_kept_keys(query,
                         [=](std::int64_t j, bool keep) { row[j] = keep ? row[j] * scale : A(0); });
   }
-  /// y becomes the result, `sum` the logsumexp.
+  /// Finishes: y becomes the result, and `sum` the logsumexp of the scores.
   void end(std::int64_t queries, std::int64_t size) {
     for (std::int64_t i = 0; i < queries; ++i) {
       A& total = sum[static_cast<std::size_t>(i)];
@@ -191,9 +191,9 @@ struct OnlineSoftmax {
   }
 };
 
-/// In place: scores become the probabilities after dropout, and their gradients the gradients of the
-/// scores. With probabilities p and scaled dropout mask m: y = (p m) v, so dv = (p m)^T dy and ds = p
-/// (m (dy v^T) - dy . y), because sum_j p m (dy v^T) = dy . y for each query.
+/// Replaces scores by the probabilities after dropout, and the gradients of these by the gradients of the scores. With
+/// probabilities p and scaled dropout mask m, y = (p m) v. Hence dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
+/// because sum_j p m (dy v^T) = dy . y for each query.
 template <class A>
 void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A logsumexp, A inner,
            A* row, A* gradients) {
@@ -214,7 +214,7 @@ void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A lo
   }
 }
 
-/// Y: the type of y, T or that of the sums.
+/// Computes attention forward. Y, the type of y, is T or the accumulation type.
 template <class T, class Y>
 void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
             const AttentionParts<Cpu>& parts, const AttentionOptions& options, View<Cpu> y,
@@ -307,7 +307,7 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
   });
 }
 
-/// All tokens of all samples.
+/// Returns all tokens of all samples as parts. Throws Error if offsets or lengths do not fit the rows.
 [[nodiscard]] inline AttentionParts<Cpu> whole_samples(const Sequences<Cpu>& sequences,
                                                        std::int64_t rows) {
   const auto* offsets = sequences.offsets.data<std::int32_t>();

@@ -1,4 +1,4 @@
-// Batch normalization on the Cpu. Statistics are summed in fixed row tiles, these in double.
+// Implements batch normalization on the Cpu. Statistics are summed by fixed tiles of rows, and the tiles in double.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>
@@ -7,17 +7,17 @@
 
 namespace dhp::detail::cpu {
 
-/// Gradient mask: elements with a positive output pass.
+/// Gradient mask of a ReLU: returns dy where the recomputed output is positive, else 0.
 template <class A>
 struct PositivePass {
   const A* factor;  ///< inv_std * gamma
-  const A* shift;
+  const A* shift;   ///< beta
   A operator()(A dy, A deviation, std::int64_t c) const {
     return deviation * factor[c] + shift[c] > A(0) ? dy : A(0);
   }
 };
 
-/// inv_std * gamma
+/// Returns inv_std * gamma, one factor per channel.
 template <class A>
 [[nodiscard]] std::vector<A> norm_factors(const BatchNormVectors<Cpu>& vectors) {
   std::vector<A> made(as_size(vectors.gamma.count()));
@@ -26,9 +26,9 @@ template <class A>
   return made;
 }
 
-inline constexpr std::int64_t batch_norm_tile = 64;  ///< rows
+inline constexpr std::int64_t batch_norm_tile = 64;  ///< rows that a thread takes at a time
 
-/// Adds `count` columns of a row to the sums of dy and dy * (x - mean).
+/// Adds dy and dy * (x - mean) of one row to `sums` and `products`, in `count` columns.
 template <class Gradient, class T, class A>
 void add_norm_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean, A* sums,
                         A* products) {
@@ -38,7 +38,7 @@ void add_norm_gradients(std::int64_t count, const Gradient* dy, const T* x, cons
     products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
   }
 }
-/// Finalizes the sums of add_norm_gradients.
+/// Converts the sums of add_norm_gradients to sum_dy and sum_dy_xhat.
 template <class A>
 struct FinishNormGradients {
   const A* inv_std;
@@ -100,7 +100,7 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
                 for (std::int64_t c = 0; c < count; ++c) {
                   A value = (values[c] - mean[c]) * factor[c] + shift[c];
                   if constexpr (with_residual) value += added[c];
-                  if constexpr (with_relu) value = value < A(0) ? A(0) : value;  // NaN stays NaN
+                  if constexpr (with_relu) value = value < A(0) ? A(0) : value;  // keeps NaN
                   out[c] = value;
                 }
               });
@@ -138,7 +138,7 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
     cpu::reduce_columns<A>(
         dev, x.rows(), columns, 2,
         [=](std::int64_t row, A* totals) {
-          // A small buffer for the masked gradient: one loop over all would not vectorize.
+          // The masked gradient goes through a small buffer, because a single loop would not vectorize.
           A passed[cpu::row_block], wide[cpu::row_block], wide_gradients[cpu::row_block];
           cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
             const std::int64_t at = row * columns + first;
@@ -187,7 +187,7 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto columns = x.columns();
     const A* const inv_std = vectors.inv_std.data<A>();
-    // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
+    // For each column, dx = p dy + q (x - mean) + r. p is also the factor of the forward pass.
     std::vector<A> table(as_size(3 * columns));
     A* p = table.data();
     A* q = p + columns;

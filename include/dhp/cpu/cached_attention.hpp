@@ -1,4 +1,4 @@
-// Attention of a row after those in a cache, on the Cpu: one task per sample and head of keys.
+// Implements attention of new tokens to a key-value cache on the Cpu, with one task per sample and key head.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Start of the keys of a sample in its cache. Throws if it has no place for `position`.
+/// Returns where the keys of a sample begin in the cache. Throws Error if the cache has no row for `position`.
 inline std::int64_t cache_of(ConstView<Cpu> cache, std::int64_t sample, std::int64_t position) {
   const auto& shape = cache.shape();
   check(position >= 0 && position < shape[2], "attention: position ", position, " of sample ",

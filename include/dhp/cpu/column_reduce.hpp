@@ -1,4 +1,4 @@
-// Column sums of a matrix by fixed row tiles, added in order: threads change no bit.
+// Sums matrix columns by fixed tiles of rows. Tiles are added in order, so the number of threads changes no bit.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -8,15 +8,15 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls body(row) for all rows; threads share tiles of `tile` rows.
+/// Calls body(row) for all rows. Each thread takes `tile` rows at a time.
 void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
   dev.for_ranges(rows, tile, [=](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row) body(row);
   });
 }
 
-/// add_rows(first, last, totals) adds rows to totals[sum * columns + column] for each of `sums` sums, a tile of at most
-/// `tile` rows; finish(sum, column, value) receives each result as a double.
+/// Computes `sums` sums of each column. add_rows(first, last, totals) adds at most `tile` rows to totals[sum * columns
+/// + column]. finish(sum, column, value) receives each result as a double.
 template <class A, class AddRows, class Finish>
 void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
                          std::int64_t tile, AddRows add_rows, Finish finish) {
@@ -35,7 +35,7 @@ void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std:
       finish(which, column, result[as_size(which * columns + column)]);
 }
 
-/// The same by add_row(row, totals).
+/// Like reduce_column_tiles, but add_row(row, totals) adds a single row.
 template <class A, class AddRow, class Finish>
 void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
                     AddRow add_row, Finish finish) {
@@ -47,13 +47,13 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish);
 }
 
-/// A sum in 16 lanes: a fixed order that vectorizes.
+/// A sum in 16 lanes. Its order of additions is fixed, and compilers can vectorize it.
 template <class A>
 class LaneSum {
  public:
   static constexpr std::int64_t lanes = 16;
 
-  /// term(at), at in [0, count). Further terms may follow if the count is a multiple of the lanes.
+  /// Adds term(at) for all at in [0, count). May be called again if count is a multiple of `lanes`.
   void add(std::int64_t count, auto term) {
     std::int64_t at = 0;
     for (; at + lanes <= count; at += lanes)
@@ -70,7 +70,7 @@ class LaneSum {
   A total_[lanes] = {};
 };
 
-/// The sum of term(at), at in [0, count).
+/// Returns the sum of term(at) over all at in [0, count).
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
   LaneSum<A> sum;
@@ -78,8 +78,8 @@ template <class A, class Term>
   return sum.total();
 }
 
-/// The maximum of term(at), at in [0, count), count >= 1, in vector lanes. NaN handling is
-/// unspecified: the exponential of a NaN is NaN with any maximum.
+/// Returns the maximum of term(at) over all at in [0, count), for count >= 1, in vector lanes. The result is
+/// unspecified if a term is NaN, because e^(NaN - maximum) is NaN with any maximum.
 template <class A, class Term>
 [[nodiscard]] A largest(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;

@@ -29,7 +29,7 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
     T* const all = x.data<T>();
     auto* const index = indices.data<std::int32_t>();
     T* const taken = values.data<T>();
-    // Without the sign bit, the bits of a number grow with it.
+    // Without the sign bit, the bits order floating-point numbers by magnitude.
     const auto size_of = [all](std::int64_t at) {
       return static_cast<Bits>(std::bit_cast<Bits>(all[at]) & std::numeric_limits<Bits>::max());
     };
@@ -69,7 +69,7 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
   visit_accumulator(y.dtype(), [&]<class T>(TypeTag<T>) {
     const auto level =
         static_cast<T>(factor * *magnitudes.data<double>() / static_cast<double>(y.count()));
-    const std::array<T, 2> levels{-level, level};  // a look-up, since no branch predicts signs
+    const std::array<T, 2> levels{-level, level};  // a table: branches on signs would mispredict
     dev.for_ranges(y.count(), cpu::elementwise_tile,
                    [levels, from = bits.data<std::uint8_t>(), to = y.data<T>()](std::int64_t first,
                                                                                 std::int64_t last) {

@@ -1,5 +1,5 @@
-// conv2d on the Cpu: matrix products packed straight from the images (implicit im2col). With stride
-// s, pixels see different kernel taps by (h, w) modulo s: s * s products give the input gradient.
+// Implements conv2d on the Cpu by matrix products packed straight from the images (implicit im2col). With stride s, (h,
+// w) modulo s decides which kernel taps a pixel meets, so the input gradient takes s * s products.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>
@@ -7,8 +7,8 @@
 
 namespace dhp::detail::cpu {
 
-/// The pixels (image, h, w) of a batch in the order in which they are rows of a product: as they lie in memory, or
-/// by rows, (h, image, w). There many neighbors of small images see the same rows of padding.
+/// Defines in which order the pixels (image, h, w) of a batch are rows of a product: in memory order or, if `by_rows`,
+/// in order (h, image, w). Then many consecutive pixels of small images see the same rows of padding.
 struct Grid {
   std::int64_t images, height, width;
   bool by_rows;
@@ -32,8 +32,8 @@ struct Grid {
   }
 };
 
-/// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: the row of pixel (n, h, w) holds the pixels (h *
-/// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
+/// A Source (gemm_pack.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
+/// pixels (h * step + first_h + th, w * step + first_w + tw), and 0 outside the image.
 template <class T, class S>
 struct ImageSource {
   const S* image;
@@ -47,7 +47,7 @@ struct ImageSource {
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     const auto pixel = grid.at(line);
     const auto tap_row = taps_w * channels;
-    if constexpr (std::is_same_v<T, S>) {  // one contiguous run may be in place
+    if constexpr (std::is_same_v<T, S>) {  // a contiguous run is returned in place
       const auto th = first / tap_row;
       const auto h = pixel.h * step + first_h + th;
       const auto from = (pixel.w * step + first_w) * channels + first - th * tap_row;
@@ -64,13 +64,13 @@ struct ImageSource {
     for (auto pixel = grid.at(line); lines > 0; --lines, to += stride, grid.advance(pixel))
       write(pixel, tap, first, count, to);
   }
-  /// th: the row of taps of `first`.
+  /// Writes elements [first, first + count) of a pixel's row to `to`. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
     const auto left = (pixel.w * step + first_w) * channels;
     const auto tap_row = taps_w * channels;  // contiguous in the image except at the border
     auto h = pixel.h * step + first_h + th;
-    first -= th * tap_row;  // from here on within the row of taps
+    first -= th * tap_row;  // now relative to the row of taps
     for (; count > 0; ++h, first = 0) {
       const auto length = std::min(count, tap_row - first);
       const S* const from = image + (pixel.image * height + h) * width * channels + left + first;
@@ -79,8 +79,8 @@ struct ImageSource {
       count -= length;
     }
   }
-  /// A run for each row of taps, where both halves of the pixels have neighbors in one row of the grid: at stride 1
-  /// the taps of a pixel overlap those of the next. At the border the padded row of the image is copied.
+  /// Makes a run for each row of taps, if the pixels of each half are neighbors in one row of the grid. Taps of
+  /// neighbors may overlap in the image. At the border, a run is a padded copy of a row of the image.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const {
     if constexpr (std::is_same_v<T, S>) {
@@ -112,7 +112,7 @@ struct ImageSource {
       return 0;
     }
   }
-  /// Elements [at, at + count) of a padded row of the image, which are at `from`; zeros where it has none.
+  /// Writes elements [at, at + count) of a padded row of the image; padding becomes 0. from: address of element `at`.
   void write_row(const S* from, std::int64_t at, bool inside, std::int64_t count, T* to) const {
     const auto begin = inside ? std::clamp(-at, std::int64_t{0}, count) : count;
     const auto end = inside ? std::clamp(width * channels - at, begin, count) : count;
@@ -121,8 +121,8 @@ struct ImageSource {
     else convert(from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
-  /// Whether the taps of these pixels, if all are in one row of the grid, lie above or below the image. Then they are
-  /// not multiplied: an infinite weight makes no NaN there.
+  /// Returns whether these taps are known to lie above or below the image, which takes pixels of one row of the grid.
+  /// Such taps are not multiplied, so an infinite weight makes no NaN.
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
                              std::int64_t count) const {
     const auto h = grid.at(line).h;
@@ -131,7 +131,7 @@ struct ImageSource {
     const auto tap_row = taps_w * channels;
     return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height;
   }
-  /// Neighbors see mostly the same: of all but the first only what is new.
+  /// Neighboring pixels share most of their taps, so for all pixels but the first, only new elements are prefetched.
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
                 std::int64_t count) const {
     const auto tap_row = taps_w * channels;
@@ -153,8 +153,8 @@ struct ImageSource {
   }
 };
 
-/// The flipped kernel: the matrix [taps * O, C] of weights [O, K, K, C] that some input pixels see,
-/// taps first_h - step * th downwards. A Source.
+/// A Source: the flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that some input pixels meet. Tap
+/// (th, tw) of the matrix is tap (last_h - step * th, last_w - step * tw) of the kernel.
 template <class T, class S>
 struct TurnedWeights {
   const S* weights;
@@ -163,7 +163,7 @@ struct TurnedWeights {
   std::int64_t taps_w;
   bool deep = false;
 
-  /// A line, as a matrix of one.
+  /// Returns a line as a matrix that has only this line.
   [[nodiscard]] MatrixSource<T, S> at(std::int64_t line) const {
     const auto tap = line / out_channels;
     const auto o = line - tap * out_channels;
@@ -180,7 +180,7 @@ struct TurnedWeights {
   }
 };
 
-/// With one tap and stride 1 a convolution is a matrix product.
+/// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
 }
@@ -199,7 +199,7 @@ ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeomet
           geometry.kernel,
           deep};
 }
-/// The product of `image` and `weights`; row r goes to out + place(r), and is added to beta times what is there.
+/// Computes out = image * weights + beta * out, where row r of the product is written to out + place(r).
 template <class E, class T>
 void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
              std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta, Place place) {
@@ -259,8 +259,8 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                              [=](std::int64_t row) { return row * channels; });
     const std::int64_t stride = geometry.stride;
     const std::int64_t kernel = geometry.kernel;
-    // Pixel h = stride * p + remainder sees taps kh = first + stride * t at output row (h + padding -
-    // kh) / stride = p + above - t.
+    // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
+    // stride = p + above - t.
     struct Taps {
       std::int64_t pixels, first, count, above;
     };

@@ -1,4 +1,4 @@
-// Rows of elements of one type as another, by the instructions of F16C where the build's target has them.
+// Converts rows of elements to another type, with F16C instructions if the build's target has them.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls one(from, to) for blocks of 8 elements; the last may go through copies.
+/// Calls one(from, to) for blocks of 8 elements. An incomplete last block is copied and padded with zeros.
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;
@@ -22,7 +22,7 @@ void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::copy(made, made + (count - i), to + i);
 }
 
-/// to[i] = from[i], rounded to nearest even.
+/// Converts to[i] = from[i], rounding to nearest even.
 template <class From, class To>
 void convert(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
@@ -50,16 +50,16 @@ inline void convert(const float* from, f16* to, std::int64_t count) {
 }
 #endif
 
-/// Elements that a loop over a row converts at a time.
+/// Number of elements of a row that a loop converts at a time.
 inline constexpr std::int64_t row_block = 256;
 
-/// A part of a row as A: where it lies, or converted to `block`.
+/// Returns `count` elements as A: `from` itself if T is A, else `block`, filled with the converted elements.
 template <class A, class T>
 [[nodiscard]] const A* widened(const T* from, std::int64_t count, A* block) {
   if constexpr (std::is_same_v<A, T>) return from;
   else return convert(from, block, count), block;
 }
-/// fill(out) writes `count` elements of A; they go to `to`, converted if it has another type.
+/// fill(out) writes `count` values of A, which are converted to elements of `to`. If T is not A, count <= row_block.
 template <class A, class T>
 void write_narrowed(T* to, std::int64_t count, const auto& fill) {
   if constexpr (std::is_same_v<A, T>) {
@@ -70,7 +70,7 @@ void write_narrowed(T* to, std::int64_t count, const auto& fill) {
     convert(&made[0], to, count);
   }
 }
-/// Calls body(first, count) for blocks of a row.
+/// Calls body(first, count) for each block of at most row_block columns.
 void in_row_blocks(std::int64_t columns, const auto& body) {
   for (std::int64_t first = 0; first < columns; first += row_block)
     body(first, std::min(row_block, columns - first));

@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cpu {
 
-inline constexpr std::int64_t logit_tile = 4;  ///< rows
+inline constexpr std::int64_t logit_tile = 4;  ///< rows that a thread takes at a time
 
 inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t classes) {
   const auto* label = labels.data<std::int32_t>();
@@ -20,7 +20,7 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
   return label;
 }
 
-/// to[i] = e^(from[i] - most). Inlined, GCC takes the caller's array for uninitialized.
+/// Computes to[i] = e^(from[i] - most). noinline avoids a false GCC warning about an uninitialized array.
 template <class T, class A>
 [[gnu::noinline]] void exponentials(std::int64_t count, const T* from, A most, A* to) {
   for_vectors(
@@ -104,11 +104,11 @@ void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, C
     cpu::for_rows(dev, rows, cpu::logit_tile, [=](std::int64_t row) {
       const T* from = x + row * stride;
       const A wanted = wanted_of[row];
-      const auto mine = label[row] - options.first_class;  // outside if on another rank
+      const auto mine = label[row] - options.first_class;  // out of range if on another rank
       std::int32_t better = onto ? to[row] : 0;
       for (std::int64_t c = 0; c < columns; ++c) {
         const A value = static_cast<A>(from[c]);
-        // Not (value <= wanted): with a NaN logit no prediction is correct.
+        // A NaN logit counts as better than the label, so that no prediction of its row is correct.
         better += !(value <= wanted) || (value == wanted && c < mine) ? 1 : 0;
       }
       to[row] = label[row] < 0 ? 0 : better;
@@ -152,7 +152,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
       T* to = gradients + row * stride;
       std::fill(to + (label[row] < 0 ? 0 : columns), to + stride, T(0.0f));
       if (label[row] < 0) return;
-      const A most = maxima[row], below = on_all;  // local copies alias no output
+      const A most = maxima[row], below = on_all;  // copies, which alias no output
       const A factor = static_cast<A>(scale) / powers_of[row];
       const auto mine = label[row] - options.first_class;
       const bool here = mine >= 0 && mine < columns;
@@ -160,7 +160,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
           here ? factor * cpu::fast_exp(static_cast<A>(from[mine]) - most) - on_all - on_label
                : A(0);
       cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
-        A powers[cpu::row_block];  // dlogits may be the logits
+        A powers[cpu::row_block];  // a buffer: dlogits may alias the logits
         cpu::exponentials(count, from + first, most, powers);
         for (std::int64_t at = 0; at < count; ++at)
           to[first + at] = static_cast<T>(factor * powers[at] - below);

@@ -1,4 +1,4 @@
-// Dropout on the Cpu. One Philox block has four neighboring elements; eight are drawn together.
+// Implements dropout on the Cpu. One Philox block serves four consecutive elements; eight blocks are drawn together.
 #pragma once
 
 #include <dhp/core/philox.hpp>
@@ -10,8 +10,8 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
-/// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
+/// Calls decide(at, keep) for all at in [0, count), where keep is RandomStream::uniform(first + at) >= p. With p = 0,
+/// every element is kept and no random number is drawn.
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count, auto decide) {
   if (p == 0) {
     for (std::int64_t at = 0; at < count; ++at) decide(at, true);
@@ -19,7 +19,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
   const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
   constexpr auto together = static_cast<std::int64_t>(4 * PhiloxBlocks::count);
-  auto at = -static_cast<std::int64_t>(first % 4);  // index of the first word's element
+  auto at = -static_cast<std::int64_t>(first % 4);  // index of the element of word 0
   for (auto block = first / 4; at < count; block += PhiloxBlocks::count, at += together) {
     const PhiloxBlocks blocks(random, block);
     const std::int64_t from = at < 0 ? -at : 0;
@@ -29,7 +29,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
 }
 
-/// The same for the columns of a row.
+/// Calls decide(column, keep) for the columns of a row. Random indices follow from the row's global number.
 void for_kept(const RowNumbers<Cpu>& rows, const DropoutOptions& options, std::int64_t row,
               std::int64_t columns, auto decide) {
   const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
@@ -54,7 +54,7 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
         T* to = dropped + row * columns;
         cpu::for_kept(rows, options, row, columns, [&](std::int64_t at, bool keep) {
           const A value = static_cast<A>(from[at]);
-          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // branch-free
+          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // no branch
         });
       }
     });

@@ -1,5 +1,5 @@
-// Elementwise ops on the Cpu: vectorized loops over tiles that threads share. Loops are compiled for float and double.
-// Elements of another type are converted block by block, in the L1 cache.
+// Implements elementwise ops on the Cpu by vectorized loops. Threads share tiles of elements. Loops are compiled for
+// float and double; elements of other types are converted block by block in the L1 cache.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>
@@ -13,10 +13,10 @@
 
 namespace dhp::detail::cpu {
 
-inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache
-inline constexpr std::int64_t converted_block = 512;
+inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; a tile fits the L2 cache
+inline constexpr std::int64_t converted_block = 512;  ///< elements that are converted at a time
 
-/// Elements from `first` on as A: where they lie if they are of A, else converted to `block`.
+/// Returns `count` elements of x from `first` on as A: in place if x has type A, else converted to `block`.
 template <class A>
 [[nodiscard]] const A* read(const ConstView<Cpu>& x, std::int64_t first, std::int64_t count,
                             A* block) {
@@ -28,7 +28,7 @@ template <class A>
   });
   return block;
 }
-/// Rounds a block to elements of another type than A.
+/// Rounds `count` values of A to the elements of y from `first` on. Does nothing if y has type A.
 template <class A>
 void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* block) {
   visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
@@ -38,7 +38,7 @@ void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* 
   });
 }
 
-/// y[at] = f(from[at]...), or f(y[at], from[at]...), in A, float or double, rounded to y's type.
+/// y[at] = f(from[at]...), or f(y[at], from[at]...), computed in A (float or double) and rounded to the type of y.
 template <class A, class F, class... From>
 void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
   constexpr bool reads = !std::is_invocable_v<F&, std::enable_if_t<!std::is_void_v<From>, A>...>;
@@ -70,13 +70,13 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
 namespace dhp::detail {
 
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
-  const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds once
+  const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds only once
   visit_accumulator(type, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(dev, y, [filler = static_cast<A>(value)] { return filler; });
   });
 }
 void add_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> y) {
-  // The sum of two floats in double, then rounded, equals the float sum.
+  // Mixed types are added in double. The double sum of two floats, rounded to float, equals their float sum.
   const bool alike = a.dtype() == y.dtype() && b.dtype() == y.dtype();
   visit_accumulator(alike ? accumulation_type(y.dtype()) : DType::f64, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(

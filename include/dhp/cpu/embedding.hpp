@@ -36,7 +36,7 @@ void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
         else
           for (auto at = first; at < last; ++at) sums[at] *= static_cast<A>(beta);
       });
-    // Parallel over columns: rows may repeat an id.
+    // Threads share columns, not rows, because several rows may have the same id.
     dev.for_ranges(columns, 64, [=](std::int64_t first, std::int64_t last) {
       for (std::int64_t row = 0; row < rows; ++row) {
         const auto entry = id[row] - first_id;

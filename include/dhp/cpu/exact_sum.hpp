@@ -39,7 +39,7 @@ void exact_finalize_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> high, ConstVi
     const auto* const l = low.data<std::int64_t>();
     T* const to = x.data<T>();
     dev.for_ranges(x.count(), tile, [=](std::int64_t first, std::int64_t last) {
-      int small = 1;  // branch-free, so that the loop vectorizes
+      int small = 1;  // has no branch, so that the loop vectorizes
       for (auto at = first; at < last; ++at)
         small &= static_cast<int>(is_small_limb(h[at])) & static_cast<int>(is_small_limb(l[at]));
       if (small == 1)

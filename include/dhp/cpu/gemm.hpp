@@ -1,6 +1,6 @@
-// gemm on the Cpu: packed panels over tiles of C. Each element is summed by one thread in the order of k, so the
-// number of threads changes no bit. Packing widens 16-bit matrices to f32, or pairs bf16 where the machine
-// multiplies pairs.
+// Implements gemm on the Cpu: multiplies packed panels for each tile of C. One thread sums each element of C in the
+// order of k, so the number of threads changes no bit. Packing widens 16-bit elements to f32, or makes pairs of bf16 if
+// the machine multiplies pairs.
 #pragma once
 
 #include <dhp/cpu/elementwise.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls body(TypeTag<E>, TypeTag<T>): matrices of T are packed as E, pairs of bf16 where the processor multiplies pairs.
+/// Calls body(TypeTag<E>, TypeTag<T>) for matrices of T packed as E. E is Pair for bf16 if the processor multiplies pairs.
 void visit_products(const Cpu& dev, DType type, const auto& body) {
   visit_floating(type, [&]<class T>(TypeTag<T> of) {
     if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
@@ -19,40 +19,39 @@ void visit_products(const Cpu& dev, DType type, const auto& body) {
   });
 }
 
-/// Where a row of the product is written: elements from the output's begin.
+/// Returns where a row of the product is written: the offset in elements from the beginning of the output.
 using Place = FunctionRef<std::int64_t(std::int64_t row)>;
 
-/// One tile: rows x columns of C from sources A and B, in blocks of k. E: float, double or Pair.
+/// Multiplies sources A and B tile by tile of C, in blocks of k. E, the packed element, is float, double or Pair.
 template <class E>
 struct Blocks {
   using T = Sum<E>;
   using From = Source<Loaded<E>>;
   static constexpr bool pairs = std::is_same_v<E, Pair>;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
-  static constexpr std::int64_t group = 112;  // rows of A that are packed together, about
-  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // depth of them fit L2
+  static constexpr std::int64_t group = 112;  // approximate number of rows of A packed together
+  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of them fit L2
 
-  /// c = alpha * product + beta * c + bias; row r of C begins at c + place(r).
+  /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
   struct Output {
     T* c;
     Place place;
     T alpha;
-    T beta;         ///< 0: c is not read
-    const T* bias;  ///< per column, or null
+    T beta;         ///< if 0, c is not read
+    const T* bias;  ///< one element per column, or null
   };
 
-  /// Splits C [m, n] into near-equal ranges of rows times ranges of columns, for threads that share them. No bit of C
-  /// depends on it.
+  /// Splits C [m, n] into tiles of near-equal size, which threads share. The split does not change the bits of C.
   struct Tiles {
-    std::int64_t rows, columns, down, across;
+    std::int64_t rows, columns, down, across;  ///< size of a tile; number of tiles along m and n
 
-    /// unit: rows of a panel.
+    /// unit: number of rows of a panel, a divisor of the rows of a tile.
     Tiles(std::int64_t m, std::int64_t n, std::int64_t threads, std::int64_t unit) {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
-      const auto most = std::max<std::int64_t>(m / group, 1);  // lower ones load too much of B
+      const auto most = std::max<std::int64_t>(m / group, 1);  // lower tiles reload B too often
       down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
       across = parts(n, most_columns);
-      if (down < threads)  // then columns are shared, too
+      if (down < threads)  // too few row ranges: split columns too
         across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
       rows = parts(parts(m, down), unit) * unit;
       columns = parts(parts(n, std::max<std::int64_t>(across, 1)), 32) * 32;
@@ -61,25 +60,25 @@ struct Blocks {
     }
   };
 
-  /// Rows [first, first + count) of a tile are done.
+  /// Called when rows [first, first + count) of a tile are complete.
   using Done = FunctionRef<void(std::int64_t first, std::int64_t count)>;
 
-  /// A tile, and its columns of op(B) as panels, one block along k after the other; null: they are packed for the tile.
+  /// A tile of C. packed: its columns of op(B) as panels, block by block of k; null if multiply() packs them.
   struct Tile {
     std::int64_t row, rows, column, columns;
     const E* packed = nullptr;
   };
-  /// About a group, of whole panels.
+  /// The number of rows that are packed together: `group`, rounded down to whole panels.
   template <class R>
   static constexpr std::int64_t most_rows = R::rows*(group / R::rows);
   template <class R>
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
   }
-  /// k, counted in elements of panels.
+  /// Returns k as a number of packed elements, where a Pair counts once.
   static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
 
-  /// Writes a tile of the product.
+  /// Computes a tile of C.
   template <class R>
   static void multiply(
       R registers, const From& from_a, const From& from_b, const Tile& tile, std::int64_t length,
@@ -88,7 +87,7 @@ struct Blocks {
     const auto& [row, rows, column, columns, packed] = tile;
     const auto k = along(length);
     const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
-    // Lines that are copied stay in L1 until they are multiplied; those across k are packed better together.
+    // If A is deep (lines along k), panels are copied one by one and stay in L1; else groups are packed faster.
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
@@ -102,11 +101,11 @@ struct Blocks {
     E* const spare = own_b + size_b;
     std::int64_t places[most_rows<R>];
     std::int64_t p0 = 0;
-    do {  // one pass even for k = 0: c = beta c + bias
+    do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
       if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
-      // While panels are multiplied, what is packed next comes nearer: the next rows of A, or the next block along k.
+      // While panels are multiplied, prefetch what is packed next: the next rows of A or the next block of k.
       constexpr int each = pairs ? 2 : 1;
       const auto later = p0 + deep;
       const auto later_deep = each * std::min(depth, k - later);
@@ -118,7 +117,7 @@ struct Blocks {
         if (!a.deep && deep > 0)
           pack_flat<P::rows, P::row_stride>(a, p0, deep, row + i0, high, packed_a, spare);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
-        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // prefetched
+        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
         const auto below = i0 + high;
         const bool next_rows = below < rows;
         Ahead<Loaded<E>> ahead_a(from_a, next_rows ? row + below : row,
@@ -152,14 +151,14 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
-  /// Elements of the scratch memory that packing takes.
+  /// Returns the number of scratch elements that packing needs.
   template <class R>
   static std::int64_t scratch(std::int64_t deep, std::int64_t columns) {
     constexpr std::int64_t panel = Panel<E, R>::columns;
     return std::max(deep * panel, (flat_lines + 1) * std::max(panels<R>(columns) * panel, group));
   }
 
-  /// Columns [column, column + columns) of op(B) as panels, by all threads.
+  /// Packs columns [column, column + columns) of op(B) as panels, with all threads.
   template <class R>
   static Buffer<E> pack_columns(Cpu& dev, R, const From& from, std::int64_t column,
                                 std::int64_t columns, std::int64_t length) {
@@ -184,8 +183,8 @@ struct Blocks {
     else with_widest_registers(body);
   }
 
-  /// Calls body(registers, tile) for the tiles of C [m, n]. Where ranges of rows share B, it is packed once, unless
-  /// that takes more memory than caches hold.
+  /// Calls body(registers, tile) for the tiles of C [m, n]. If enough tiles share columns of B, these columns are
+  /// packed only once, unless the packed columns exceed the caches.
   static void visit_tiles(Cpu* dev, const From& b, std::int64_t m, std::int64_t n,
                           std::int64_t length, const auto& body) {
     with_registers([&]<class R>(R registers) {
@@ -216,13 +215,13 @@ struct Blocks {
     });
   }
 
-  /// C [m, n] = alpha op(A) op(B) + beta C + bias. dev: its threads share the tiles; null: the calling thread has them.
+  /// C [m, n] = alpha op(A) op(B) + beta C + bias, by the threads of dev or, if dev is null, by the calling thread.
   static void multiply_all(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                            std::int64_t k, const Output& to) {
     visit_tiles(dev, b, m, n, k,
                 [&](auto registers, const Tile& tile) { multiply(registers, a, b, tile, k, to); });
   }
-  /// The same for rows of `stride` elements.
+  /// Like multiply_all, for a C whose rows are `stride` elements apart.
   static void multiply_dense(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                              std::int64_t k, T* c, std::int64_t stride, T alpha = 1, T beta = 0,
                              const T* bias = nullptr) {
@@ -230,12 +229,12 @@ struct Blocks {
     multiply_all(dev, a, b, m, n, k, {c, place, alpha, beta, bias});
   }
 
-  /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type. bias is null or [n].
   using Store =
       FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
+  /// Passes rows of alpha op(A) op(B) + bias to store, for outputs of types other than T. bias is [n] or null.
   static void multiply_rows(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                             std::int64_t k, T alpha, const T* bias, Store store) {
-    // With one block of k a group's sums stay in the cache, and the next group takes its place.
+    // With a single block of k, each group of rows is complete at once, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
     visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
@@ -251,8 +250,8 @@ struct Blocks {
   }
 };
 
-/// Row-major, dense C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with
-/// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read.
+/// Computes the dense, row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with the
+/// bits of gemm(). If ta, A is stored as [k, m]; if tb, B is stored as [n, k]. If beta is 0, C is not read.
 template <class T>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                  const T* a, const T* b, double beta, T* c) {

@@ -1,7 +1,7 @@
-// The gemm microkernel: a panel of A times a panel of B, accumulated in vector registers (Goto and
-// van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008). It uses
-// the vector extensions of GCC and clang. Each element of C is summed over k in ascending order for
-// every vector width, so all machines with fused multiply-add give the same bits.
+// The gemm microkernel multiplies a panel of A by a panel of B and accumulates in vector registers (Goto and van de
+// Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008). It uses the vector extensions of
+// GCC and clang. Each element of C is summed over k in ascending order, whatever the vector width, so all machines with
+// fused multiply-add give the same bits.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -12,33 +12,33 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
+#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but passes it on
 #endif
 
 namespace dhp::detail::cpu {
 
-/// Register blocking: vector bytes, and rows of accumulators (two vectors each).
+/// Register blocking: the bytes of a vector, and the rows of a panel. Each row has two vectors of accumulators.
 template <int vector_bytes, int panel_rows>
 struct Registers {
   static constexpr int bytes = vector_bytes;
   static constexpr int rows = panel_rows;
 };
-using Avx512 = Registers<64, 14>;  // 28 accumulators and 2 vectors of B in 32 registers
+using Avx512 = Registers<64, 14>;  // 28 accumulators and 2 vectors of B fit 32 registers
 #if defined(__AVX512F__)
 using Native = Avx512;
 #elif defined(__AVX__)
-using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B in 16 registers
+using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B fit 16 registers
 #elif defined(__aarch64__)
-using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements of A in 32
+using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements of A: 32 registers
 #else
 using Native = Registers<16, 6>;
 #endif
 
-/// Two neighbors along k, as they lie in memory: an element of panels where the machine multiplies pairs.
+/// Two neighbors along k. Panels hold Pairs instead of single elements where the machine multiplies pairs of bf16.
 struct Pair {
   bf16 first, second;
 };
-/// Sums of products of panels' elements, and what sources of panels hold.
+/// The type in which products of E are summed.
 template <class E>
 using Sum = std::conditional_t<std::is_same_v<E, Pair>, float, E>;
 template <class E>
@@ -53,44 +53,44 @@ struct Vector<Pair, R> {
   typedef std::uint32_t type __attribute__((vector_size(R::bytes)));
 };
 
-/// Panel layouts, for at most `depth` of k. A: Runs where its lines lie along k ("deep"), copied lines are `line` apart;
-/// else [k][row_stride], of which `rows` are used. B: [k][columns]. Panels of pairs have the first of a pair in the
-/// upper half.
+/// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
+/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is [k][row_stride], of which
+/// `rows` are used. Panels of pairs hold the first element of a pair in the upper half.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
   static constexpr int rows = R::rows;
   static constexpr bool pairs = std::is_same_v<T, Pair>;
-  static constexpr int depth = pairs ? 128 : 256;  // of 256 along k; a panel of A fits L1
-  static constexpr int line =
-      depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
+  static constexpr int depth = pairs ? 128 : 256;  // 256 elements along k; a panel of A fits L1
+  // Lines are one cache line longer than depth, so that they do not compete for the same cache sets.
+  static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
 };
 
-/// A part along k of a panel of A, where it lies: line i of either half of the panel begins i * stride elements behind
-/// that half's first one. If the panel is not deep, `upper` is all of it.
+/// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
+/// 0 of that half. If the panel is not deep, `upper` holds the whole panel.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
   std::int64_t stride;
-  std::int64_t length;  ///< along k
+  std::int64_t length;  ///< number of elements along k
 };
 
-/// The output: c = alpha * product + beta * c + bias.
+/// The output of a panel product: c = alpha * product + beta * c + bias.
 template <class T>
 struct Target {
   T* c;
-  const std::int64_t* rows;  ///< where each begins
+  const std::int64_t* rows;  ///< offset of each row in c
   T alpha;
-  T beta;         ///< 0: c is not read
-  const T* bias;  ///< per column, or null
+  T beta;         ///< if 0, c is not read
+  const T* bias;  ///< one element per column, or null
 };
 
-/// Not to be fused into a later sum: the bits would depend on where the kernel is inlined.
+/// Keeps a product from being fused into a later sum: the bits would depend on where the kernel is inlined.
 [[gnu::always_inline]] inline void keep_product([[maybe_unused]] auto& value) {
-#if defined(__clang__)  // fuses within one expression only
+#if defined(__clang__)  // clang fuses only within an expression
 #elif defined(__x86_64__)
   asm("" : "+v"(value));
 #elif defined(__aarch64__)
@@ -100,7 +100,7 @@ struct Target {
 #endif
 }
 
-/// One element or vector of c: sum is that of the product, times alpha.
+/// Writes an element or a vector of c. sum: the product, already multiplied by alpha.
 template <class V, class T>
 [[gnu::always_inline]] inline void store_sum(V& sum, const Target<T>& to, T* c, const T* bias) {
   V more;
@@ -115,7 +115,7 @@ template <class V, class T>
   std::memcpy(c, &sum, sizeof sum);
 }
 
-/// Writes columns [column, column + count) where they are fewer than a vector. sums: `width` of each row.
+/// Writes columns [column, column + count), fewer than a vector has. sums holds `width` elements for each row.
 template <int width, class T>
 [[gnu::noinline]] void store_tail(const T* sums, const Target<T>& to, int rows, int column,
                                   int count) {
@@ -137,7 +137,7 @@ template <int width, class T>
   }
 }
 
-/// Writes one of the two vectors of each row of c. Inlined, so the caller's target attribute applies.
+/// Writes one of the two vectors of each row of c. Inlined, so that the caller's target attribute applies.
 template <class T, class R, int rows, int half>
 [[gnu::always_inline]] inline void store_half(typename Vector<T, R>::type (&sums)[rows][2],
                                               const Target<T>& to, int valid_rows,
@@ -165,7 +165,7 @@ template <class T, class R, int rows, int half>
     store_sum(sums[i][half], to, to.c + to.rows[i] + column, bias);
   }
 }
-/// Writes `valid_rows` x `valid_columns` of c.
+/// Writes `valid_rows` x `valid_columns` elements of c.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void store_panel(typename Vector<T, R>::type (&sums)[rows][2],
                                                const Target<T>& to, int valid_rows,
@@ -209,7 +209,7 @@ template <class T, class R, bool deep, int rows>
   store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
-/// Chooses the smallest kernel that holds valid_rows.
+/// Calls the smallest kernel that has at least valid_rows rows.
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
                                                          const Target<T>& to, int valid_rows,
@@ -229,8 +229,8 @@ void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<
   multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns);
 }
 
-// Code for AVX2 (x86-64-v3) still selects AVX-512 at run time. Older targets do not: without fused
-// multiply-add the bits would depend on the machine.
+// Builds for AVX2 (x86-64-v3) select AVX-512 at run time if the machine has it. Builds for older targets do not: they
+// have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
@@ -238,7 +238,7 @@ template <bool deep, class T>
                                                int valid_columns) {
   multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns);
 }
-/// Calls body(Registers) for the widest vectors of this machine.
+/// Calls body with the Registers of the widest vectors that this machine has.
 void with_widest_registers(const auto& body) {
   if (__builtin_cpu_supports("avx512f")) body(Avx512{});
   else body(Native{});
@@ -247,11 +247,11 @@ void with_widest_registers(const auto& body) {
 void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
 
-// vdpbf16ps adds the product of the upper halves, then that of the lower ones, each rounded to float. Products of bf16
-// are exact in float, so that sums have the bits of fused multiply-adds, except that subnormal numbers count as 0.
+// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
+// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
 inline constexpr bool has_pair_kernel = true;
-/// Whether this machine multiplies pairs.
+/// Returns whether this machine multiplies pairs of bf16.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
 template <bool deep, int rows>

@@ -1,5 +1,5 @@
-// Packing: copies part of a matrix into the panels of gemm_kernel.hpp, transposed and converted as
-// needed. The elements come from a Source, so convolutions pack straight from the image.
+// Packs parts of matrices into the panels of gemm_kernel.hpp, transposed and converted as needed. The elements come
+// from a Source, so that convolutions pack straight from the image.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>
@@ -13,19 +13,19 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
+#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but passes it on
 #endif
 
 namespace dhp::detail::cpu {
 
-/// Brings memory nearer that is needed soon.
+/// Prefetches `count` elements, which are needed soon, into the L2 cache.
 template <class S>
 void prefetch(const S* from, std::int64_t count) {
   constexpr auto line = static_cast<std::int64_t>(64 / sizeof(S));
   for (std::int64_t at = 0; at < count; at += line) __builtin_prefetch(from + at, 0, 2);
 }
 
-/// Copies short runs, mostly of whole vectors, without a call.
+/// Copies a short run without a call to memcpy, mostly by whole vectors.
 template <class T>
 [[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
   constexpr std::int64_t width = 32 / sizeof(T);
@@ -35,26 +35,25 @@ template <class T>
   std::int64_t i = 0;
   for (; i + width <= count; i += width) block(i);
   if (i == count) return;
-  if (count > width) return block(count - width);  // some elements twice
+  if (count > width) return block(count - width);  // copies some elements twice
   for (; i < count; ++i) to[i] = from[i];
 }
 
-inline constexpr int most_runs = 32;  // of a panel
-/// Whether lines so far apart can be read where they are: else they compete for few sets of the L1 cache.
+inline constexpr int most_runs = 32;  // the largest number of Runs of a panel
+/// Returns whether lines `stride` apart can be read in place; multiples of 4 KiB compete for few sets of the L1 cache.
 template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
 
-/// A matrix as runs of its lines, by any object that has `deep` and
-///   const T* run(line, first, count, scratch)   `count` elements of a line, in place or via scratch
+/// A matrix as lines along k ("deep") or across k. Holds a reference to any object that has `deep` and
+///   const T* run(line, first, count, scratch)   returns elements of a line, in place or copied to scratch
 ///   void prefetch(line, lines, first, count)
-/// and perhaps `piece`, if it is not deep: each so many elements of a line are contiguous; if it is deep,
-///   void copy(line, lines, first, count, T* to, stride)   several lines
-///   int panel(line, half, first, count, Run* runs, scratch)   2 * half lines, as at most most_runs runs; 0: copy them
-///   bool is_zero(line, lines, first, count)   whether it knows that all of these are 0
-/// Lines are contiguous in memory: along k ("deep"), or across it. One type, so that products are compiled once and not
-/// for each pair of sources. Keeps a reference.
+/// If not deep, the object may have `piece`: each `piece` elements of a line are contiguous. If deep, it may have
+///   void copy(line, lines, first, count, T* to, stride)   copies several lines
+///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines, or 0
+///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
+/// If panel() returns 0, lines are copied. Source is one type, so products are compiled once, not for each object type.
 template <class T>
 class Source {
  public:
@@ -134,13 +133,13 @@ class Source {
   bool (*is_zero_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
 };
 
-/// Prefetches lines of a source, some of them before each of `steps` products of panels.
+/// Prefetches lines of a source in `steps` parts: one part before each product of panels.
 template <class T>
 struct Ahead {
   const Source<T>& of;
   std::int64_t line, end, first, count, together;
 
-  /// Rows or columns [start, start + across), [p0, p0 + depth) along k.
+  /// Prefetches rows or columns [start, start + across), elements [p0, p0 + depth) along k.
   Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
         std::int64_t depth, std::int64_t steps)
       : of(source),
@@ -188,18 +187,18 @@ struct MatrixSource {
   }
 };
 
-/// Elements of a native vector: the lines that are packed together, independent of the panels.
+/// The number of lines that are transposed together: the elements of a native vector, whatever the panel's width.
 template <class T>
 inline constexpr int pack_width = Panel<T, Native>::width;
-/// Pairs of memory as pairs of panels.
+/// Swaps the halves of pairs, from memory order to panel order. Leaves other elements unchanged.
 template <class V>
 void order([[maybe_unused]] V& block) {
   if constexpr (std::is_same_v<V, Pair>) std::swap(block.first, block.second);
   else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
 }
 
-/// A matrix of bf16 with k columns as one of pairs along k, the last with a 0 where k is odd. Runs along k are as in
-/// memory, those across k as in panels. scratch: as many pairs as a run has; across k twice as many.
+/// Presents a bf16 matrix as pairs along k; if k is odd, the last pair ends with 0. run() returns pairs in memory order
+/// if deep, else in panel order. scratch has as many pairs as the run, or twice as many if not deep.
 struct PairSource {
   Source<bf16> of;
   std::int64_t k;
@@ -210,7 +209,7 @@ struct PairSource {
                              std::int64_t count) const {
     return deep && of.is_zero(line, lines, 2 * first, std::min(2 * count, k - 2 * first));
   }
-  /// As elements of panels.
+  /// Copies lines as pairs in panel order.
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
             std::int64_t stride) const {
     const auto length = std::min(2 * count, k - 2 * first);
@@ -245,14 +244,14 @@ struct PairSource {
     return scratch;
   }
 };
-/// A source of bf16 or of elements, as the source of elements that panels are packed from.
+/// Returns the source that panels of E are packed from: `of`, or its pairs along k if E is Pair.
 template <class E>
 [[nodiscard]] auto elements(const Source<Loaded<E>>& of, std::int64_t k) {
   if constexpr (std::is_same_v<E, Pair>) return PairSource{of, k};
   else return of;
 }
 
-/// Uninitialized, cache-line aligned memory.
+/// Frees the memory of a Buffer, which is aligned to cache lines and uninitialized.
 struct FreeAligned {
   void operator()(void* block) const { ::operator delete (block, std::align_val_t{64}); }
 };
@@ -264,16 +263,16 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-/// Elements of 16 bytes. Shuffles within these cost least.
+/// Number of elements in a lane of 16 bytes. Shuffles within a lane cost least.
 template <class T>
 inline constexpr int lane_width = 16 / sizeof(T);
 template <class T, int bytes>
 using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
 
-// Interleaves the lanes of a and b: a0 b0 a1 b1 ..; first is 0 for the lower halves of lanes.
+// Interleaves the lanes of a and b to a0 b0 a1 b1 ... first: 0 for the lower halves of lanes, lane / 2 for the upper.
 template <int lane, int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
-#ifdef __CUDACC__  // nvcc 13 does not expand this pack
+#ifdef __CUDACC__  // nvcc 13 does not expand the pack `at` below
   V out;
   for (int to = 0; to < static_cast<int>(sizeof...(at)); ++to)
     out[to] = (to % 2 == 0 ? a : b)[to / lane * lane + first + to % lane / 2];
@@ -297,7 +296,7 @@ V join(Half lower, Half upper, std::integer_sequence<int, at...>) {
   return __builtin_shufflevector(lower, upper, at...);
 #endif
 }
-/// A vector of one lane of each lane_width-th line.
+/// Loads a vector from one lane of each lane_width-th line, at element p.
 template <class T, int bytes = Native::bytes>
 Bytes<T, bytes> load_lanes(const T* const* lines, std::int64_t p) {
   using V = Bytes<T, bytes>;
@@ -312,7 +311,7 @@ Bytes<T, bytes> load_lanes(const T* const* lines, std::int64_t p) {
                    std::make_integer_sequence<int, width>{});
   }
 }
-/// Transposes the lanes of as many vectors, by perfect shuffles.
+/// Transposes lane_width vectors lane by lane, with perfect shuffles.
 template <class T>
 void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
   constexpr int lane = lane_width<T>;
@@ -331,7 +330,7 @@ void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
   }
 }
 
-/// Transposes elements [p, end) of lines[0, count) to out[p * stride + line], zeros up to width.
+/// Transposes elements [p, end) of lines[0, count) to out[p * stride + line]. Lines from count to pack_width are 0.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
                      std::int64_t stride) {
@@ -357,10 +356,10 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int6
   }
 }
 
-/// Lines across k that are packed together: panels lie far apart, and often compete for the same part of the cache.
+/// Number of lines across k that are packed together, because panels lie far apart and often share cache sets.
 inline constexpr int flat_lines = 8;
-/// Packs lines [line, line + depth), elements [first, first + count) of a source that is not deep: consecutive panels
-/// of depth * stride elements, `used` of the line in each. scratch: (flat_lines + 1) * count.
+/// Packs elements [first, first + count) of lines [line, line + depth) of a source that is not deep. Each panel has
+/// depth * stride elements and takes `used` elements of each line. scratch has (flat_lines + 1) * count elements.
 template <int used, int stride, class T>
 void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::int64_t first,
                std::int64_t count, T* out, T* scratch) {
@@ -383,8 +382,8 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
   }
 }
 
-/// Rows [row, row + rows) of a deep source, at most those of a panel, columns [p0, p0 + depth): their runs, none if all
-/// are zeros. scratch: P::rows lines.
+/// Returns the runs of rows [row, row + rows) and columns [p0, p0 + depth) of a deep source, or none if all are zeros.
+/// `rows` is at most P::rows. scratch has room for P::rows lines.
 template <class R, class T>
 std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::int64_t rows,
                                    std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {
@@ -401,17 +400,17 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
   return {runs, runs + 1};
 }
 
-/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
-/// depth * P::columns elements. scratch: max(P::columns * depth, (flat_lines + 1) * columns).
+/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of depth *
+/// P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
-  // So deep at a time, the part of a panel that some lines have filled is in L1 when its other lines follow.
+  // Panels are packed in steps of this depth, so that a step stays in L1 until all lines of the panel have filled it.
   constexpr std::int64_t together = 64;
   if (depth == 0) return;
-  if (!source.deep) {  // by pieces that lie in one place
+  if (!source.deep) {  // piece by contiguous piece
     const auto piece = source.piece % P::columns == 0 ? source.piece : column + columns;
     for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {
       wide = std::min(columns - j, piece - (column + j) % piece);

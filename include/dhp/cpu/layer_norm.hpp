@@ -11,7 +11,7 @@ namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t norm_row_tile = 16;
 
-// Normalizes a row of T, or one already converted to A; by its root mean square if beta and mean are null.
+// Normalizes a row with elements of T or A. If beta and mean are null, only divides by the root mean square.
 template <class X, class T, class A>
 void normalise(std::int64_t columns, const X* from, const A* gamma, const A* beta, double epsilon,
                T* to, A* mean, A& inv_std) {
@@ -36,7 +36,7 @@ void normalise(std::int64_t columns, const X* from, const A* gamma, const A* bet
     to[c] = static_cast<T>((static_cast<A>(from[c]) - middle) * scale * gamma[c] + beta[c]);
 }
 
-// write(column, value) receives one row of the gradient. With a root mean square, mean is 0.
+// Passes one row of the gradient of x to write(column, value). For RMS norm, `centers` is false and mean is 0.
 template <class T, class A, class Write>
 void norm_gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma, bool centers,
                    A mean, A inv_std, Write write) {
@@ -50,8 +50,8 @@ void norm_gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma
     write(c, inv_std * (scaled(c) - mean_gradient - normalised(c) * mean_product));
 }
 
-/// Gradients of all rows, and what they add to dgamma and dbeta in fixed tiles of rows. write(row, values) receives an
-/// unrounded row of the gradient of x, after the row of dy was read for the sums.
+/// Computes the gradients of all rows, and sums dgamma and dbeta by fixed tiles of rows. write(row, values) receives an
+/// unrounded row of the gradient of x, after the last read of that row of dy.
 template <class T, class Write>
 void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu> gamma,
                     ConstView<Cpu> mean, ConstView<Cpu> inv_std, View<Cpu> dgamma, View<Cpu> dbeta,
@@ -119,7 +119,7 @@ void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Cons
   });
 }
 
-// Each row is buffered in A in the L1 cache: outputs may alias inputs, and loops still vectorize.
+// Each row goes through a buffer of A in the L1 cache: outputs may alias inputs, and loops still vectorize.
 void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
                                     ConstView<Cpu> residual, const RowNumbers<Cpu>& rows,
                                     const DropoutOptions& options, ConstView<Cpu> gamma,

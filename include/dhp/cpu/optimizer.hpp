@@ -11,15 +11,15 @@ void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// body(TypeTag of the accumulation type, state), if the step is applied.
+/// Calls body(Tag of the accumulation type, step state) if the step is applied.
 void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body) {
   const auto& now = step_state(state);
   if (now.applies())
     visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A> tag) { body(tag, now); });
 }
 
-/// step_of(tile) returns step(weight, element of each of `flat`...), which computes the new weight in A: the type of
-/// masters, and of values that have none.
+/// Updates all weights. step_of(tile) returns a function step(weight, element of each of `flat`...) that computes the
+/// new weight in A. A is the type of master weights, and of values without master weights.
 template <class A>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     auto step_of, auto*... flat) {
@@ -30,7 +30,7 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
     A* const weights = tile.narrow ? all + first : reinterpret_cast<A*>(tile.value);
     for (std::int64_t at = 0; at < count; ++at)
       weights[at] = step(weights[at], flat[first + at]...);
-    if (tile.narrow)  // from cache
+    if (tile.narrow)  // rounds weights that are still in the cache
       write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count,
                weights);
   });

@@ -1,4 +1,4 @@
-// Pooling on the Cpu. Tiles are output rows, or whole images where windows overlap.
+// Implements pooling on the Cpu. Threads share output rows in max_pool_forward, and images in the other ops.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -77,7 +77,7 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       };
       if constexpr (std::is_same_v<T, A>) {
         add_to(out);
-      } else {  // rounded once
+      } else {  // sums in A and rounds once
         std::vector<A> sums(as_size(pixels * channels));
         add_to(sums.data());
         std::transform(sums.begin(), sums.end(), out,
@@ -95,7 +95,7 @@ void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
     const auto width = as_size(channels);
     dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
       std::vector<A> sums(width);
-      // The sums of earlier pixel groups, in double: one long float sum would lose digits.
+      // Sums of earlier groups of pixels are kept in double, because one long float sum would lose digits.
       std::vector<double> before(pixels > together ? width : 0);
       const T* from = x.data<T>() + n * pixels * channels;
       for (std::int64_t p = 0; p < pixels; ++p, from += channels) {

@@ -1,4 +1,4 @@
-// Reductions on the Cpu, over fixed tiles.
+// Implements reductions on the Cpu over fixed tiles, so that the number of threads changes no bit.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -13,12 +13,12 @@
 
 namespace dhp::detail::cpu {
 
-/// The signed integer with the size of T.
+/// The signed integer type that has the size of T.
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 
-/// The sum of term(value) over all elements, in double, over fixed tiles.
+/// Returns the sum of term(value) over all elements, in double and by fixed tiles.
 double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   constexpr std::int64_t tile = 1 << 14;
   std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
@@ -41,7 +41,7 @@ double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   return total;
 }
 
-/// The sum of squares, in the calling thread.
+/// Returns the sum of squares of x, computed in the calling thread.
 double squares_of(const auto* x, std::int64_t count) {
   return lane_sum<double>(count, [=](std::int64_t at) {
     const double value = static_cast<double>(x[at]);
@@ -83,7 +83,7 @@ void sum_of_magnitudes_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cp
 }
 void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> flag) {
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    // Without the sign bit, non-finite values have bits of at least infinity's.
+    // Without the sign bit, the bits of a non-finite value are at least the bits of infinity.
     using Bits = cpu::BitsOf<T>;
     const auto infinite = std::bit_cast<Bits>(static_cast<T>(HUGE_VALF));
     constexpr auto magnitude = std::numeric_limits<Bits>::max();

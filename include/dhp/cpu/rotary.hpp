@@ -1,4 +1,4 @@
-// Rotary positions on the Cpu: the heads of a row share their angles.
+// Implements rotary positions on the Cpu. All heads of a row use the same angles.
 #pragma once
 
 #include <dhp/device/cpu.hpp>

@@ -47,7 +47,7 @@ void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVi
                          View<Cpu> dx) {
   cpu::check_row_indices("scatter_add_rows", index, dx.rows());
   visit_floating(dx.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    // Parallel over columns: rows may repeat, and each element keeps the row order.
+    // Threads share columns, because indices may repeat and each element is summed in row order.
     dev.for_ranges(dy.columns(), 128,
                    [rows = dy.rows(), columns = dy.columns(), at = index.data<std::int32_t>(),
                     gradient = dy.data<T>(), all = dx.data<T>()](auto first, auto last) {

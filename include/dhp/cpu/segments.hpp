@@ -1,4 +1,4 @@
-// Squared norms of segments on the Cpu, parallel over tiles.
+// Computes squared norms of segments on the Cpu, in parallel over tiles.
 #pragma once
 
 #include <dhp/cpu/reduce.hpp>

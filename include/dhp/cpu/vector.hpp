@@ -1,5 +1,5 @@
-// Vectors of the build's target, by the extensions of GCC and clang: operators work element by element, comparisons
-// give masks, and `mask ? a : b` chooses.
+// Provides vectors of the build's target by the extensions of GCC and clang. Operators work element by element,
+// comparisons return masks, and `mask ? a : b` selects element by element.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -25,8 +25,8 @@ template <class A, class F, class... From>
   if constexpr (!std::is_same_v<A, float>) return false;
   else return std::is_invocable_r_v<Floats, F&, std::enable_if_t<!std::is_void_v<From>, Floats>...>;
 }
-/// to[i] = f(from[i]...) for `count` elements of A. If f takes vectors, it is called with them: so an element has the
-/// same bits wherever it stands, and compilers need not find out that the loop can be vectorized.
+/// Computes to[i] = f(from[i]...) for `count` elements of A. If f takes vectors, it is called only with vectors. So the
+/// bits of an element do not depend on its position, and vectorization does not depend on the compiler.
 template <class A, class F, class... From>
 void for_vectors(std::int64_t count, A* to, F f, const From*... from) {
   std::int64_t at = 0;

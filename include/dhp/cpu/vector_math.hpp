@@ -1,5 +1,5 @@
-// exp, tanh and the normal distribution for floats and vectors of them, with the same bits; double uses the standard
-// library and is the reference. The polynomials come from Chebyshev interpolation in 40 digits.
+// Computes exp, tanh and the normal distribution, with the same bits for floats and for vectors of floats. The versions
+// for double use the standard library. The polynomials come from Chebyshev interpolation in 40 digits.
 #pragma once
 
 #include <dhp/cpu/vector.hpp>
@@ -18,7 +18,7 @@ template <>
 struct BitsOfFloats<float> {
   using type = std::uint32_t;
 };
-/// The bits of a float, or of each in a vector.
+/// Returns the bits of a float, or of each float in a vector.
 template <class V>
 [[nodiscard]] auto bits_of(V x) {
   return std::bit_cast<typename BitsOfFloats<V>::type>(x);
@@ -28,17 +28,17 @@ template <class V>
   return std::bit_cast<V>(bits_of(x) & 0x7fffffffu);
 }
 
-/// e^x. Float: x = n ln 2 + r, a polynomial in r, n added to the exponent. Relative error below
-/// 2e-7; 0 below -87.3 (no subnormals), infinite above 88.3; NaN stays NaN.
+/// Returns e^x. For float, x = n ln 2 + r; a polynomial gives e^r, and n is added to the exponent. The relative error
+/// is below 2e-7. The result is 0 for x < -87.3 (no subnormals), infinite for x > 88.3, and NaN for NaN.
 template <class V>
 [[nodiscard]] V fast_exp(V x) {
-  constexpr float to_integer = 0x1.8p23f;  // adding it rounds to an integer in the low bits
+  constexpr float to_integer = 0x1.8p23f;  // adding this rounds to an integer in the low bits
   const auto low = x<-87.3f, high = x> 88.3f;
   const V below = high ? V{} + 88.3f : x;
   const V bounded = low ? V{} - 87.3f : below;
   const V shifted = bounded * 1.44269504f + to_integer;
   const V whole = shifted - to_integer;
-  // ln 2 in two parts; the first has 9 bits, so its product with n is exact.
+  // ln 2 is split in two parts. The first part has 9 bits, so that its product with n is exact.
   const V rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
   V series = rest * 0.001392626785673201f + 0.00836324691772461f;
   series = series * rest + 0.04166655242443085f;
@@ -57,7 +57,7 @@ template <class V>
   return 1.0f / (1.0f + fast_exp(-x));
 }
 
-/// tanh. Float: an odd polynomial near 0, else via e^(2|x|). Relative error below 4e-7.
+/// Returns tanh(x). For float, uses an odd polynomial near 0, else e^(2|x|). The relative error is below 4e-7.
 template <class V>
 [[nodiscard]] V fast_tanh(V x) {
   const V size = magnitude(x), square = x * x;
@@ -69,20 +69,20 @@ template <class V>
   const V bounded = size > 20.0f ? V{} + 20.0f : size;
   const V far = 1.0f - 2.0f / (fast_exp(2.0f * bounded) + 1.0f);
   const V with_sign = std::bit_cast<V>(bits_of(far) | (bits_of(x) & 0x80000000u));
-  const V other = size >= 0.625f ? with_sign : x;  // NaN
+  const V other = size >= 0.625f ? with_sign : x;  // NaN stays NaN
   return size < 0.625f ? near : other;
 }
 [[nodiscard]] inline double fast_tanh(double x) { return std::tanh(x); }
 
-/// The normal distribution's cumulative probability and density at x.
+/// The standard normal distribution at x: the cumulative probability `below`, and the density.
 template <class A>
 struct Gaussian {
   A below, density;
 };
 
-/// Float: the tail probability beyond |x| is e^(-x^2/2) times a polynomial in (u - 3) / (u + 3),
-/// over u + 3, with u = |x| / sqrt(2) (Shepherd & Laframboise 1981). Small tails keep their digits:
-/// relative error below 1e-6 for |x| < 5, else 5e-6.
+/// For float, the tail probability beyond |x| is e^(-x^2/2) times a polynomial in (u - 3) / (u + 3), divided by u + 3,
+/// where u = |x| / sqrt(2) (Shepherd & Laframboise 1981). Small tails keep their digits: the relative error is below
+/// 1e-6 for |x| < 5, else below 5e-6.
 template <class V>
 [[nodiscard]] Gaussian<V> gaussian(V x) {
   const V u = magnitude(x) * 0.70710678f;
