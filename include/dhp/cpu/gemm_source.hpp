@@ -1,5 +1,4 @@
-// Source: the matrices of a product, as lines in memory. A matrix is one itself, and so is an image whose pixels and
-// their neighbors are the lines.
+// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix; a convolution has its own kinds.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>
