@@ -13,7 +13,7 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but passes it on
+#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but the host compiler obeys it
 #endif
 
 namespace dhp::detail::cpu {
@@ -49,11 +49,11 @@ template <class T>
 /// A matrix as lines along k ("deep") or across k. Holds a reference to any object that has `deep` and
 ///   const T* run(line, first, count, scratch)   returns elements of a line, in place or copied to scratch
 ///   void prefetch(line, lines, first, count)
-/// If not deep, the object may have `piece`: each `piece` elements of a line are contiguous. If deep, it may have
+/// If not deep, it may have `piece`, the number of contiguous elements in each piece of a line. If deep, it may have
 ///   void copy(line, lines, first, count, T* to, stride)   copies several lines
-///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines, or 0
+///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines
 ///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
-/// If panel() returns 0, lines are copied. Source is one type, so products are compiled once, not for each object type.
+/// If panel() makes 0 runs, lines are copied. Source is one type, so products are compiled once, not per type of object.
 template <class T>
 class Source {
  public:
@@ -139,7 +139,7 @@ struct Ahead {
   const Source<T>& of;
   std::int64_t line, end, first, count, together;
 
-  /// Prefetches rows or columns [start, start + across), elements [p0, p0 + depth) along k.
+  /// Selects rows or columns [start, start + across), elements [p0, p0 + depth) along k.
   Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
         std::int64_t depth, std::int64_t steps)
       : of(source),
@@ -197,8 +197,8 @@ void order([[maybe_unused]] V& block) {
   else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
 }
 
-/// Presents a bf16 matrix as pairs along k; if k is odd, the last pair ends with 0. run() returns pairs in memory order
-/// if deep, else in panel order. scratch has as many pairs as the run, or twice as many if not deep.
+/// Presents a bf16 matrix as pairs along k; an odd k is padded with 0. From a deep matrix, run() returns pairs in
+/// memory order and takes as many pairs of scratch; from others, pairs in panel order, with twice the scratch.
 struct PairSource {
   Source<bf16> of;
   std::int64_t k;
@@ -269,7 +269,7 @@ inline constexpr int lane_width = 16 / sizeof(T);
 template <class T, int bytes>
 using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
 
-// Interleaves the lanes of a and b to a0 b0 a1 b1 ... first: 0 for the lower halves of lanes, lane / 2 for the upper.
+// Interleaves lanes of a and b: a0 b0 a1 b1, and so on. first is 0 for lower halves of lanes, lane / 2 for upper ones.
 template <int lane, int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
 #ifdef __CUDACC__  // nvcc 13 does not expand the pack `at` below
@@ -400,8 +400,8 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
   return {runs, runs + 1};
 }
 
-/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of depth *
-/// P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
+/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of
+/// depth * P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
