@@ -1,4 +1,5 @@
-// Implements batch normalization on the Cpu. Statistics are summed by fixed tiles of rows, and the tiles in double.
+// Implements batch normalization on the Cpu. Statistics are summed by fixed tiles of rows; tile sums are added in
+// double.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>

@@ -80,8 +80,7 @@ struct ImageSource {
     }
   }
   /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
-  /// returns 0. At stride 1, lines of a run overlap in the image. At the border, a run is a padded copy of an image
-  /// row.
+  /// returns 0. Lines of a run may overlap in the image. At the border, a run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const {
     if constexpr (std::is_same_v<T, S>) {

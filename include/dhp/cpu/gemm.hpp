@@ -87,7 +87,7 @@ struct Blocks {
     const auto& [row, rows, column, columns, packed] = tile;
     const auto k = along(length);
     const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
-    // If A is deep (lines along k), panels are copied one by one and stay in L1; else groups are packed faster.
+    // If A is deep (lines along k), one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;

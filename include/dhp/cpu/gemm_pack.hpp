@@ -53,7 +53,7 @@ template <class T>
 ///   void copy(line, lines, first, count, T* to, stride)   copies several lines
 ///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines
 ///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
-/// If panel() makes 0 runs, lines are copied. Source is one type, so products are compiled once, not per type of object.
+/// If panel() makes no run, lines are copied. Source is one type, so products are compiled once, not per object type.
 template <class T>
 class Source {
  public:
@@ -197,8 +197,8 @@ void order([[maybe_unused]] V& block) {
   else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
 }
 
-/// Presents a bf16 matrix as pairs along k; an odd k is padded with 0. From a deep matrix, run() returns pairs in
-/// memory order and takes as many pairs of scratch; from others, pairs in panel order, with twice the scratch.
+/// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
+/// matrix is deep, else in panel order. scratch holds one run of pairs, or two if the matrix is not deep.
 struct PairSource {
   Source<bf16> of;
   std::int64_t k;
