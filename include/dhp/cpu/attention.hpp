@@ -77,7 +77,7 @@ struct KeyHead {
   [[nodiscard]] std::vector<A> buffer(std::int64_t rows, std::int64_t columns) const {
     return std::vector<A>(static_cast<std::size_t>(rows * columns));
   }
-  /// Returns all tokens as one dense matrix.
+  /// Returns the tokens of all runs as one dense matrix.
   template <class From>
   [[nodiscard]] std::vector<A> widened(const From* from) const {
     auto to = buffer(count, size);
@@ -110,8 +110,8 @@ struct KeyHead {
                   rest.position + block.rows};
         }
   }
-  /// Calls body(scores, first, seen) for each block of keys that these queries of a head attend to. The block begins at
-  /// key `first`, and the queries attend to at most `seen` of its keys.
+  /// Calls body(scores, first, seen) for each block of keys that a block of queries attends to. The block of keys
+  /// begins at key `first`; the queries attend to at most `seen` of its keys.
   template <class Body>
   void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
     ScoreBlock scores{parts, options, of_head, block.row, block.position};
@@ -156,7 +156,7 @@ template <class A>
 struct OnlineSoftmax {
   std::vector<A> y, most, sum;
 
-  /// Replaces a row of scores by weights with dropout applied, and adds the weights to the sums of the query.
+  /// Replaces a row of scores by weights with dropout applied. Updates the maximum, the sum and y of the query.
   void add(const ScoreBlock& block, std::int64_t query, std::int64_t width, std::int64_t size,
            A* row) {
     const auto seen = block.seen(query), at = query * size;
@@ -191,7 +191,7 @@ struct OnlineSoftmax {
   }
 };
 
-/// Replaces scores by the probabilities after dropout, and the gradients of these by the gradients of the scores. With
+/// Replaces scores by probabilities after dropout, and gradients of probabilities by gradients of scores. With
 /// probabilities p and scaled dropout mask m, y = (p m) v. Hence dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 /// because sum_j p m (dy v^T) = dy . y for each query.
 template <class A>
@@ -307,7 +307,7 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
   });
 }
 
-/// Returns all tokens of all samples as parts. Throws Error if offsets or lengths do not fit the rows.
+/// Returns parts that hold all tokens of all samples. Throws Error if offsets or lengths do not fit the rows.
 [[nodiscard]] inline AttentionParts<Cpu> whole_samples(const Sequences<Cpu>& sequences,
                                                        std::int64_t rows) {
   const auto* offsets = sequences.offsets.data<std::int32_t>();

@@ -1,4 +1,4 @@
-// Implements batch normalization on the Cpu. Statistics are summed by fixed tiles of rows, and the tiles in double.
+// Implements batch normalization on the Cpu. Statistics are sums over fixed tiles of rows; tiles are added in double.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>

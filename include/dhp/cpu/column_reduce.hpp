@@ -15,8 +15,8 @@ void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
   });
 }
 
-/// Computes `sums` sums of each column. add_rows(first, last, totals) adds at most `tile` rows to totals[sum * columns
-/// + column]. finish(sum, column, value) receives each result as a double.
+/// Computes `sums` sums of each column. add_rows(first, last, totals) adds at most `tile` rows to
+/// totals[sum * columns + column]. finish(sum, column, value) receives each result as a double.
 template <class A, class AddRows, class Finish>
 void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
                          std::int64_t tile, AddRows add_rows, Finish finish) {
@@ -53,7 +53,7 @@ class LaneSum {
  public:
   static constexpr std::int64_t lanes = 16;
 
-  /// Adds term(at) for all at in [0, count). May be called again if count is a multiple of `lanes`.
+  /// Adds term(at) for all at in [0, count). More terms may be added only if count is a multiple of `lanes`.
   void add(std::int64_t count, auto term) {
     std::int64_t at = 0;
     for (; at + lanes <= count; at += lanes)
@@ -79,7 +79,7 @@ template <class A, class Term>
 }
 
 /// Returns the maximum of term(at) over all at in [0, count), for count >= 1, in vector lanes. The result is
-/// unspecified if a term is NaN, because e^(NaN - maximum) is NaN with any maximum.
+/// unspecified if a term is NaN: callers compute e^(term - maximum), which is NaN with any maximum.
 template <class A, class Term>
 [[nodiscard]] A largest(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;

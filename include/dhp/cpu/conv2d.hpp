@@ -1,5 +1,5 @@
-// Implements conv2d on the Cpu by matrix products packed straight from the images (implicit im2col). With stride s, (h,
-// w) modulo s decides which kernel taps a pixel meets, so the input gradient takes s * s products.
+// Implements conv2d on the Cpu by matrix products packed straight from the images (implicit im2col). With stride s,
+// (h, w) modulo s decides which kernel taps a pixel meets, so the input gradient takes s * s products.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>
@@ -8,7 +8,7 @@
 namespace dhp::detail::cpu {
 
 /// Defines in which order the pixels (image, h, w) of a batch are rows of a product: in memory order or, if `by_rows`,
-/// in order (h, image, w). Then many consecutive pixels of small images see the same rows of padding.
+/// in order (h, image, w). The latter lets many neighbors of small images see the same rows of padding.
 struct Grid {
   std::int64_t images, height, width;
   bool by_rows;
@@ -64,13 +64,13 @@ struct ImageSource {
     for (auto pixel = grid.at(line); lines > 0; --lines, to += stride, grid.advance(pixel))
       write(pixel, tap, first, count, to);
   }
-  /// Writes elements [first, first + count) of a pixel's row to `to`. th: the row of taps that holds `first`.
+  /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
     const auto left = (pixel.w * step + first_w) * channels;
-    const auto tap_row = taps_w * channels;  // contiguous in the image except at the border
+    const auto tap_row = taps_w * channels;  // elements contiguous in the image, except at borders
     auto h = pixel.h * step + first_h + th;
-    first -= th * tap_row;  // now relative to the row of taps
+    first -= th * tap_row;  // index within the row of taps
     for (; count > 0; ++h, first = 0) {
       const auto length = std::min(count, tap_row - first);
       const S* const from = image + (pixel.image * height + h) * width * channels + left + first;
@@ -79,8 +79,8 @@ struct ImageSource {
       count -= length;
     }
   }
-  /// Makes a run for each row of taps, if the pixels of each half are neighbors in one row of the grid. Taps of
-  /// neighbors may overlap in the image. At the border, a run is a padded copy of a row of the image.
+  /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
+  /// returns 0. Lines of a run may overlap in the image. At the border, a run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const {
     if constexpr (std::is_same_v<T, S>) {
@@ -121,8 +121,8 @@ struct ImageSource {
     else convert(from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
-  /// Returns whether these taps are known to lie above or below the image, which takes pixels of one row of the grid.
-  /// Such taps are not multiplied, so an infinite weight makes no NaN.
+  /// Returns true if all these taps lie above or below the image, and the pixels are in one row of the grid. Such taps
+  /// are not multiplied, so an infinite weight makes no NaN there.
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
                              std::int64_t count) const {
     const auto h = grid.at(line).h;
@@ -199,7 +199,7 @@ ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeomet
           geometry.kernel,
           deep};
 }
-/// Computes out = image * weights + beta * out, where row r of the product is written to out + place(r).
+/// Computes out = image * weights + beta * out, where row r of out begins at out + place(r).
 template <class E, class T>
 void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
              std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta, Place place) {

@@ -152,7 +152,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
       T* to = gradients + row * stride;
       std::fill(to + (label[row] < 0 ? 0 : columns), to + stride, T(0.0f));
       if (label[row] < 0) return;
-      const A most = maxima[row], below = on_all;  // copies, which alias no output
+      const A most = maxima[row], below = on_all;  // local copies, which alias no output
       const A factor = static_cast<A>(scale) / powers_of[row];
       const auto mine = label[row] - options.first_class;
       const bool here = mine >= 0 && mine < columns;

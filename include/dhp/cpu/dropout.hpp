@@ -19,7 +19,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
   const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
   constexpr auto together = static_cast<std::int64_t>(4 * PhiloxBlocks::count);
-  auto at = -static_cast<std::int64_t>(first % 4);  // index of the element of word 0
+  auto at = -static_cast<std::int64_t>(first % 4);  // index of the element that uses word 0
   for (auto block = first / 4; at < count; block += PhiloxBlocks::count, at += together) {
     const PhiloxBlocks blocks(random, block);
     const std::int64_t from = at < 0 ? -at : 0;
@@ -54,7 +54,7 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
         T* to = dropped + row * columns;
         cpu::for_kept(rows, options, row, columns, [&](std::int64_t at, bool keep) {
           const A value = static_cast<A>(from[at]);
-          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // no branch
+          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // avoids a branch
         });
       }
     });

@@ -70,7 +70,7 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
 namespace dhp::detail {
 
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
-  const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds only once
+  const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // f64: no double rounding
   visit_accumulator(type, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(dev, y, [filler = static_cast<A>(value)] { return filler; });
   });

@@ -30,7 +30,7 @@ struct Blocks {
   static constexpr bool pairs = std::is_same_v<E, Pair>;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 112;  // approximate number of rows of A packed together
-  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of them fit L2
+  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
   /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
   struct Output {
@@ -45,10 +45,10 @@ struct Blocks {
   struct Tiles {
     std::int64_t rows, columns, down, across;  ///< size of a tile; number of tiles along m and n
 
-    /// unit: number of rows of a panel, a divisor of the rows of a tile.
+    /// unit: number of rows of a panel. Tiles consist of whole panels.
     Tiles(std::int64_t m, std::int64_t n, std::int64_t threads, std::int64_t unit) {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
-      const auto most = std::max<std::int64_t>(m / group, 1);  // lower tiles reload B too often
+      const auto most = std::max<std::int64_t>(m / group, 1);  // shorter tiles reload B too often
       down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
       across = parts(n, most_columns);
       if (down < threads)  // too few row ranges: split columns too
@@ -63,7 +63,7 @@ struct Blocks {
   /// Called when rows [first, first + count) of a tile are complete.
   using Done = FunctionRef<void(std::int64_t first, std::int64_t count)>;
 
-  /// A tile of C. packed: its columns of op(B) as panels, block by block of k; null if multiply() packs them.
+  /// A tile of C. packed: the tile's columns of op(B) as panels, block by block of k; null if multiply() packs them.
   struct Tile {
     std::int64_t row, rows, column, columns;
     const E* packed = nullptr;
@@ -87,7 +87,7 @@ struct Blocks {
     const auto& [row, rows, column, columns, packed] = tile;
     const auto k = along(length);
     const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
-    // If A is deep (lines along k), panels are copied one by one and stay in L1; else groups are packed faster.
+    // If A is deep (lines along k), one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
@@ -215,7 +215,7 @@ struct Blocks {
     });
   }
 
-  /// C [m, n] = alpha op(A) op(B) + beta C + bias, by the threads of dev or, if dev is null, by the calling thread.
+  /// C [m, n] = alpha op(A) op(B) + beta C + bias, with the threads of dev, or in the calling thread if dev is null.
   static void multiply_all(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                            std::int64_t k, const Output& to) {
     visit_tiles(dev, b, m, n, k,

@@ -1,7 +1,6 @@
-// The gemm microkernel multiplies a panel of A by a panel of B and accumulates in vector registers (Goto and van de
-// Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008). It uses the vector extensions of
-// GCC and clang. Each element of C is summed over k in ascending order, whatever the vector width, so all machines with
-// fused multiply-add give the same bits.
+// The gemm microkernel multiplies panels of A and B in vector registers (Goto and van de Geijn, "Anatomy of
+// high-performance matrix multiplication", ACM TOMS 34(3), 2008), with the vector extensions of GCC and clang. It sums
+// over k in ascending order for every vector width, so all machines with fused multiply-add give the same bits.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -12,7 +11,7 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but passes it on
+#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but the host compiler obeys it
 #endif
 
 namespace dhp::detail::cpu {
@@ -41,6 +40,7 @@ struct Pair {
 /// The type in which products of E are summed.
 template <class E>
 using Sum = std::conditional_t<std::is_same_v<E, Pair>, float, E>;
+/// The element type of the sources that panels of E are packed from.
 template <class E>
 using Loaded = std::conditional_t<std::is_same_v<E, Pair>, bf16, E>;
 
@@ -88,7 +88,7 @@ struct Target {
   const T* bias;  ///< one element per column, or null
 };
 
-/// Keeps a product from being fused into a later sum: the bits would depend on where the kernel is inlined.
+/// Keeps a product from being fused into a later sum: otherwise, the bits would depend on inlining.
 [[gnu::always_inline]] inline void keep_product([[maybe_unused]] auto& value) {
 #if defined(__clang__)  // clang fuses only within an expression
 #elif defined(__x86_64__)

@@ -12,7 +12,7 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but passes it on
+#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but the host compiler obeys it
 #endif
 
 namespace dhp::detail::cpu {
@@ -27,8 +27,8 @@ void order([[maybe_unused]] V& block) {
   else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
 }
 
-/// Presents a bf16 matrix as pairs along k; if k is odd, the last pair ends with 0. run() returns pairs in memory order
-/// if deep, else in panel order. scratch has as many pairs as the run, or twice as many if not deep.
+/// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
+/// matrix is deep, else in panel order. scratch holds one run of pairs, or two if the matrix is not deep.
 struct PairSource {
   Source<bf16> of;
   std::int64_t k;
@@ -99,7 +99,7 @@ inline constexpr int lane_width = 16 / sizeof(T);
 template <class T, int bytes>
 using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
 
-// Interleaves the lanes of a and b to a0 b0 a1 b1 ... first: 0 for the lower halves of lanes, lane / 2 for the upper.
+// Interleaves lanes of a and b: a0 b0 a1 b1, and so on. first is 0 for lower halves of lanes, lane / 2 for upper ones.
 template <int lane, int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
 #ifdef __CUDACC__  // nvcc 13 does not expand the pack `at` below
@@ -230,8 +230,8 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
   return {runs, runs + 1};
 }
 
-/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of depth *
-/// P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
+/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of
+/// depth * P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {

@@ -41,11 +41,11 @@ template <class T>
 /// A matrix as lines along k ("deep") or across k. Holds a reference to any object that has `deep` and
 ///   const T* run(line, first, count, scratch)   returns elements of a line, in place or copied to scratch
 ///   void prefetch(line, lines, first, count)
-/// If not deep, the object may have `piece`: each `piece` elements of a line are contiguous. If deep, it may have
+/// If not deep, it may have `piece`, the number of contiguous elements in each piece of a line. If deep, it may have
 ///   void copy(line, lines, first, count, T* to, stride)   copies several lines
-///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines, or 0
+///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines
 ///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
-/// If panel() returns 0, lines are copied. Source is one type, so products are compiled once, not for each object type.
+/// If panel() makes no run, lines are copied. Source is one type, so products are compiled once, not per object type.
 template <class T>
 class Source {
  public:
@@ -131,7 +131,7 @@ struct Ahead {
   const Source<T>& of;
   std::int64_t line, end, first, count, together;
 
-  /// Prefetches rows or columns [start, start + across), elements [p0, p0 + depth) along k.
+  /// Selects rows or columns [start, start + across), elements [p0, p0 + depth) along k.
   Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
         std::int64_t depth, std::int64_t steps)
       : of(source),

@@ -11,7 +11,7 @@ namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t norm_row_tile = 16;
 
-// Normalizes a row with elements of T or A. If beta and mean are null, only divides by the root mean square.
+// Normalizes a row with elements of T or A, by layer norm or, if beta and mean are null, by RMS norm.
 template <class X, class T, class A>
 void normalise(std::int64_t columns, const X* from, const A* gamma, const A* beta, double epsilon,
                T* to, A* mean, A& inv_std) {
