@@ -93,14 +93,19 @@ check_links() {
       esac || echo "$page: there is no $name"
     done
   done >"$work/tests"
-  # Functions of the walk, in the last column of a table, stand in the files that are linked before them.
+  # Functions of the walk, in the last column of a table, stand in the code of the files that are linked before them.
+  # The walk passes each file once.
   awk -F'|' '/^\| step \| where \|/ { inside = 1 } !/^\|/ { inside = 0 } inside { print $3 "|" $4 }' "$root/docs/README.md" 2>/dev/null |
     while IFS='|' read -r where functions; do
       files=$(grep -oE '\.\./include/[a-z0-9_/.]+' <<<"$where" | sed "s|^\.\.|$root|")
       for function in $(grep -oE '`[a-z_0-9]+`' <<<"$functions" | tr -d '`'); do
-        grep -qE "\b$function\(" $files || echo "docs/README.md: $function() is not in" $files
+        sed 's|//.*||' $files | grep -qE "\b$function\(" || echo "docs/README.md: $function() is not in" $files
       done
+      echo "$files" >>"$work/walk"
     done >>"$work/tests"
+  if [ -s "$work/walk" ]; then
+    grep . "$work/walk" | sort | uniq -d | sed "s|^$root/|docs/README.md: the walk passes twice |" >>"$work/tests"
+  fi
   if [ -s "$work/tests" ]; then cat "$work/tests"; wrong=1; fi
   echo "$count links"
 }
