@@ -7,7 +7,7 @@ function(dhp_reached_headers out file)
   if(NOT known)
     set_property(GLOBAL PROPERTY dhp_reached_${file} "")  # ends recursion in a cycle
     file(STRINGS ${file} lines REGEX "^#include <[^ ]*>")
-    list(TRANSFORM lines REPLACE "^#include <(.*)>.*$" "\\1")
+    list(TRANSFORM lines REPLACE "^#include <([^>]*)>.*$" "\\1")
     set(reached ${lines})
     foreach(header IN LISTS lines)
       foreach(root IN ITEMS ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})

@@ -116,7 +116,7 @@ TABLE = [
     # files of options
     ("bert", ["--config", "/dev/zero"], 2, "--config: /dev/zero is a device, not a file"),
     ("bert", ["--config", "typo.toml"], 2, 'typo.toml, line 1: there is no option "microbatch"; did you mean micro-batch? (--help'),
-    *[("bert", ["--config", f"file{at}.toml"], 2, f"file{at}.toml, line {line}: {said} (--help") for at, (_, line, said) in enumerate(FILES)],
+    *[("bert", ["--config", f"file{at}.toml"], 2, f"file{at}.toml, line {line}: {said}" + " (--help" * (not said.endswith(" "))) for at, (_, line, said) in enumerate(FILES)],
     ("bert", ["--config", "good.toml"], 0, "summary of steps 1 to 2 on 1 rank:"),
     # options that do not go together
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
