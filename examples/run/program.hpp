@@ -139,7 +139,7 @@ class Program {
     steps.finish();
   }
 
-  /// Collective.
+  /// Ends a run on all ranks: saves, reports, and returns why it ended. Collective.
   RunEnd conclude(TraceReport<Dev>& traced, std::int64_t replayed_steps) {
     work_.parts().enter(Part::rest);
     use_.between_steps();

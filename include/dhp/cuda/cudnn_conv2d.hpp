@@ -160,7 +160,7 @@ struct Conv2dProblem {
 template <class Dev>
 struct ConvolutionExtras {
   bool adds = false;    ///< adds an input gradient to the values in x
-  View<Dev> sums = {};  ///< f32 [2, O], sums of y and y^2 or of a norm's gradient; empty: none
+  View<Dev> sums = {};  ///< f32 [2, O]: of y and y^2, or the norm's two sums; empty: none
   /// If set, an input gradient first gets `onto` (if not empty) added, then passes this norm's ReLU and is summed.
   const NormTrace<Dev>* norm = nullptr;
   ConstView<Dev> onto = {};

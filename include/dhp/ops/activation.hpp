@@ -14,12 +14,12 @@ namespace detail {
   return kind == Activation::relu || kind == Activation::tanh;
 }
 
-/// The tanh form of GELU, x (1 + tanh(v / 2)) / 2, as x times the sigmoid of v, which keeps the digits of small values.
+/// GELU's tanh form, x (1 + tanh(v / 2)) / 2, as x times the sigmoid of v: the sigmoid keeps digits of small values.
 template <class A>
 struct GeluTanhTerm {
   /// The type of constants. A may be a vector of floats.
   using Constant = std::conditional_t<std::is_same_v<A, double>, double, float>;
-  A v, slope;  // v and its derivative by x
+  A v, slope;  // v = sqrt(8 / pi) (x + 0.044715 x^3), and dv/dx
   explicit constexpr GeluTanhTerm(A x)
       : v(Constant(1.5957691216057307117) * (x + Constant(0.044715) * x * x * x)),
         slope(Constant(1.5957691216057307117) * (Constant(1) + Constant(0.134145) * x * x)) {}

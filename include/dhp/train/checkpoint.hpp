@@ -132,7 +132,7 @@ class Checkpoint {
     for (auto& whole : held(dev)) {
       if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
-      if (whole.sharded_over_data) {  // tensor ranks may have other cuts
+      if (whole.sharded_over_data) {  // shards of tensor ranks may be cut differently
         if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
         continue;
       }

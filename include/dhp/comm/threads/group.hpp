@@ -69,7 +69,7 @@ class WaitWord {
   [[nodiscard]] bool changes_soon(std::uint32_t seen) {
     using Clock = std::chrono::steady_clock;
     constexpr int yields = 4, waits_without = 2048;
-    constexpr auto slow = std::chrono::microseconds(200);  // no thread switch takes so long
+    constexpr auto slow = std::chrono::microseconds(200);  // a slower yield ran another thread
     if (without_yields_.load(std::memory_order_relaxed) > 0) {
       without_yields_.fetch_sub(1, std::memory_order_relaxed);
       return word_ != seen;
