@@ -8,4 +8,6 @@ for word in "$@"; do
   command+=("$word")
 done
 export CCACHE_SLOPPINESS=pch_defines,time_macros  # without it ccache caches nothing that includes what is precompiled
+# A precompiled header names the files of its tree, so that another tree can't use it.
+[[ " $* " != *.gch\ * && " $* " != *.pch\ * ]] || export CCACHE_DISABLE=1
 exec "${command[@]}"
