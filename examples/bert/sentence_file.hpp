@@ -26,7 +26,7 @@ struct TableRow {
 /// Takes records from a text and counts its lines. Blank lines of a table are no records.
 class SentenceFile {
  public:
-  /// name: of the file, for its kind and for errors. Text must be UTF-8; a byte order mark is skipped.
+  /// name: the file's, which gives its kind and stands in errors. Text must be UTF-8; a byte order mark is skipped.
   SentenceFile(std::string_view text, std::string name)
       : text_(text), name_(std::move(name)), kind_(kind_of(name_)) {
     check_utf8(text, name_);

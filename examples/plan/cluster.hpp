@@ -25,14 +25,14 @@ struct Link {
 struct Cluster {
   std::string name = "a laptop";
   double devices = 1024;       ///< ranks that a host takes
-  double cores = 2;            ///< that the ranks of a host share; 0: each rank has its own device
+  double cores = 2;            ///< cores of a host; 0: each rank has its own device
   double hosts = 1024;         ///< hosts of a rack
   double flop_32 = 50e9;       ///< rate that matrix products reach in 32 bits
   double flop_16 = 10e9;       ///< rate in 16 bits
   double flop_dropout = 25e9;  ///< rate of attention with dropout
   double bytes_per_s = 8e9;    ///< rate at which other operations read and write
   double launch_s = 2e-6;      ///< cost of starting an operation
-  double memory_bytes = 8e9;   ///< of a device, or of the host if ranks share cores
+  double memory_bytes = 8e9;   ///< memory of a device, or of the host if ranks share cores
   double dollars = 0;          ///< price of a device for an hour
   Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9},
       rack = host;  ///< between two devices, hosts, racks

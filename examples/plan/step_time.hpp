@@ -38,7 +38,7 @@ struct StepTime {
   double shared = 0;        ///< slowdown by ranks on the same cores
   double memory_bytes = 0;  ///< estimate for one rank
   double idle_share = 0;    ///< mean over the stages
-  double flop = 0;          ///< that the model needs, over all ranks, without recomputation
+  double flop = 0;          ///< operations of the model over all ranks, without recomputation
 
   static constexpr std::array parts{"layers",    "tensor axis", "pipeline",
                                     "data axis", "update",      "shared cores"};

@@ -27,7 +27,7 @@ template <class E>
 struct Blocks {
   using T = Sum<E>;
   using From = Source<Loaded<E>>;
-  static constexpr bool pairs = std::is_same_v<E, Pair>;
+  static constexpr bool pairs = Panel<E, Native>::pairs;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 112;  // approximate number of rows of A packed together
   static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2

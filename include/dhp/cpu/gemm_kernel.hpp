@@ -174,6 +174,16 @@ template <class T, class R, int rows>
   store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
 }
 
+/// Loads the two vectors of B at `b`, and prefetches those that are loaded six steps later.
+template <class T, class V>
+[[gnu::always_inline]] inline void load_columns(const T* b, V& left, V& right) {
+  constexpr int width = sizeof(V) / sizeof(T);
+  __builtin_prefetch(b + 6 * 2 * width);
+  __builtin_prefetch(b + 6 * 2 * width + width);
+  std::memcpy(&left, b, sizeof left);
+  std::memcpy(&right, b + width, sizeof right);
+}
+
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
                                                           const Target<T>& to, int valid_rows,
@@ -189,12 +199,8 @@ template <class T, class R, bool deep, int rows>
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
-      __builtin_prefetch(b + 6 * P::columns);
-      __builtin_prefetch(b + 6 * P::columns + P::width);
-      V left;
-      V right;
-      std::memcpy(&left, b, sizeof left);
-      std::memcpy(&right, b + P::width, sizeof right);
+      V left, right;
+      load_columns(b, left, right);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
@@ -269,12 +275,8 @@ template <bool deep, int rows>
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
-      __builtin_prefetch(b + 6 * P::columns);
-      __builtin_prefetch(b + 6 * P::columns + P::width);
-      V left;
-      V right;
-      std::memcpy(&left, b, sizeof left);
-      std::memcpy(&right, b + P::width, sizeof right);
+      V left, right;
+      load_columns(b, left, right);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const Pair* const at = !deep      ? upper + i

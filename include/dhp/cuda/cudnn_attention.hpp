@@ -242,7 +242,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
 }
 
 /// Returns one sentence for each gap of cuDNN for attention of this size, with its cost, to print before a run.
-/// columns: of all heads; other arguments as in AttentionOptions. Throws Error if cuDNN lacks library_dropout.
+/// columns: those of all heads; other arguments as in AttentionOptions. Throws Error if cuDNN lacks library_dropout.
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
 [[nodiscard]] std::vector<std::string> attention_shortfalls(

@@ -15,8 +15,8 @@ struct Action {
   /// reduce sums its gradients over the replicas (moves.hpp).
   enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  int chunk = 0;        ///< of a move: the unit
-  int micro_batch = 0;  ///< of a move: 0
+  int chunk = 0;        ///< a move has its unit here
+  int micro_batch = 0;  ///< a move has 0 here
   friend bool operator==(const Action&, const Action&) = default;
 };
 

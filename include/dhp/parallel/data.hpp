@@ -10,7 +10,7 @@ namespace dhp {
 template <class Dev, detail::OfReplicas<Dev> Inner>
 class DataParallel {
  public:
-  /// options: of a reducer; not asked where replicas shard the store.
+  /// options: the reducer's; unused if the replicas shard the store (ZeRO).
   template <class ReducerOptions = Bucketed>
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> group, const ReducerOptions& options = {})
       : inner_(&inner),

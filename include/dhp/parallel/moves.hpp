@@ -31,7 +31,7 @@ class MovePlan {
  public:
   struct Reduction {
     int unit;
-    int micro_batches;  ///< that have added to its gradients before
+    int micro_batches;  ///< how many must have added to the gradients
   };
 
   MovePlan() = default;

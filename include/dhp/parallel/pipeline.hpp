@@ -80,8 +80,8 @@ class PipelineParallel {
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return parts_.layers.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
-  /// How gradients of this stage's output for a micro-batch come back from the next stage; nothing if none do. For one
-  /// chunk.
+  /// Returns how the gradient of this stage's output comes back from the next stage, or nothing if none does. The stage
+  /// must have one chunk.
   [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
     const int next = parts_.layers.own().back() + 1;
     if (next > parts_.layers.layer_of_loss() || !parts_.layers.returns_gradient(next))
@@ -94,7 +94,7 @@ class PipelineParallel {
     parts_.output_gradients = std::move(source);
   }
 
-  /// replicas: of DataParallel, as in all of these.
+  /// Runs a training step. replicas: the other holders of this stage, or null. ready: called once a range is complete.
   Tensor<Dev> forward_backward(
       Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
       Ready ready = [](Range) {}) {
