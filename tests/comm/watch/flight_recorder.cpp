@@ -1,4 +1,5 @@
 #include <dhp/comm/watch/flight_recorder.hpp>
+#include <dhp/comm/watch/rank_state.hpp>
 #include <tests/comm/ranks.hpp>
 
 namespace {
@@ -51,6 +52,25 @@ TEST_CASE("flight recorder: an exception ends the call") {
   REQUIRE(contents.ended.size() == 2);
   CHECK(contents.ended[0].failed);
   CHECK(!contents.ended[1].failed);
+}
+
+TEST_CASE("flight recorder: a refused call is not counted, as the other ranks have not seen it") {
+  for (const auto kind : {CallKind::recv, CallKind::all_reduce}) {
+    const auto recorder = std::make_shared<FlightRecorder>();
+    dhp::detail::GroupRecorder world(recorder, 1, 2);
+    const CommCall call{.kind = kind, .count = 3, .other = 0};
+    try {
+      const auto refused = world.begin(call);
+      fail("not so");
+    } catch (const Error&) {}
+    dhp::detail::RankState state;
+    state.read(*recorder);
+    CHECK(state.reached.empty());
+    const auto next = world.begin(call);
+    CHECK(next.record().at == 1);
+    state.read(*recorder);
+    CHECK(state.reached.at(next.record().series()) == 1);
+  }
 }
 
 TEST_CASE("flight recorder: remembers the last calls, and no more than it may") {

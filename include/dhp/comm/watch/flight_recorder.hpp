@@ -82,10 +82,15 @@ class FlightRecorder {
   /// A pending call, which ends with this object; if an exception destroys the object, the call has failed.
   class Open {
    public:
-    Open(FlightRecorder& recorder, FlightRecord record)
-        : recorder_(&recorder), record_(recorder.begin(std::move(record))) {}
+    /// count: number of calls in the record's series so far, to which this call is added. A call that has failed is
+    /// taken off again: an engine that refuses a call has not sent it to the other ranks, which do not count it.
+    Open(FlightRecorder& recorder, FlightRecord record, std::shared_ptr<std::uint64_t> count = {})
+        : recorder_(&recorder),
+          count_(std::move(count)),
+          record_(recorder.begin(std::move(record), count_.get())) {}
     Open(Open&& other) noexcept
         : recorder_(std::exchange(other.recorder_, nullptr)),
+          count_(std::move(other.count_)),
           record_(other.record_),
           exceptions_(other.exceptions_) {}
     Open& operator=(Open&&) = delete;
@@ -93,11 +98,13 @@ class FlightRecorder {
     /// Says whether the device has reached this call. Until then the call waits for no rank.
     void on_device(bool begun) { recorder_->on_device(record_, begun); }
     ~Open() {
-      if (recorder_ != nullptr) recorder_->end(record_, std::uncaught_exceptions() > exceptions_);
+      if (recorder_ != nullptr)
+        recorder_->end(record_, std::uncaught_exceptions() > exceptions_, count_.get());
     }
 
    private:
     FlightRecorder* recorder_;
+    std::shared_ptr<std::uint64_t> count_;
     Records::iterator record_;
     int exceptions_ = std::uncaught_exceptions();
   };
@@ -124,8 +131,9 @@ class FlightRecorder {
   }
 
  private:
-  Records::iterator begin(FlightRecord record) {
+  Records::iterator begin(FlightRecord record, std::uint64_t* count) {
     const std::lock_guard lock(mutex_);
+    if (count != nullptr) record.at = ++*count;
     if (spare_.empty()) spare_.emplace_back();
     record.number = ++calls_;
     record.start_s = record.since_s = now_s();
@@ -137,8 +145,9 @@ class FlightRecorder {
     const std::lock_guard lock(mutex_);
     record->since_s = begun ? now_s() : -1;
   }
-  void end(Records::iterator record, bool failed) noexcept {
+  void end(Records::iterator record, bool failed, std::uint64_t* count) noexcept {
     const std::lock_guard lock(mutex_);
+    if (failed && count != nullptr && *count == record->at) --*count;
     record->end_s = now_s();
     record->failed = failed;
     ended_.splice(ended_.end(), open_, record);
@@ -176,25 +185,33 @@ class GroupRecorder {
       const bool sends = call.kind == CallKind::send;
       record.from = sends ? rank_ : members().at(other);
       record.to = sends ? members().at(other) : rank_;
-      record.at = ++(sends ? sent_ : received_).at(other);
-    } else {
-      record.at = ++collectives_;
+      auto& counts = sends ? counts_->sent : counts_->received;
+      return {*recorder_, std::move(record), counted(counts.at(other))};
     }
-    return {*recorder_, std::move(record)};
+    return {*recorder_, std::move(record), counted(counts_->collectives)};
   }
 
  private:
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, RecordedGroup group)
       : recorder_(std::move(recorder)),
         rank_(rank),
-        sent_(group.members.size()),
-        received_(group.members.size()),
+        counts_(std::make_shared<Counts>(group.members.size())),
         group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
+
+  /// Numbers of calls so far; a pending call shares them.
+  struct Counts {
+    explicit Counts(std::size_t ranks) : sent(ranks), received(ranks) {}
+    std::uint64_t collectives = 0;
+    std::vector<std::uint64_t> sent, received;  // by the other rank of the group
+  };
+  [[nodiscard]] std::shared_ptr<std::uint64_t> counted(std::uint64_t& count) const {
+    return {counts_, &count};
+  }
 
   std::shared_ptr<FlightRecorder> recorder_;
   int rank_;
-  std::uint64_t collectives_ = 0, parts_ = 0;
-  std::vector<std::uint64_t> sent_, received_;  // message counts, by the other rank of the group
+  std::uint64_t parts_ = 0;
+  std::shared_ptr<Counts> counts_;
   std::shared_ptr<const RecordedGroup> group_;
 };
 

@@ -62,7 +62,7 @@ struct RankState {
     int from = -1, to = -1;
     std::uint64_t* highest = nullptr;
     const auto reach = [&](const FlightRecord& record) {
-      if (!record.group) return;
+      if (!record.group || record.failed) return;
       if (record.group.get() != group || record.from != from || record.to != to) {
         highest = &reached[record.series()];
         group = record.group.get(), from = record.from, to = record.to;
@@ -85,7 +85,7 @@ struct RankState {
     }
     constexpr std::size_t most_sent = 16;
     for (auto at = contents.ended.rbegin(); at != contents.ended.rend(); ++at)
-      if (at->group && at->call.kind == CallKind::send && sent.size() < most_sent)
+      if (at->group && !at->failed && at->call.kind == CallKind::send && sent.size() < most_sent)
         sent.push_back(call_of(*at));
     if (contents.ended.empty()) return;
     const auto& record = contents.ended.back();
