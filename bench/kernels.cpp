@@ -1,5 +1,6 @@
-// BERT's matrix products and ResNet-50's convolutions on one thread: in f32 against oneDNN and, for products, Eigen; in
-// bf16 and f16 against dhp in f32. All run in one process and in turns; the fastest time of each implementation counts.
+// BERT's matrix products and ResNet-50's convolutions on one thread: in f32 against oneDNN and another peer, which is
+// Eigen for products and oneDNN in the layouts of a training step for convolutions; in bf16 and f16 against dhp in f32.
+// All run in one process and in turns; the fastest time of each implementation counts.
 // A ratio above 1 means that dhp, or its 16-bit version, is faster. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
@@ -26,31 +27,32 @@ struct Times {
   double bf16 = 1e30;  ///< dhp's seconds in bf16
   double f16 = 1e30;
   double onednn = 1e30;
-  double eigen = 1e30;
+  double other = 1e30;  ///< Eigen's product, or oneDNN's convolution in a training step's layouts
 };
 struct Row {
   std::string group, name;
   double count;  ///< occurrences in the model
   double flops;
   Times time;
-  [[nodiscard]] bool with_eigen() const { return bench::has_eigen && group == "gemm"; }
+  [[nodiscard]] bool is_gemm() const { return group == "gemm"; }
+  [[nodiscard]] bool with_other() const { return is_gemm() ? bench::has_eigen : bench::has_onednn; }
 };
 
 constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
 
 // Runs the implementations in turns, so that other load affects them alike. ours(at) computes in types[at].
-Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
+Times measure(auto&& ours, auto&& onednn, auto&& other) {
   Times best;
   double spent = 0;
   for (int round = 0; round < 40; ++round) {
     const auto of = [&](std::size_t at) { return thread_seconds([&] { ours(at); }); };
-    const Times now{of(0), of(1), of(2), thread_seconds(onednn), thread_seconds(eigen)};
+    const Times now{of(0), of(1), of(2), thread_seconds(onednn), thread_seconds(other)};
     best.ours = std::min(best.ours, now.ours);
     best.bf16 = std::min(best.bf16, now.bf16);
     best.f16 = std::min(best.f16, now.f16);
     best.onednn = std::min(best.onednn, now.onednn);
-    best.eigen = std::min(best.eigen, now.eigen);
-    spent += now.ours + now.onednn + now.eigen;
+    best.other = std::min(best.other, now.other);
+    spent += now.ours + now.onednn + now.other;
     if (round >= 6 && spent > 0.4) break;
   }
   return best;
@@ -75,11 +77,11 @@ Tensors random_tensors(Cpu& dev, const Shape& shape, std::uint32_t use) {
 class Table {
  public:
   void add(Row row) {
-    const auto& [ours, bf16, f16, onednn, eigen] = row.time;
+    const auto& [ours, bf16, f16, onednn, other] = row.time;
     std::printf("%-10s %-34s x%-3.0f %8.1f %5.2f %5.2f", row.group.c_str(), row.name.c_str(),
                 row.count, row.flops / ours * 1e-9, ours / bf16, ours / f16);
     if (bench::has_onednn) std::printf(" %8.1f   %5.2f", row.flops / onednn * 1e-9, onednn / ours);
-    if (row.with_eigen()) std::printf(" %8.1f   %5.2f", row.flops / eigen * 1e-9, eigen / ours);
+    if (row.with_other()) std::printf(" %8.1f   %5.2f", row.flops / other * 1e-9, other / ours);
     std::printf("\n");
     std::fflush(stdout);
     rows_.push_back(std::move(row));
@@ -105,7 +107,9 @@ class Table {
            << ", \"dhp_ms\": " << row.time.ours * 1e3 << ", \"bf16_ms\": " << row.time.bf16 * 1e3
            << ", \"f16_ms\": " << row.time.f16 * 1e3;
       if (bench::has_onednn) file << ", \"onednn_ms\": " << row.time.onednn * 1e3;
-      if (row.with_eigen()) file << ", \"eigen_ms\": " << row.time.eigen * 1e3;
+      if (row.with_other())
+        file << (row.is_gemm() ? ", \"eigen_ms\": " : ", \"onednn_step_ms\": ")
+             << row.time.other * 1e3;
       file << "}";
       separator = ",\n";
     }
@@ -189,28 +193,30 @@ void bench_conv2d(Cpu& dev, Table& table) {
     const auto dy = random_tensors(dev, result, 3);
     auto y = tensors(dev, result), dx = tensors(dev, image);
     Tensor<Cpu> dw(dev, DType::f32, w[0].shape());
-    bench::OnednnConvolution peer(
-        {batch, size, in, out, result[1], geometry.kernel, geometry.stride, geometry.padding});
+    const bench::ConvolutionSizes sizes{
+        batch, size, in, out, result[1], geometry.kernel, geometry.stride, geometry.padding};
+    bench::OnednnConvolution peer(sizes, bench::Layouts::preferred);
+    bench::OnednnConvolution in_step(sizes, bench::Layouts::step);
     const auto name =
         concat(size, " ", in, "->", out, " k", geometry.kernel, " s", geometry.stride);
     const double flops = 2.0 * static_cast<double>(result.count() * w[0].count() / out);
     table.add(
         {"conv_y", name, static_cast<double>(count), flops,
          measure([&](std::size_t at) { conv2d_forward(dev, x[at], w[at], geometry, y[at].mut()); },
-                 [&] { peer.forward(); }, [] {})});
+                 [&] { peer.forward(); }, [&] { in_step.forward(); })});
     if (in != 3)  // images need no gradient
       table.add({"conv_dx", name, static_cast<double>(count), flops,
                  measure(
                      [&](std::size_t at) {
                        conv2d_backward_data(dev, dy[at], w[at], geometry, dx[at].mut());
                      },
-                     [&] { peer.backward_data(); }, [] {})});
+                     [&] { peer.backward_data(); }, [&] { in_step.backward_data(); })});
     table.add({"conv_dw", name, static_cast<double>(count), flops,
                measure(
                    [&](std::size_t at) {
                      conv2d_backward_filter(dev, x[at], dy[at], geometry, dw.mut(), 0);
                    },
-                   [&] { peer.backward_filter(); }, [] {})});
+                   [&] { peer.backward_filter(); }, [&] { in_step.backward_filter(); })});
   }
 }
 
@@ -228,18 +234,22 @@ int main(int argc, char** argv) {
   Table table;
   std::printf("%-10s %-39s %8s %5s %5s", "what", "shape, times in the model", "dhp", "bf16", "f16");
   if (bench::has_onednn) std::printf(" %8s   %5s", "oneDNN", "ratio");
-  if (bench::has_eigen) std::printf(" %8s   %5s", "Eigen", "ratio");
+  std::printf(" %8s   %5s", "other", "ratio");
   std::printf("   (GFLOP/s)\n");
   bench_gemm(dev, table);
   if (bench::has_onednn) bench_conv2d(dev, table);
   if (bench::has_onednn)
     for (const char* group : {"gemm", "conv_y", "conv_dx", "conv_dw", "conv"})
       std::printf("sum of %-8s dhp / oneDNN %.3f\n", group, table.ratio(group, &Times::onednn));
+  if (bench::has_onednn)
+    for (const char* group : {"conv_y", "conv_dx", "conv_dw", "conv"})
+      std::printf("sum of %-8s dhp / oneDNN in a step's layouts %.3f\n", group,
+                  table.ratio(group, &Times::other));
   for (const char* group : {"gemm", "conv"})
     if (bench::has_onednn || *group == 'g')
       std::printf("sum of %-8s bf16 / f32 %.3f, f16 / f32 %.3f\n", group,
                   1 / table.ratio(group, &Times::bf16), 1 / table.ratio(group, &Times::f16));
   if (bench::has_eigen)
-    std::printf("sum of %-8s dhp / Eigen  %.3f\n", "gemm", table.ratio("gemm", &Times::eigen));
+    std::printf("sum of %-8s dhp / Eigen  %.3f\n", "gemm", table.ratio("gemm", &Times::other));
   if (argc > 1) table.write(argv[1]);
 }

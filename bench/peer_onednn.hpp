@@ -1,18 +1,24 @@
-// Products and convolutions by oneDNN on one thread, as a peer of bench/kernels.cpp. Convolutions use oneDNN's
-// preferred layouts; reordering is not timed.
+// Products and convolutions by oneDNN on one thread, as a peer of bench/kernels.cpp.
 #pragma once
 
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #ifdef DHP_HAS_DNNL
 #include <dnnl.hpp>
+
+#include <unordered_map>
 #endif
 
 namespace bench {
+
+/// The layouts of a convolution's tensors. `preferred`: oneDNN's own, as if nothing else used them. `step`: those of a
+/// training step, images with their channels last and weights in rows, which oneDNN reorders in every call.
+enum class Layouts { preferred, step };
 
 struct ConvolutionSizes {
   std::int64_t batch, size, in, out, out_size;
@@ -38,14 +44,16 @@ inline void onednn_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::i
 
 class OnednnConvolution {
  public:
-  explicit OnednnConvolution(ConvolutionSizes s) {
+  OnednnConvolution(ConvolutionSizes s, Layouts layouts) {
     using namespace dnnl;
-    const auto any = [](memory::dims dims) {
-      return memory::desc(dims, memory::data_type::f32, memory::format_tag::any);
+    using Tag = memory::format_tag;
+    const auto images = layouts == Layouts::step ? Tag::nhwc : Tag::any;
+    const auto of = [](memory::dims dims, Tag tag) {
+      return memory::desc(dims, memory::data_type::f32, tag);
     };
-    const auto x = any({s.batch, s.in, s.size, s.size});
-    const auto w = any({s.out, s.in, s.kernel, s.kernel});
-    const auto y = any({s.batch, s.out, s.out_size, s.out_size});
+    const auto x = of({s.batch, s.in, s.size, s.size}, images);
+    const auto w = of({s.out, s.in, s.kernel, s.kernel}, Tag::any);
+    const auto y = of({s.batch, s.out, s.out_size, s.out_size}, images);
     const memory::dims strides{s.stride, s.stride};
     const memory::dims padding{s.padding, s.padding};
     const auto direct = algorithm::convolution_direct;
@@ -67,6 +75,14 @@ class OnednnConvolution {
                {{DNNL_ARG_SRC, make(filter.src_desc())},
                 {DNNL_ARG_DIFF_WEIGHTS, make(filter.diff_weights_desc())},
                 {DNNL_ARG_DIFF_DST, make(filter.diff_dst_desc())}}};
+    if (layouts == Layouts::preferred) return;
+    rows_ = make(of({s.out, s.in, s.kernel, s.kernel}, Tag::ohwi));
+    for (auto* job : {&forward_, &data_}) {
+      const auto& weights = job->arguments.at(DNNL_ARG_WEIGHTS);
+      if (weights.get_desc() != rows_.get_desc()) job->before = reorder(rows_, weights);
+    }
+    const auto& gradient = filter_.arguments.at(DNNL_ARG_DIFF_WEIGHTS);
+    if (gradient.get_desc() != rows_.get_desc()) filter_.after = reorder(gradient, rows_);
   }
   void forward() { run(forward_); }
   void backward_data() { run(data_); }
@@ -76,9 +92,13 @@ class OnednnConvolution {
   struct Job {
     dnnl::primitive primitive;
     std::unordered_map<int, dnnl::memory> arguments;
+    std::optional<dnnl::reorder> before{},
+        after{};  // of weights from rows, of their gradient to rows
   };
   void run(Job& job) {
+    if (job.before) job.before->execute(stream_, rows_, job.arguments.at(DNNL_ARG_WEIGHTS));
     job.primitive.execute(stream_, job.arguments);
+    if (job.after) job.after->execute(stream_, job.arguments.at(DNNL_ARG_DIFF_WEIGHTS), rows_);
     stream_.wait();
   }
   dnnl::memory make(const dnnl::memory::desc& desc) {
@@ -91,6 +111,7 @@ class OnednnConvolution {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
+  dnnl::memory rows_{};
   Job forward_, data_, filter_;
 };
 #else
@@ -98,7 +119,7 @@ inline constexpr bool has_onednn = false;
 inline void onednn_gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, const float*,
                         const float*, float*) {}
 struct OnednnConvolution {
-  explicit OnednnConvolution(ConvolutionSizes) {}
+  OnednnConvolution(ConvolutionSizes, Layouts) {}
   void forward() {}
   void backward_data() {}
   void backward_filter() {}

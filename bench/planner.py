@@ -9,6 +9,7 @@ threads. With --networks they also run as processes on two hosts, which are netw
 core each, whose links carry MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table, the
 planner's errors, and the seconds in which it searches nearly 100,000 layouts."""
 import argparse
+import collections
 import json
 import operator
 import os
@@ -32,6 +33,7 @@ AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
 SEARCH = [*"--model bert --preset large --sequence-length 512 --precision bf16 --global-batch 2304 --gpus 768".split(),
           "--cluster", ROOT / "examples" / "plan" / "clusters" / "h100x8.toml"]
 CALIBRATES = (1, 4, 16)  # micro-batch sizes of one rank
+ROUNDS = 3  # the layouts run in turns, as the speed of a shared machine drifts
 # Mesh, micro-batch, and further options.
 THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2))
            for size, more in ((2, ""), (8, ""))] + [
@@ -65,6 +67,10 @@ def options(model, case):
             "--micro-batch", str(size), *more.split()]
 
 
+def case_of(row):
+    return tuple(row["mesh"]), row["micro_batch"], row["more"]
+
+
 def predicted(programs, folder, model, case, cluster):
     out = folder / "plan.json"
     fixed = [*options(model, case), *(["--zero", "0"] if "--zero" not in case[2] else []),
@@ -79,7 +85,7 @@ def predicted(programs, folder, model, case, cluster):
 
 
 def ran(programs, folder, model, case, steps, hosts=None):
-    """Returns the median seconds of a step, and rank 0's peak memory."""
+    """Returns the seconds of each step after the second one, and rank 0's peak memory."""
     def command(rank):
         return [str(programs / MODELS[model][0]), *options(model, case), "--steps", str(steps), "--overwrite",
                 "--metrics", str(folder / f"{rank}.jsonl"), "--evaluate-samples", str(case[1])]
@@ -91,7 +97,7 @@ def ran(programs, folder, model, case, steps, hosts=None):
     else:
         hosts.run(command, 300)
     lines = [line for line in map(json.loads, (folder / "0.jsonl").read_text().splitlines()) if "loss" in line][2:]
-    return (statistics.median(SAMPLES / line["samples_per_s"] for line in lines),
+    return ([SAMPLES / line["samples_per_s"] for line in lines],
             max(line.get("peak_memory_bytes", 0) for line in lines))
 
 
@@ -116,7 +122,7 @@ def calibrated(programs, folder, name, steps, hosts=None):
         found = []
         for size in CALIBRATES:
             alone = ((1, 1, 1), size, "")
-            took = ran(programs, folder, model, alone, steps, hosts)[0]
+            took = statistics.median(ran(programs, folder, model, alone, steps, hosts)[0])
             trial.write_text(with_rates(text, 1, 0))
             work = predicted(programs, folder, model, alone, trial)["s"]
             trial.write_text(with_rates(text, 1, 1))
@@ -154,7 +160,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--networks", type=int, nargs="*", default=[])
-    parser.add_argument("--steps", type=int, default=10, help="at least; short ones go on for three seconds")
+    parser.add_argument("--steps", type=int, default=10,
+                        help="at least, over all rounds; short ones go on for three seconds")
     parser.add_argument("--save", default="planner.json")
     parser.add_argument("--no-threads", action="store_true")
     asked = parser.parse_args()
@@ -178,10 +185,16 @@ def main():
                     for model in MODELS for case in cases]
             rows.extend(mine)
             write()  # predictions are written before the runs
-            for row in mine:
-                case = (row["mesh"], row["micro_batch"], row["more"])
-                steps = max(asked.steps, min(60, int(3 / row["predicted"]["s"])))
-                row["measured_s"], row["measured_bytes"] = ran(asked.programs, folder, row["model"], case, steps, hosts)
+            steps, peaks = collections.defaultdict(list), collections.defaultdict(int)
+            for _ in range(ROUNDS):
+                for at, row in enumerate(mine):
+                    count = max(asked.steps, min(60, int(3 / row["predicted"]["s"]))) // ROUNDS + 2
+                    took, peak = ran(asked.programs, folder, row["model"], case_of(row), count, hosts)
+                    steps[at] += took
+                    peaks[at] = max(peaks[at], peak)
+            for at, row in enumerate(mine):
+                row["measured_s"], row["measured_bytes"] = statistics.median(steps[at]), peaks[at]
+                case = case_of(row)
                 print(f"{row['model']:9} {on:14} {'x'.join(map(str, case[0])):6} {case[1]:3} {case[2]:24}"
                       f" {1e3 * row['predicted']['s']:8.1f} {1e3 * row['measured_s']:8.1f} ms"
                       f" {100 * (row['predicted']['s'] / row['measured_s'] - 1):+6.1f} %"
