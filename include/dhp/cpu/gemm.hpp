@@ -29,7 +29,8 @@ struct Blocks {
   using From = Source<Loaded<E>>;
   static constexpr bool pairs = Panel<E, Native>::pairs;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
-  static constexpr std::int64_t group = 112;  // approximate number of rows of A packed together
+  static constexpr std::int64_t group = 112;     // approximate number of rows of A packed together
+  static constexpr std::int64_t few_rows = 128;  // packing B does not pay for so few rows of A
   static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
   /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
@@ -92,6 +93,8 @@ struct Blocks {
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
     const auto panel_a = a.deep ? P::rows * P::line : most * P::row_stride;
+    const auto a_there = in_place(from_a, false);
+    const auto b_there = packed == nullptr ? in_place(from_b, rows <= few_rows) : Columns<E>{};
     Run<E> runs[most_runs];
     const auto size_a = (std::min(high_group, rows) + P::rows - 1) / P::rows * panel_a;
     const auto size_b = packed == nullptr ? most * wide : 0;
@@ -103,7 +106,10 @@ struct Blocks {
     std::int64_t p0 = 0;
     do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
-      if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b, spare);
+      // What is read in place is packed but for its last panel, if that is not full.
+      const auto full = b_there.data == nullptr ? 0 : columns / P::columns * P::columns;
+      if (packed == nullptr && full < columns)
+        pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       // While panels are multiplied, prefetch what is packed next: the next rows of A or the next block of k.
       constexpr int each = pairs ? 2 : 1;
@@ -114,8 +120,10 @@ struct Blocks {
                                (rows + P::rows - 1) / P::rows * panels<R>(columns));
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        if (!a.deep && deep > 0)
-          pack_flat<P::rows, P::row_stride>(a, p0, deep, row + i0, high, packed_a, spare);
+        const auto tall_rows = a_there.data == nullptr ? 0 : high / P::rows * P::rows;
+        if (!a.deep && deep > 0 && tall_rows < high)
+          pack_flat<P::rows, P::row_stride>(a, p0, deep, row + i0 + tall_rows, high - tall_rows,
+                                            packed_a, spare);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
         const auto below = i0 + high;
@@ -132,7 +140,10 @@ struct Blocks {
             left = deep_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
             if (left.empty() && p0 > 0) continue;
           } else {
-            runs[0] = {packed_a + i / P::rows * deep * P::row_stride, packed_a, 0, deep};
+            const bool there = i < tall_rows;
+            const E* const at = there ? a_there.data + p0 * a_there.stride + row + i0 + i
+                                      : packed_a + (i - tall_rows) / P::rows * deep * P::row_stride;
+            runs[0] = {at, at, there ? a_there.stride : P::row_stride, deep};
             left = {runs, runs + 1};
           }
           for (std::int64_t j = 0; j < columns; j += P::columns) {
@@ -141,7 +152,10 @@ struct Blocks {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
-            const E* const right = packed_b + j * deep;
+            const auto right =
+                j < full
+                    ? Columns<E>{b_there.data + p0 * b_there.stride + column + j, b_there.stride}
+                    : Columns<E>{packed_b + (j - full) * deep, P::columns};
             if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid);
             else multiply_panel<false>(registers, left, right, at, tall, valid);
           }
@@ -150,6 +164,13 @@ struct Blocks {
       }
       p0 += deep;
     } while (p0 < k);
+  }
+  /// Returns `of` if its panels are read in place, else null. `few`: each panel is read so few times that packing does
+  /// not pay even where its lines compete for cache sets.
+  static Columns<E> in_place([[maybe_unused]] const From& of, [[maybe_unused]] bool few) {
+    if constexpr (!pairs)
+      if (few || spreads<E>(of.plain.stride)) return of.plain;
+    return {};
   }
   /// Returns the number of scratch elements that packing needs.
   template <class R>
@@ -202,7 +223,8 @@ struct Blocks {
       const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
       if (dev == nullptr) {
         for (std::int64_t tile = 0; tile < count; ++tile) each(tile);
-      } else if (bytes > (8 << 20) || tiles.down < std::max(threads, 2)) {
+      } else if (in_place(b, tiles.rows <= few_rows).data != nullptr || bytes > (8 << 20) ||
+                 tiles.down < std::max(threads, 2)) {
         dev->for_tiles(count, each);
       } else {
         for (std::int64_t across = 0; across < tiles.across; ++across) {

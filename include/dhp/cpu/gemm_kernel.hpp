@@ -69,7 +69,7 @@ struct Panel {
 };
 
 /// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
-/// 0 of that half. If the panel is not deep, `upper` holds the whole panel.
+/// 0 of that half. If the panel is not deep, the whole panel begins at `upper`, with lines across k `stride` apart.
 template <class T>
 struct Run {
   const T* upper;
@@ -174,18 +174,26 @@ template <class T, class R, int rows>
   store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
 }
 
+/// A panel of B: lines across k, `stride` elements apart.
+template <class T>
+struct Columns {
+  const T* data = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// Loads the two vectors of B at `b`, and prefetches those that are loaded six steps later.
 template <class T, class V>
-[[gnu::always_inline]] inline void load_columns(const T* b, V& left, V& right) {
+[[gnu::always_inline]] inline void load_columns(const T* b, std::int64_t stride, V& left,
+                                                V& right) {
   constexpr int width = sizeof(V) / sizeof(T);
-  __builtin_prefetch(b + 6 * 2 * width);
-  __builtin_prefetch(b + 6 * 2 * width + width);
+  __builtin_prefetch(b + 6 * stride);
+  __builtin_prefetch(b + 6 * stride + width);
   std::memcpy(&left, b, sizeof left);
   std::memcpy(&right, b + width, sizeof right);
 }
 
 template <class T, class R, bool deep, int rows>
-[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
+[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
                                                           int valid_columns) {
   using P = Panel<T, R>;
@@ -196,20 +204,21 @@ template <class T, class R, bool deep, int rows>
     __builtin_prefetch(to.c + to.rows[i], 1);
     __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
+  auto [from, step] = b;
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
       V left, right;
-      load_columns(b, left, right);
+      load_columns(from, step, left, right);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
         sums[i][0] += one * left;
         sums[i][1] += one * right;
       }
-      upper += deep ? 1 : P::row_stride;
+      upper += deep ? 1 : stride;
       lower += 1;
-      b += P::columns;
+      from += step;
     }
   }
   store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
@@ -217,7 +226,7 @@ template <class T, class R, bool deep, int rows>
 
 /// Calls the smallest kernel that has at least valid_rows rows.
 template <class T, class R, bool deep>
-[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
+[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns) {
   constexpr int half = (R::rows + 2) / 2;
@@ -230,7 +239,7 @@ template <class T, class R, bool deep>
 }
 
 template <bool deep, class T>
-void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<T>& to,
+void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
                     int valid_rows, int valid_columns) {
   multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns);
 }
@@ -239,7 +248,7 @@ void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<
 // have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool deep, class T>
-[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
+[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns) {
   multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns);
@@ -262,7 +271,7 @@ inline constexpr bool has_pair_kernel = true;
 
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
-    std::span<const Run<Pair>> a, const Pair* b, const Target<float>& to, int valid_rows,
+    std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
     int valid_columns) {
   using P = Panel<Pair, Avx512>;
   using V = typename Vector<Pair, Avx512>::type;
@@ -272,11 +281,12 @@ template <bool deep, int rows>
     __builtin_prefetch(to.c + to.rows[i], 1);
     __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
+  auto [from, step] = b;
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
       V left, right;
-      load_columns(b, left, right);
+      load_columns(from, step, left, right);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const Pair* const at = !deep      ? upper + i
@@ -288,16 +298,16 @@ template <bool deep, int rows>
         asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
         asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
       }
-      upper += deep ? 1 : P::row_stride;
+      upper += deep ? 1 : stride;
       lower += 1;
-      b += P::columns;
+      from += step;
     }
   }
   store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
 }
 template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
-                                                  const Pair* b, const Target<float>& to,
+                                                  Columns<Pair> b, const Target<float>& to,
                                                   int valid_rows, int valid_columns) {
   if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns);
   else if (valid_rows > 4) multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns);

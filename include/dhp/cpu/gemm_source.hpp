@@ -41,7 +41,8 @@ template <class T>
 /// A matrix as lines along k ("deep") or across k. Holds a reference to any object that has `deep` and
 ///   const T* run(line, first, count, scratch)   returns elements of a line, in place or copied to scratch
 ///   void prefetch(line, lines, first, count)
-/// If not deep, it may have `piece`, the number of contiguous elements in each piece of a line. If deep, it may have
+/// If not deep, it may have `piece`, the number of contiguous elements in each piece of a line, and plain(), the whole
+/// matrix if no element needs a conversion. If deep, it may have
 ///   void copy(line, lines, first, count, T* to, stride)   copies several lines
 ///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines
 ///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
@@ -56,6 +57,10 @@ class Source {
         piece([&] {
           if constexpr (requires { of.piece; }) return of.piece;
           else return std::int64_t{1} << 40;
+        }()),
+        plain([&]() -> Columns<T> {
+          if constexpr (requires { of.plain(); }) return of.plain();
+          else return {};
         }()),
         of_(reinterpret_cast<const std::byte*>(&of)),
         run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
@@ -108,6 +113,7 @@ class Source {
   }
   const bool deep;
   const std::int64_t piece;
+  const Columns<T> plain;
 
  private:
   template <class S>
@@ -172,6 +178,11 @@ struct MatrixSource {
     } else {
       return 0;
     }
+  }
+  [[nodiscard]] Columns<T> plain() const {
+    if constexpr (std::is_same_v<T, S>)
+      if (!deep) return {data, stride};
+    return {};
   }
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
                 std::int64_t count) const {
