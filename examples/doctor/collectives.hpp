@@ -65,10 +65,17 @@ class CollectivePatterns {
     comm_.broadcast(dev_, x.mut(), root).wait(dev_);
     compare<T>(
         x, "broadcast", [&](auto) { return root; }, [&](auto i) { return own(root, i); });
+    const auto compare_with_before = [&](const auto& received, const char* operation) {
+      compare<T>(
+          received, operation, [&](auto) { return before; },
+          [&](auto i) { return own(before, i); });
+    };
+    auto shifted = tensor<T>(count, zero);
+    comm_.shift(dev_, tensor<T>(count, mine), shifted.mut()).wait(dev_);
+    compare_with_before(shifted, "shift");
     comm_.send(dev_, tensor<T>(count, mine), next);
     comm_.recv(dev_, x.mut(), before);
-    compare<T>(
-        x, "send and recv", [&](auto) { return before; }, [&](auto i) { return own(before, i); });
+    compare_with_before(x, "send and recv");
   }
   /// Checks two groups: the even ranks and the odd ranks.
   void groups() {
@@ -158,8 +165,8 @@ template <class Dev>
   if (!own.text.empty()) found[static_cast<std::size_t>(exam.rank())] = own;
   finding.problems = judge_collectives(found, [&](int rank) { return exam.who(rank); });
   finding.notes = {
-      "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv and groups in 7 "
-      "types"};
+      "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, shift, send, recv and groups "
+      "in 7 types"};
   return finding;
 }
 

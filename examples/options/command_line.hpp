@@ -17,6 +17,12 @@ inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
       flags, [&choice](std::int64_t count) { choice = count > 0; }, help);
 }
 
+/// Adds an option whose value is a name; turn(name) stores what the name stands for, and throws for an unknown one.
+inline CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
+                             const std::string& help, auto turn) {
+  return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
+}
+
 inline constexpr int most_threads = 1024;
 
 /// Adds the option for a rank's GPU, or for its number of threads.

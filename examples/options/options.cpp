@@ -6,6 +6,7 @@
 
 #include "common_options.hpp"
 #include "configuration.hpp"
+#include "optimizer_options.hpp"
 #include "reducer_options.hpp"
 #include "resnet_options.hpp"
 #include "text_options.hpp"
@@ -28,18 +29,9 @@ constexpr double most_seconds = 1e9;  // thirty years
 
 /// Values of options that objects are made from once the whole command line is known.
 struct Words {
-  std::string optimizer;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double weight_decay = 0;
+  OptimizerWords optimizer{};
   ReducerWords reducer{};
 };
-
-/// Adds an option whose value is a name; turn(name) stores what the name stands for, and throws for an unknown one.
-CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
-                      const std::string& help, auto turn) {
-  return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
-}
 
 /// Returns a built-in schedule by its name, or the schedule in a .csv file.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
@@ -146,23 +138,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   add_planner_options(app, options);
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends", not_negative);
-
-  app.option_defaults()->group("Optimizer");
-  app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb");
-  app.add_option("--lr", options.learning_rate.peak, "Peak learning rate", number_up_to(1e6));
-  app.add_option("--momentum", words.momentum, "Of sgd and lars", number_up_to(1));
-  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd");
-  app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up",
-                 not_negative);
-  add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
-           [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
-  app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms",
-                 number_up_to(1e6));
-  app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping",
-                 not_negative);
-  app.add_option("--skip-spikes", options.skip_spikes,
-                 "Skip steps whose gradient norm is over so many times the usual one; 0: none",
-                 not_negative);
+  add_optimizer_options(app, options, words.optimizer);
 
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident");
@@ -218,21 +194,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   add_tuning_options(app, options);
 }
 
-[[nodiscard]] dhp::OptimizerChoice optimizer_of(const Words& words) {
-  dhp::check(!words.nesterov || words.optimizer == "sgd", "--nesterov is for --optimizer sgd, not ",
-             words.optimizer);
-  if (words.optimizer == "sgd")
-    return dhp::SgdOptions{
-        .momentum = words.momentum, .nesterov = words.nesterov, .weight_decay = words.weight_decay};
-  if (words.optimizer == "lars")
-    return dhp::LarsOptions{.momentum = words.momentum, .weight_decay = words.weight_decay};
-  if (words.optimizer == "adamw") return dhp::AdamWOptions{.weight_decay = words.weight_decay};
-  if (words.optimizer == "lamb") return dhp::LambOptions{.weight_decay = words.weight_decay};
-  dhp::fail("unknown --optimizer \"", words.optimizer, "\"; choose sgd, lars, adamw or lamb");
-}
-
-/// Makes the objects; throws for errors that are known without data.
-void finish(const CLI::App& app, RunOptions& options, const Words& words) {
+void finish_layout(RunOptions& options) {
   options.check_ranks();
   auto& pipeline = options.pipeline;
   const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
@@ -242,39 +204,47 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   pipeline.chunks = chunks;
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
-  if (options.axes == "auto") {
-    dhp::check(!options.elastic,
-               "--axes auto is for ranks that stay; for --elastic there is "
-               "--elastic-axes all");
-    if (const auto me = options.process())
-      options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
-  }
-  options.optimizer = optimizer_of(words);
-  finish_reducer(app, options, words.reducer);
-  options.finish_synthetic();
-  options.check_context();
+  if (options.axes != "auto") return;
+  dhp::check(!options.elastic,
+             "--axes auto is for ranks that stay; for --elastic there is "
+             "--elastic-axes all");
+  if (const auto me = options.process())
+    options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
+}
+
+void check_exact_sums(const RunOptions& options) {
   for (const auto& [groups, name] : {std::pair{options.tensor_groups, "--tensor-groups"},
                                      {options.context_groups, "--context-groups"}})
     dhp::check(groups == 0 || options.deterministic, name, " needs --deterministic");
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
-  if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
-  dhp::check(!options.evaluate_only || !options.load.empty(),
-             "--evaluate-only needs --load PATH: which model?");
-  dhp::check(!options.evaluate_only || options.save.empty(),
+}
+
+void check_evaluate_only(const RunOptions& options) {
+  if (!options.evaluate_only) return;
+  dhp::check(!options.load.empty(), "--evaluate-only needs --load PATH: which model?");
+  dhp::check(options.save.empty(),
              "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
-  dhp::check(!options.evaluate_only || !options.elastic,
-             "--evaluate-only is over soon, and is not for --elastic");
-  dhp::check(!options.elastic_axes || options.elastic,
-             "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST");
-  dhp::check(!options.elastic || options.trace_values.empty(),
+  dhp::check(!options.elastic, "--evaluate-only is over soon, and is not for --elastic");
+}
+
+void check_elastic(const RunOptions& options) {
+  if (!options.elastic) {
+    dhp::check(!options.elastic_axes,
+               "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST");
+    dhp::check(options.store.empty(),
+               "--store (or DHP_STORE) says where an elastic job has its store, and without "
+               "--elastic rank 0 holds it");
+    return;
+  }
+  dhp::check(options.trace_values.empty(),
              "--trace-values is for ranks that stay the same, not for --elastic");
-  dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),
+  dhp::check(!options.cuda_graphs.value_or(false),
              "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
              "cannot record: leave one of them out");
-  dhp::check(options.store.empty() || options.elastic,
-             "--store (or DHP_STORE) says where an elastic job has its store, and without "
-             "--elastic rank 0 holds it");
+}
+
+void check_files(const RunOptions& options) {
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
                                     {!options.export_to.empty(), "--export"}})
@@ -286,16 +256,32 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   check_load(options.load);
   check_directory("--export", options.export_to);
   check_directory("--export-adapter", options.tuning.export_adapter);
-  check_tuning(options);
-  const bool no_best = options.keep_best.empty();
-  dhp::check(no_best || options.keep > 0,
-             "--keep-best needs --keep: without it, all checkpoints are kept");
-  dhp::check(no_best || options.held_out > 0,
+}
+
+void check_keep_best(const RunOptions& options) {
+  if (options.keep_best.empty()) return;
+  dhp::check(options.keep > 0, "--keep-best needs --keep: without it, all checkpoints are kept");
+  dhp::check(options.held_out > 0,
              "--keep-best needs evaluations, and --held-out 0 leaves no samples for them");
-  dhp::check(
-      no_best || (options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0),
-      "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
-      " is no multiple of --evaluate-every ", options.evaluate_every);
+  dhp::check(options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0,
+             "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
+             " is no multiple of --evaluate-every ", options.evaluate_every);
+}
+
+/// Makes the objects; throws for errors that are known without data.
+void finish(const CLI::App& app, RunOptions& options, const Words& words) {
+  finish_layout(options);
+  finish_optimizer(options, words.optimizer);
+  finish_reducer(app, options, words.reducer);
+  options.finish_synthetic();
+  options.check_context();
+  check_exact_sums(options);
+  if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
+  check_evaluate_only(options);
+  check_elastic(options);
+  check_files(options);
+  check_tuning(options);
+  check_keep_best(options);
 }
 
 /// Returns whether an option belongs to a single reducer.
@@ -385,7 +371,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
 
 /// words must outlive the parsing.
 void add_text_run_options(CommandLine& app, RunOptions& run, Words& words, bool gpu) {
-  words = {.optimizer = "adamw", .weight_decay = 0.01};
+  words = {.optimizer = {.name = "adamw", .weight_decay = 0.01}};
   run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
   run.clip = 1;
   add_run_options(app, run, words);
@@ -454,7 +440,7 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu) {
 Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
   Parsed<ResNetOptions> parsed;
   auto& options = parsed.options;
-  Words words{.optimizer = "sgd", .weight_decay = 1e-4};
+  Words words{.optimizer = {.name = "sgd", .weight_decay = 1e-4}};
   options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CommandLine app("Trains a ResNet to classify images.");
   app.footer(resnet_examples);

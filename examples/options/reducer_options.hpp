@@ -4,6 +4,7 @@
 #include "command_line.hpp"
 
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -23,15 +24,11 @@ struct ReducerWords {
   [[nodiscard]] std::size_t bucket_bytes() const {
     return static_cast<std::size_t>(bucket_mb * 1048576);
   }
-  [[nodiscard]] dhp::ReducerChoice reducer() const {
-    if (name == "plain") return dhp::Plain{};
-    if (name == "16-bit") return dhp::SixteenBit{};
-    if (name == "top-k") return top_k;
-    if (name == "powersgd") return power_sgd;
-    if (name == "one-bit") return dhp::OneBit{};
-    if (name == "delayed") return delayed;
-    if (name == "local") return local;
-    return dhp::Bucketed{.bytes = bucket_bytes()};
+  [[nodiscard]] std::map<std::string, dhp::ReducerChoice> choices() const {
+    return {{"plain", dhp::Plain{}},       {"bucketed", dhp::Bucketed{.bytes = bucket_bytes()}},
+            {"16-bit", dhp::SixteenBit{}}, {"top-k", top_k},
+            {"powersgd", power_sgd},       {"one-bit", dhp::OneBit{}},
+            {"delayed", delayed},          {"local", local}};
   }
 };
 
@@ -49,8 +46,7 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.add_option("--reducer", words.name,
                  "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
                  "top-k, powersgd, one-bit; or late: delayed, local",
-                 CLI::IsMember({"plain", "bucketed", "16-bit", "top-k", "powersgd", "one-bit",
-                                "delayed", "local"}));
+                 CLI::IsMember(words.choices()));
   app.add_option("--reducer-rank", words.power_sgd.rank, "Of powersgd: columns of its factors",
                  number_from_to(1, 1000));
   app.add_option("--reducer-share", words.top_k.share,
@@ -104,7 +100,7 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
 
 /// Makes the reducer and the sharding; throws if they do not fit the other options.
 inline void finish_reducer(const CLI::App& app, RunOptions& options, const ReducerWords& words) {
-  options.reducer = words.reducer();
+  options.reducer = words.choices().at(words.name);
   options.reducer_name = words.name;
   for (const auto& [name, reducer] : options_of_reducers)
     dhp::check(words.name == reducer || app.get_option(name)->count() == 0, name,

@@ -27,6 +27,9 @@ struct Spoiling {
   Event<Cpu> all_to_all(Cpu& dev, ConstView<Cpu> in, View<Cpu> out) {
     return spoil(comm.all_to_all(dev, in, out), out, "all_to_all");
   }
+  Event<Cpu> shift(Cpu& dev, ConstView<Cpu> in, View<Cpu> out) {
+    return spoil(comm.shift(dev, in, out), out, "shift");
+  }
   void send(Cpu& dev, Tensor<Cpu> x, int to) { comm.send(dev, std::move(x), to); }
   void recv(Cpu& dev, View<Cpu> x, int from) {
     comm.recv(dev, x, from);
@@ -67,8 +70,9 @@ TEST_CASE("collectives: those of threads are right") {
 }
 
 TEST_CASE("collectives: a wrong result of one rank names that rank and the operation") {
-  for (const std::string operation : {"sum", "max", "min", "reduce_scatter", "all_gather",
-                                      "broadcast", "all_to_all", "send and recv", "group"}) {
+  for (const std::string operation :
+       {"sum", "max", "min", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "shift",
+        "send and recv", "group"}) {
     CAPTURE(operation);
     const auto problems = judged(found_on(4, operation));
     REQUIRE(problems.size() == 1);

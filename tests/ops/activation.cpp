@@ -179,9 +179,10 @@ TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, b
   detail::swiglu_backward(dev, dy, gate, up, up.mut(), dy.mut());
   CHECK(widened(up) == widened(dgate));
   CHECK(widened(dy) == widened(dup));
-  CHECK(message_of(
-            [&] { detail::swiglu_forward(dev, gate, random_tensor<T>(dev, {3}, 1), y.mut()); }) ==
-        concat("swiglu: [3] of ", dtype_of<T>(), " does not fit ", shape, " of ", dtype_of<T>()));
+  CHECK(message_of([&] {
+          detail::swiglu_forward(dev, gate, random_tensor<T>(dev, {3}, 1), y.mut());
+        }) == concat("swiglu: up [3] of ", dtype_of<T>(), " does not fit ", shape, " of ",
+                     dtype_of<T>(), "; make it like that"));
 }
 
 TEST_CASE("what does not fit is refused") {
@@ -189,7 +190,7 @@ TEST_CASE("what does not fit is refused") {
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = random_tensor<bf16>(dev, {3, 4}, 2);
   CHECK(message_of([&] { activation_forward(dev, Activation::relu, x, y.mut()); }) ==
-        "activation: [3, 4] of f32 does not fit [3, 4] of bf16");
+        "activation: y [3, 4] of bf16 does not fit [3, 4] of f32; make it like that");
   CHECK(message_of([&] { activation_backward(dev, Activation::relu, x, y, y.mut()); }) ==
-        "activation: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
+        "activation: dy [3, 4] of bf16 does not fit [3, 4] of f32; make it like that");
 }

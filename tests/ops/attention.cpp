@@ -277,6 +277,48 @@ TEST_CASE("no samples, no rows") {
   CHECK(empty.dk == Values(16, 0.0));
 }
 
+TEST_CASE("attention to parts: to its two halves as to the whole, and what does not fit") {
+  Cpu dev;
+  const Layout layout({5, 3}, 5, true);
+  const auto q = rows_of<float>(dev, layout, 6, 1), k = rows_of<float>(dev, layout, 3, 2);
+  const AttentionOptions options{.heads = 2, .total_heads = 2, .key_heads = 1};
+  const auto side = samples_of(dev, layout);
+  auto y = rows_of<float>(dev, layout, 6, 3), whole = rows_of<float>(dev, layout, 6, 3);
+  auto dq = rows_of<float>(dev, layout, 6, 3), dk = rows_of<float>(dev, layout, 3, 3);
+  Tensor<Cpu> logsumexp(dev, DType::f32, {2, 10});
+  attention_forward(dev, q, k, k, side, options, whole.mut(), logsumexp.mut());
+
+  detail::AttentionParts<Cpu> parts{
+      {{{0, 5, 5, 0}}, {{5, 5, 3, 0}}}, {{{0, 2, 2, 0}}, {{5, 1, 1, 0}}}, side.row_numbers, 5};
+  const auto forward = [&](InView<Cpu> values) {
+    detail::attend_to_part_forward(dev, q, k, values, parts, options, y.mut(), logsumexp.mut());
+  };
+  const auto backward = [&](View<Cpu> gradient) {
+    detail::attend_to_part_backward(dev, q, q, k, k, y, logsumexp, parts, options, gradient,
+                                    dk.mut(), dk.mut());
+  };
+  forward(k);
+  parts.more = true;
+  parts.keys = {{{2, 3, 3, 2}}, {{6, 4, 2, 1}}};
+  forward(k);
+  CHECK(distance(widened(y), widened(whole)) < 1e-6);
+
+  CHECK(message_of([&] { forward(q); }) ==
+        "attention: v [10, 6] of f32 is not like k [10, 3] of f32");
+  CHECK(message_of([&] { backward(dk.mut()); }) ==
+        "attention: dq [10, 3] of f32 is not [10, 6] of f32");
+  parts.keys[1][0].rows = 5;
+  const char* const outside =
+      "attention: 2 tokens at position 1 in rows [6, 11) of k do not fit 10 rows or the longest "
+      "length 5";
+  CHECK(message_of([&] { forward(k); }) == outside);
+  CHECK(message_of([&] { backward(dq.mut()); }) == outside);
+  parts.keys.pop_back();
+  CHECK(
+      message_of([&] { forward(k); }) ==
+      "attention: queries of 2 samples, keys of 1 and row numbers [10] of i64 do not fit 10 rows");
+}
+
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto refusal = [&](const Layout& layout, const AttentionOptions& options) {

@@ -171,32 +171,40 @@ TEST_CASE("what does not fit is refused") {
   auto short_one = random_tensor<float>(dev, {3}, 2);
   auto y = random_tensor<float>(dev, {3, 4}, 2);
   const auto good = random_tensor<float>(dev, {4}, 2);
-  CHECK(message_of([&] { detail::batch_norm_sums(dev, x, half.mut()); }) ==
-        "batch_norm: the sum [4] of bf16 does not fit the columns of [3, 4] of bf16");
-  CHECK(message_of([&] { detail::batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
-        "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
+  CHECK(
+      message_of([&] { detail::batch_norm_sums(dev, x, half.mut()); }) ==
+      "batch_norm: sum [4] of bf16 does not fit the columns of [3, 4] of bf16; make it [4] of f32");
+  CHECK(
+      message_of([&] { detail::batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
+      "batch_norm: sum [3] of f32 does not fit the columns of [3, 4] of bf16; make it [4] of f32");
   const auto like = random_tensor<bf16>(dev, {3, 4}, 1);
   auto out = random_tensor<bf16>(dev, {3, 4}, 1);
   const detail::BatchNormVectors<Cpu> vectors{good, good, good, good},
       wrong{good, half, good, good};
   CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, {}, true, y.mut()); }) ==
-        "batch_norm: the result [3, 4] of f32 does not fit [3, 4] of bf16");
+        "batch_norm: y [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
   CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
-        "batch_norm: the residual [3, 4] of f32 does not fit [3, 4] of bf16");
+        "batch_norm: residual [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
   CHECK(message_of([&] { detail::batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
-        "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16");
+        "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16; make it [4] "
+        "of f32");
   auto sum = random_tensor<float>(dev, {4}, 2);
   CHECK(message_of([&] {
           detail::batch_norm_residual_backward_sums(dev, like, like, x, vectors, y.mut(), sum.mut(),
                                                     sum.mut());
-        }) == "batch_norm: the residual's gradient [3, 4] of f32 does not fit [3, 4] of bf16");
+        }) == "batch_norm: dresidual [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
   CHECK(message_of([&] {
           detail::batch_norm_backward_sums(dev, y, x, vectors, true, sum.mut(), sum.mut());
-        }) == "batch_norm: the gradient [3, 4] of f32 does not fit [3, 4] of bf16");
+        }) == "batch_norm: dy [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
   CHECK(message_of([&] {
           detail::batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3,
                                             out.mut());
-        }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
+        }) ==
+        "batch_norm: sum_dy_xhat [3] of f32 does not fit the columns of [3, 4] of bf16; make it "
+        "[4] of f32");
+  CHECK(message_of([&] {
+          detail::batch_norm_backward_apply(dev, like, x, vectors, true, sum, sum, 0, out.mut());
+        }) == "batch_norm: a count of 0 rows has no mean; give 1 row or more");
 }
 
 TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, float) {
@@ -213,5 +221,10 @@ TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, 
   CHECK(message_of([&] {
           detail::batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), short_one.mut(),
                                        deviations.mut());
-        }).find("do not fit [2]") != std::string::npos);
+        }) == concat("batch_norm: inv_std [2] of ", dtype_of<A>(), " does not fit sums [2, 3] of ",
+                     dtype_of<A>(), "; make it [3] of ", dtype_of<A>()));
+  CHECK(message_of([&] {
+          detail::batch_norm_from_sums(dev, sums, 0, 1e-4, mean.mut(), inv_std.mut(),
+                                       deviations.mut());
+        }) == "batch_norm: sums over 0 rows have no mean; give 1 row or more");
 }

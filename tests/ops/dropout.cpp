@@ -93,7 +93,7 @@ TEST_CASE("what does not fit is refused") {
   CHECK(with(0.5, 1, 4) == "dropout: columns from 1 of [3, 4] are not among 4");
   CHECK(with(0.5, -1, 4) == "dropout: columns from -1 of [3, 4] are not among 4");
   CHECK(message_of([&] { dropout(dev, x, {}, {.total_columns = 4}, half.mut()); }) ==
-        "dropout: [3, 4] of f32 does not fit [3, 4] of f16");
+        "dropout: y [3, 4] of f16 does not fit [3, 4] of f32; make it like that");
   const auto two = Tensor<Cpu>::zeros(dev, DType::i64, {2});
   CHECK(message_of([&] {
           dropout(dev, x, {.index = two.view()}, {.total_columns = 4}, y.mut());

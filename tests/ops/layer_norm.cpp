@@ -341,29 +341,32 @@ TEST_CASE("what does not fit is refused") {
                           0);
     });
   };
-  const std::string columns = " does not fit the columns of [3, 4] of f32";
+  const std::string columns = " does not fit the columns of [3, 4] of f32; make it [4] of f32";
   CHECK(scaled_by(mean) == "layer_norm: the scale [3] of f32" + columns);
   CHECK(scaled_by(half) == "layer_norm: the scale [4] of bf16" + columns);
-  CHECK(backward(y, four, sum, sum) ==
-        "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32");
+  CHECK(
+      backward(y, four, sum, sum) ==
+      "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32; make it [3] of f32");
   CHECK(backward(other, mean, sum, sum) ==
-        "layer_norm: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
+        "layer_norm: dy [3, 4] of bf16 does not fit [3, 4] of f32; make it like that");
   CHECK(backward(y, mean, y, sum) ==
         "layer_norm: the gradient of the scale [3, 4] of f32" + columns);
   CHECK(backward(y, mean, sum, mean) ==
         "layer_norm: the gradient of the shift [3] of f32" + columns);
   CHECK(message_of([&] { detail::rms_norm_forward(dev, x, four, 0, y.mut(), sum.mut()); }) ==
-        "rms_norm: the root mean square [4] of f32 does not fit the rows of [3, 4] of f32");
-  CHECK(message_of(
-            [&] { detail::rms_norm_backward(dev, y, x, four, inv_std, y.mut(), mean.mut(), 0); }) ==
-        "rms_norm: the gradient of the scale [3] of f32 does not fit the columns of [3, 4] of f32");
+        "rms_norm: the root mean square [4] of f32 does not fit the rows of [3, 4] of f32; make it "
+        "[3] of f32");
+  CHECK(message_of([&] {
+          detail::rms_norm_backward(dev, y, x, four, inv_std, y.mut(), mean.mut(), 0);
+        }) == "rms_norm: the gradient of the scale [3] of f32" + columns);
   const DropoutOptions options{.total_columns = 4};
   CHECK(message_of([&] {
           detail::residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(),
                                               y.mut(), mean.mut(), inv_std.mut());
-        }) == "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32");
+        }) ==
+        "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32; make it like that");
   CHECK(message_of([&] {
           detail::residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options,
                                                sum.mut(), y.mut(), sum.mut(), sum.mut(), 0);
-        }) == "layer_norm: the gradient of the residual [4] of f32 does not fit [3, 4] of f32");
+        }) == "layer_norm: dresidual [4] of f32 does not fit [3, 4] of f32; make it like that");
 }

@@ -92,8 +92,9 @@ TEST_CASE("what does not fit is refused") {
   const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
   auto sums = random_tensor<double>(dev, {4}, 2);
   CHECK(message_of([&] { column_sums(dev, x, sums.mut(), 0); }) ==
-        "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16");
-  CHECK(message_of([&] { sum(dev, x, sums.mut()); }) == "sum: the result is f64 [1], got f64 [4]");
+        "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16; make it [4] of f32");
+  CHECK(message_of([&] { sum(dev, x, sums.mut()); }) ==
+        "sum: the result [4] of f64 does not fit; make it [1] of f64");
   CHECK(message_of([&] { detail::find_nonfinite(dev, x, sums.mut()); }) ==
-        "find_nonfinite: the flag is i32 [1], got f64 [4]");
+        "find_nonfinite: the flag [4] of f64 does not fit; make it [1] of i32");
 }

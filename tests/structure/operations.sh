@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # operations.sh SOURCE [--write]: docs/operations.md has a row for each function of ops/ that a device computes: by what,
 # and what checks and times it. It is found in the sources, in calls NAME(dev, ...) or by a class that makes them. Each
-# names its shapes, and has kernels for Cpu and Cuda, a test, and one of Cuda's kernels. --write makes the table anew.
+# says the shape of each tensor but a step's state, and has kernels for Cpu and Cuda, a test, and one of Cuda's kernels.
+# --write makes the table anew.
 set -u
 cd "$1" || exit 1
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -29,10 +30,13 @@ def by_class(name, files):
     found = having(rf"\b({'|'.join(kinds)})<", files) if kinds else []
     return found, [kind for kind in kinds if found and re.search(rf"\b{kind}<", texts[found[0]])]
 
-def row(header, comment, name, body):
+def row(header, comment, name, arguments, body):
     on = re.search(r"\b(\w+_on)\(", body)
     if not on: return
-    if "[" not in comment: wrong.append(f"{name}: the comment above it says no shape, such as x [M, N]")
+    sentences = re.sub(r"\s*///", "", comment)
+    wrong.extend(f"{name}: the comment above it does not say {view}'s shape, such as {view} [M, N]"
+                 for view in re.findall(r"(?:In|Out)View<Dev> (\w+)", arguments)
+                 if view != "state" and not re.search(rf"\b{view}\b[^.;]*?\[", sentences))
     def first(pattern, files):
         """A file of this pattern, or else one with such a class; best that of the header's name."""
         found = having(pattern, files) or by_class(name, files)[0] or [""]
@@ -52,7 +56,7 @@ def row(header, comment, name, body):
 wrong, rows = [], []
 function = r"((?:^///.*\n)*)^template <Device Dev>\n(?:\[\[nodiscard\]\] )?[\w:<> ]+? (\w+)\(\s*Dev& dev,([^;]*?)\) \{\n((?:  .*\n|\n)*)\}"
 for file in below("include/dhp/ops/"):
-    rows += [row(Path(file).stem, comment, name, body) for comment, name, _, body in re.findall(function, texts[file], re.M)]
+    rows += [row(Path(file).stem, *parts) for parts in re.findall(function, texts[file], re.M)]
 rows = [row for row in rows if row]
 known = page.read_text()
 begin = known.index("\n|---|") + known[known.index("\n|---|") + 1:].index("\n") + 2

@@ -122,6 +122,7 @@ TABLE = [
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
     ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
     ("bert", ["--global-batch", "30"], 2, "--global-batch 30 is not a multiple of --micro-batch 8"),
+    ("bert", ["--optimizer", "adam"], 2, "--optimizer: adam not in {adamw,lamb,lars,sgd}"),
     ("bert", ["--reducer", "delayed", "--deterministic"], 2, "--deterministic sums the gradients of a step exactly in that step"),
     ("bert", ["--reducer", "delayed", "--precision", "fp16"], 2, "--reducer delayed is for --precision fp32, bf16 or fp64: the loss scale"),
     ("bert", ["--reducer", "local", "--precision", "bf16"], 2, "--reducer local is for --precision fp32 or fp64: the weights of 16 bits"),

@@ -69,6 +69,9 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refusal(with_header(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4)) ==
         "accepted");
   CHECK(refusal(with_header(R"({"__metadata__":{"a":"b"}}   )", 0)) == "accepted");
+  CHECK(refusal(with_header(R"({"__metadata__":null,"\u0061":{"data_offsets":[0,4],"shape":[1],)"
+                            R"("more":[{"x":null},-1,2e-3,true,"\"}\u00e9"],"dtype":"F32"}})",
+                            4)) == "accepted");
   CHECK(refuses(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4, "type F33"));
   CHECK(refuses(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,4]}})", 4, "do not fit"));
   CHECK(refuses(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, "do not fit"));

@@ -72,6 +72,10 @@ TEST_CASE("weight files: an index that is damaged, or names what is not there") 
     std::ofstream(index) << text;
     says(folder.path, words);
   };
+  std::ofstream(index)
+      << R"({"metadata": {"total_size": 4.0e0, "more": [null, true, -1, "\"\u00e9"]},
+    "weight_map": {"\u0061": "x.safetensors"}, "last": null})";
+  CHECK(WeightFiles(folder.path).tensors().contains("a"));
   with("{", "no JSON object with a \"weight_map\"");
   with(R"({"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}})", "has \"a\" twice");
   with(R"({"weight_map": {"a": "../x.safetensors"}})", "tensor a is not in a .safetensors file");

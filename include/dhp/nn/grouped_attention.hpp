@@ -30,8 +30,8 @@ class GroupedAttention {
       for (int at = 0; at < groups(); ++at) {
         meet(own, at, at > 0);
         if constexpr (AttendsToParts<Dev>)
-          attend_to_part_forward_on(dev_, of(q, own), of(keys.k, at), of(keys.v, at), parts_,
-                                    options, of(sums.view, own), statistics(logsumexp, own));
+          attend_to_part_forward(dev_, of(q, own), of(keys.k, at), of(keys.v, at), parts_, options,
+                                 of(sums.view, own), statistics(logsumexp, own));
       }
     sums.end(dev_, y);
   }
@@ -47,18 +47,17 @@ class GroupedAttention {
     const Keys keys(dev_, context_, k, v);
     const auto columns = k.columns();
     GroupSum<Dev> sum(context_, groups(), RowShares<Dev>(context_, groups()));
-    const auto of_keys =
-        sum.by_blocks(dev_, accumulation, {groups() * rows_.most, 2 * columns}, rows_.most,
-                      [&](int own, Range rows, View<Dev> out, double) {
-                        const int at = static_cast<int>(rows.first / rows_.most);
-                        meet(own, at, true);
-                        dev_.fill_zero(out.bytes(), out.size_bytes());
-                        if constexpr (AttendsToParts<Dev>)
-                          attend_to_part_backward_on(
-                              dev_, of(dy, own), of(q, own), of(keys.k, at), of(keys.v, at),
-                              of(y, own), statistics(logsumexp, own), parts_, options,
-                              of(sums.view, own), half(out, 0), half(out, 1));
-                      });
+    const auto of_keys = sum.by_blocks(
+        dev_, accumulation, {groups() * rows_.most, 2 * columns}, rows_.most,
+        [&](int own, Range rows, View<Dev> out, double) {
+          const int at = static_cast<int>(rows.first / rows_.most);
+          meet(own, at, true);
+          dev_.fill_zero(out.bytes(), out.size_bytes());
+          if constexpr (AttendsToParts<Dev>)
+            attend_to_part_backward(dev_, of(dy, own), of(q, own), of(keys.k, at), of(keys.v, at),
+                                    of(y, own), statistics(logsumexp, own), parts_, options,
+                                    of(sums.view, own), half(out, 0), half(out, 1));
+        });
     sums.end(dev_, dq);
     for (int own = 0; own < own_; ++own) {
       cast(dev_, half(of(of_keys.view(), own), 0), of(dk, own));

@@ -62,8 +62,8 @@ class RingAttention {
     for (int step = 0; step < ranks_; ++step) {
       const auto next = begin(step, held);
       if constexpr (AttendsToParts<Dev>)
-        attend_to_part_forward_on(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_,
-                                  options, sums.view, logsumexp);
+        attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
+                               sums.view, logsumexp);
       if (next) held = next->wait();
     }
     sums.end(dev_, y);
@@ -84,9 +84,9 @@ class RingAttention {
       Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());  // [2, most rows, columns]
       if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
       if constexpr (AttendsToParts<Dev>)
-        attend_to_part_backward_on(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
-                                   logsumexp, parts_, options, sums.view, half(own.mut(), 0),
-                                   half(own.mut(), 1));
+        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
+                                logsumexp, parts_, options, sums.view, half(own.mut(), 0),
+                                half(own.mut(), 1));
       if (step > 0) add(dev_, own.view(), gradients->wait().view(), own.mut());
       gradients.emplace(dev_, ring_, std::move(own));
       if (next) held = next->wait();

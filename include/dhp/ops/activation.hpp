@@ -33,34 +33,37 @@ struct GeluTanhTerm {
 /// y = f(x). x and y [..] have the same number of elements; y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
-  detail::check_like("activation:", x, y);
+  detail::check_like("activation: y", y, x);
   activation_forward_on(dev, kind, x, y);
 }
 
-/// dx = dy f'(x), from the saved x or y. All tensors [..] have the same number of elements; dx may be dy.
+/// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<Dev> dy,
                          OutView<Dev> dx) {
-  detail::check_like("activation: the gradient", dy, saved);
-  detail::check_like("activation: the gradient", dx, saved);
+  detail::check_like("activation: dy", dy, saved);
+  detail::check_like("activation: dx", dx, saved);
   activation_backward_on(dev, kind, saved, dy, dx);
 }
 
 namespace detail {
-/// y = gate sigmoid(gate) up. All tensors [..] have the same number of elements; y may be gate or up.
+/// y = gate sigmoid(gate) up. gate, up and y [..] have the same number of elements; y may be gate or up.
 template <Device Dev>
 void swiglu_forward(Dev& dev, InView<Dev> gate, InView<Dev> up, OutView<Dev> y) {
-  check_like("swiglu:", up, gate);
-  check_like("swiglu:", y, gate);
+  check_like("swiglu: up", up, gate);
+  check_like("swiglu: y", y, gate);
   swiglu_forward_on(dev, gate, up, y);
 }
 
-/// Computes the gradients of gate and up. All tensors [..] have equally many elements. dgate may be up, dup may be dy.
+/// Computes the gradients of gate and up. dy, gate, up, dgate and dup [..] have equally many elements. dgate may be up,
+/// dup may be dy.
 template <Device Dev>
 void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up, OutView<Dev> dgate,
                      OutView<Dev> dup) {
-  for (const auto& each : {dy, up, InView<Dev>(dgate), InView<Dev>(dup)})
-    check_like("swiglu: the gradient", each, gate);
+  check_like("swiglu: dy", dy, gate);
+  check_like("swiglu: up", up, gate);
+  check_like("swiglu: dgate", dgate, gate);
+  check_like("swiglu: dup", dup, gate);
   swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }
 }  // namespace detail

@@ -64,8 +64,7 @@ struct AttentionParts {
   bool more = false;  ///< add to the outputs, which hold the results of other parts
 };
 
-/// Whether a device has kernels for the attention_forward() and attention_backward() of AttentionParts, with y, dq, dk
-/// and dv in the accumulation type.
+/// Whether a device has kernels for attend_to_part_forward() and attend_to_part_backward().
 template <class Dev>
 concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
                                   const AttentionOptions& options, View<Dev> out) {
@@ -82,15 +81,10 @@ void check_like_q(const char* name, InView<Dev> view, InView<Dev> q, int sharing
         " of ", q.dtype(), sharing == 1 ? "" : " with shared heads");
 }
 template <Device Dev>
-void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
-                     InView<Dev> logsumexp, const Sequences<Dev>& sequences,
-                     const AttentionOptions& options) {
+void check_heads(InView<Dev> q, InView<Dev> logsumexp, const AttentionOptions& options) {
   check(
       options.key_heads >= 0 && (options.key_heads == 0 || options.heads % options.key_heads == 0),
       "attention: ", options.heads, " heads cannot share the keys of ", options.key_heads);
-  check_like_q<Dev>("k", k, q, options.sharing());
-  check_like_q<Dev>("v", v, q, options.sharing());
-  check_like_q<Dev>("y", y, q);
   check(options.stride(q.columns()) >= q.columns(), "attention: rows of ", q.columns(),
         " columns cannot be ", options.row_stride, " elements apart");
   check(options.heads >= 1 && q.columns() % options.heads == 0, "attention: ", q.columns(),
@@ -104,6 +98,15 @@ void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
             logsumexp.dtype() == accumulation_type(q.dtype()),
         "attention: logsumexp ", logsumexp.shape(), " of ", logsumexp.dtype(), " is not [",
         options.heads, ", ", q.rows(), "] of ", accumulation_type(q.dtype()));
+}
+template <Device Dev>
+void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
+                     InView<Dev> logsumexp, const Sequences<Dev>& sequences,
+                     const AttentionOptions& options) {
+  check_heads<Dev>(q, logsumexp, options);
+  check_like_q<Dev>("k", k, q, options.sharing());
+  check_like_q<Dev>("v", v, q, options.sharing());
+  check_like_q<Dev>("y", y, q);
   check(sequences.offsets.count() == sequences.lengths.count() + 1 &&
             sequences.row_numbers.count() == q.rows(),
         "attention: offsets ", sequences.offsets.shape(), ", lengths ", sequences.lengths.shape(),
@@ -113,6 +116,72 @@ void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
         "attention: offsets of ", sequences.offsets.dtype(), ", lengths of ",
         sequences.lengths.dtype(), " and row numbers of ", sequences.row_numbers.dtype(),
         " are not i32, i32 and i64");
+}
+
+/// Throws Error unless each sample's runs lie in `rows` rows, and their tokens in a sample of the longest length.
+inline void check_runs(const char* what, const std::vector<TokenRuns>& samples, std::int64_t rows,
+                       std::int64_t max_length) {
+  for (const auto& runs : samples)
+    for (const auto& run : runs)
+      check(run.row >= 0 && run.length >= 0 && run.length <= run.rows &&
+                run.row + run.rows <= rows && run.position >= 0 &&
+                (run.length == 0 || run.position + run.length <= max_length),
+            "attention: ", run.length, " tokens at position ", run.position, " in rows [", run.row,
+            ", ", run.row + run.rows, ") of ", what, " do not fit ", rows,
+            " rows or the longest length ", max_length);
+}
+template <Device Dev>
+void check_part(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> logsumexp,
+                const AttentionParts<Dev>& parts, const AttentionOptions& options) {
+  check_heads<Dev>(q, logsumexp, options);
+  check(k.columns() * options.sharing() == q.columns() && k.dtype() == q.dtype(), "attention: k ",
+        k.shape(), " of ", k.dtype(), " does not fit q ", q.shape(), " of ", q.dtype());
+  check(v.shape() == k.shape() && v.dtype() == k.dtype(), "attention: v ", v.shape(), " of ",
+        v.dtype(), " is not like k ", k.shape(), " of ", k.dtype());
+  check(parts.queries.size() == parts.keys.size() && parts.row_numbers.count() == q.rows() &&
+            parts.row_numbers.dtype() == DType::i64,
+        "attention: queries of ", parts.queries.size(), " samples, keys of ", parts.keys.size(),
+        " and row numbers ", parts.row_numbers.shape(), " of ", parts.row_numbers.dtype(),
+        " do not fit ", q.rows(), " rows");
+  check_runs("q", parts.queries, q.rows(), parts.max_length);
+  check_runs("k", parts.keys, k.rows(), parts.max_length);
+}
+/// Throws Error unless `sum` has the element count of x and x's accumulation type.
+template <Device Dev>
+void check_sum(const char* name, InView<Dev> sum, InView<Dev> x) {
+  check(sum.count() == x.count() && sum.dtype() == accumulation_type(x.dtype()),
+        "attention: ", name, " ", sum.shape(), " of ", sum.dtype(), " is not ", x.shape(), " of ",
+        accumulation_type(x.dtype()));
+}
+
+/// attention_forward() of parts of samples: q [Q, heads * head size]; k, v [K, key heads * head size]. Writes, or with
+/// `more` adds to, y [Q, heads * head size] and logsumexp [heads, Q], both in the accumulation type.
+template <Device Dev>
+  requires AttendsToParts<Dev>
+void attend_to_part_forward(Dev& dev, InView<Dev> q, InView<Dev> k, InView<Dev> v,
+                            const AttentionParts<Dev>& parts, const AttentionOptions& options,
+                            OutView<Dev> y, OutView<Dev> logsumexp) {
+  check_part<Dev>(q, k, v, logsumexp, parts, options);
+  check_sum<Dev>("y", y, q);
+  attend_to_part_forward_on(dev, q, k, v, parts, options, y, logsumexp);
+}
+
+/// attention_backward() of parts of samples: dy, q [Q, heads * head size] and k, v [K, key heads * head size] have one
+/// type; y, dq [Q, heads * head size], dk, dv [K, key heads * head size] and logsumexp [heads, Q] the accumulation type.
+/// y and logsumexp are those of all parts. With `more` it adds to dq, dk and dv.
+template <Device Dev>
+  requires AttendsToParts<Dev>
+void attend_to_part_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev> k, InView<Dev> v,
+                             InView<Dev> y, InView<Dev> logsumexp, const AttentionParts<Dev>& parts,
+                             const AttentionOptions& options, OutView<Dev> dq, OutView<Dev> dk,
+                             OutView<Dev> dv) {
+  check_part<Dev>(q, k, v, logsumexp, parts, options);
+  check_like_q<Dev>("dy", dy, q);
+  check_sum<Dev>("y", y, q);
+  check_sum<Dev>("dq", dq, q);
+  check_sum<Dev>("dk", dk, k);
+  check_sum<Dev>("dv", dv, v);
+  attend_to_part_backward_on(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);
 }
 }  // namespace detail
 
@@ -126,8 +195,8 @@ void attention_forward(Dev& dev, InView<Dev> q, InView<Dev> k, InView<Dev> v,
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// Overwrites dq [R, heads * head size] and dk, dv [R, key heads * head size] from dy, shaped as dq, and the tensors of
-/// the forward pass. Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
+/// Overwrites dq, dk and dv from dy and the tensors of the forward pass. q, y, dy and dq are [R, heads * head size]; k,
+/// v, dk and dv [R, key heads * head size]. Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev> k, InView<Dev> v,
                         InView<Dev> y, InView<Dev> logsumexp, const Sequences<Dev>& sequences,

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 
 namespace dhp::detail {
 
@@ -26,29 +27,33 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
 /// sum [C] = the sum of x [.., C] over its rows.
 template <Device Dev>
 void batch_norm_sums(Dev& dev, InView<Dev> x, OutView<Dev> sum) {
-  check_columns("batch_norm: the sum", sum, x);
+  check_columns("batch_norm: sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
 /// sum [C] = the sum of (x - mean)^2 over the rows of x [.., C], with mean [C].
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, InView<Dev> x, InView<Dev> mean, OutView<Dev> sum) {
-  check_columns("batch_norm: the mean", mean, x);
-  check_columns("batch_norm: the sum", sum, x);
+  check_columns("batch_norm: mean", mean, x);
+  check_columns("batch_norm: sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
-/// Writes mean, inv_std = 1 / sqrt(variance + epsilon) and the sum of squared deviations over rows, from the sums of x
-/// and of x^2 over `rows` rows, [2, C]. The variance E[x^2] - E[x]^2 is computed in double, because the difference
+/// Writes mean, inv_std = 1 / sqrt(variance + epsilon) and squared_deviations, their sum over rows, [C], from the sums
+/// [2, C] of x and of x^2 over `rows` rows. The variance E[x^2] - E[x]^2 is computed in double, because the difference
 /// cancels if the mean is much larger than the deviations.
 template <Device Dev>
 void batch_norm_from_sums(Dev& dev, InView<Dev> sums, std::int64_t rows, double epsilon,
                           OutView<Dev> mean, OutView<Dev> inv_std,
                           OutView<Dev> squared_deviations) {
-  for (const auto& vector : {mean, inv_std, squared_deviations})
-    check(vector.dtype() == sums.dtype() && 2 * vector.count() == sums.count() && rows > 0,
-          "batch_norm: sums ", sums.shape(), " of ", sums.dtype(), " over ", rows,
-          " rows do not fit ", vector.shape(), " of ", vector.dtype());
+  check(rows > 0, "batch_norm: sums over ", rows, " rows have no mean; give 1 row or more");
+  for (const auto& [name, vector] : {std::pair{"mean ", mean},
+                                     {"inv_std ", inv_std},
+                                     {"squared_deviations ", squared_deviations}})
+    check(vector.dtype() == sums.dtype() && 2 * vector.count() == sums.count(),
+          "batch_norm: ", name, vector.shape(), " of ", vector.dtype(), " does not fit sums ",
+          sums.shape(), " of ", sums.dtype(), "; make it [", sums.count() / 2, "] of ",
+          sums.dtype());
   batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
@@ -58,52 +63,54 @@ template <Device Dev>
 void batch_norm_apply(Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vectors,
                       InView<Dev> residual, bool relu, OutView<Dev> y) {
   check_norm<Dev>(x, vectors);
-  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
-  check_like("batch_norm: the result", y, x);
+  if (!residual.empty()) check_like("batch_norm: residual", residual, x);
+  check_like("batch_norm: y", y, x);
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
 /// sum_dy [C] = the sum of dy [.., C] over rows; sum_dy_xhat [C] = the sum of dy * xhat over rows, where xhat = (x -
-/// mean) * inv_std. With `relu`, dy is masked by the sign of the output without residual, which is recomputed.
+/// mean) * inv_std of x [.., C]. With `relu`, dy is masked by the sign of the output without residual, which is
+/// recomputed.
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, bool relu, OutView<Dev> sum_dy,
                               OutView<Dev> sum_dy_xhat) {
   check_norm<Dev>(x, vectors);
-  check_columns("batch_norm: the sum", sum_dy, x);
-  check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  check_like("batch_norm: the gradient", dy, x);
+  check_columns("batch_norm: sum_dy", sum_dy, x);
+  check_columns("batch_norm: sum_dy_xhat", sum_dy_xhat, x);
+  check_like("batch_norm: dy", dy, x);
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
 /// Like batch_norm_backward_sums, but for an op with a residual: dy is masked by y > 0, where y is the forward result.
 /// Also writes the masked dy to dresidual, which is the residual's gradient and the dy for batch_norm_backward_apply
-/// without `relu`. dy, y, x, dresidual [.., C]; sums [C]. dresidual may alias dy.
+/// without `relu`. dy, y, x, dresidual [.., C]; sum_dy, sum_dy_xhat [C]. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> y, InView<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, OutView<Dev> dresidual,
                                        OutView<Dev> sum_dy, OutView<Dev> sum_dy_xhat) {
   check_norm<Dev>(x, vectors);
-  check_columns("batch_norm: the sum", sum_dy, x);
-  check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  check_like("batch_norm: the gradient", dy, x);
-  check_like("batch_norm: the result", y, x);
-  check_like("batch_norm: the residual's gradient", dresidual, x);
+  check_columns("batch_norm: sum_dy", sum_dy, x);
+  check_columns("batch_norm: sum_dy_xhat", sum_dy_xhat, x);
+  check_like("batch_norm: dy", dy, x);
+  check_like("batch_norm: y", y, x);
+  check_like("batch_norm: dresidual", dresidual, x);
   batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
 }
 
 /// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count). If `relu`, dy is masked as in
-/// batch_norm_backward_sums. dy, x, dx [.., C]. The sums [C] and `count` (the number of rows) may be reduced over
-/// ranks. dx may alias dy.
+/// batch_norm_backward_sums. dy, x, dx [.., C]; sum_dy, sum_dy_xhat [C]. These sums and `count`, the number of rows,
+/// may be reduced over ranks. dx may alias dy.
 template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, InView<Dev> dy, InView<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, InView<Dev> sum_dy,
                                InView<Dev> sum_dy_xhat, double count, OutView<Dev> dx) {
   check_norm<Dev>(x, vectors);
-  check_columns("batch_norm: the sum", sum_dy, x);
-  check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  check_like("batch_norm: the gradient", dy, x);
-  check_like("batch_norm: the gradient", dx, x);
+  check_columns("batch_norm: sum_dy", sum_dy, x);
+  check_columns("batch_norm: sum_dy_xhat", sum_dy_xhat, x);
+  check_like("batch_norm: dy", dy, x);
+  check_like("batch_norm: dx", dx, x);
+  check(count > 0, "batch_norm: a count of ", count, " rows has no mean; give 1 row or more");
   batch_norm_backward_apply_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, count, dx);
 }
 
@@ -145,29 +152,29 @@ template <Device Dev>
                                                                    bool relu) {
   check_columns("batch_norm: gamma", gamma, x);
   check_columns("batch_norm: beta", beta, x);
-  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
+  if (!residual.empty()) check_like("batch_norm: residual", residual, x);
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// Like batch_norm_apply of x [.., C], but also returns the signs that the fused backward pass reads. The result has no
-/// statistics. Returns nullopt if the device has no such kernel: use batch_norm_apply.
+/// Like batch_norm_apply of x and residual [.., C], but also returns the signs that the fused backward pass reads. The
+/// result has no statistics. Returns nullopt if the device has no such kernel: use batch_norm_apply.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
     Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vectors, InView<Dev> residual,
     bool relu) {
   check_norm<Dev>(x, vectors);
-  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
+  if (!residual.empty()) check_like("batch_norm: residual", residual, x);
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
 }
 
-/// The fused backward pass of dy, x [.., C] with the statistics of these rows. signs is empty without `relu` or after
-/// an unfused forward pass. Returns nullopt if the caller must use the unfused ops.
+/// The fused backward pass of dy, x [.., C] with the statistics of these rows. The forward pass's signs [..] are empty
+/// without `relu` or after an unfused forward pass. Returns nullopt if the caller must use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, InView<Dev> dy, InView<Dev> x, const BatchNormVectors<Dev>& vectors,
     InView<Dev> signs, bool relu, bool residual) {
   check_norm<Dev>(x, vectors);
-  check_like("batch_norm: the gradient", dy, x);
+  check_like("batch_norm: dy", dy, x);
   if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }

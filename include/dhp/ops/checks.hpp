@@ -1,4 +1,5 @@
-// Checks that several ops share. Their argument `what` begins the error message, as in "batch_norm: the result".
+// Checks that several ops share. Their argument `what` begins the error message, as in "batch_norm: dx", and tells the
+// op's line.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -6,28 +7,30 @@
 namespace dhp::detail {
 
 /// Throws Error unless `view` has the element count and type of x.
-void check_like(const char* what, const auto& view, const auto& x) {
+void check_like(Located what, const auto& view, const auto& x) {
   check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
-        view.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
+        view.dtype(), " does not fit ", x.shape(), " of ", x.dtype(), "; make it like that");
 }
 /// Throws Error unless `vector` has one element of the accumulation type per column of x, or fewer if `padded`.
-void check_columns(const char* what, const auto& vector, const auto& x, bool padded = false) {
+void check_columns(Located what, const auto& vector, const auto& x, bool padded = false) {
+  const auto type = accumulation_type(x.dtype());
   check((padded ? vector.count() <= x.columns() : vector.count() == x.columns()) &&
-            vector.dtype() == accumulation_type(x.dtype()),
+            vector.dtype() == type,
         what, " ", vector.shape(), " of ", vector.dtype(), " does not fit the columns of ",
-        x.shape(), " of ", x.dtype());
+        x.shape(), " of ", x.dtype(), "; make it [", x.columns(), "] of ", type);
 }
 /// Throws Error unless `vector` has one element of the accumulation type per row of x.
-void check_rows(const char* what, const auto& vector, const auto& x) {
-  check(vector.count() == x.rows() && vector.dtype() == accumulation_type(x.dtype()), what, " ",
-        vector.shape(), " of ", vector.dtype(), " does not fit the rows of ", x.shape(), " of ",
-        x.dtype());
+void check_rows(Located what, const auto& vector, const auto& x) {
+  const auto type = accumulation_type(x.dtype());
+  check(vector.count() == x.rows() && vector.dtype() == type, what, " ", vector.shape(), " of ",
+        vector.dtype(), " does not fit the rows of ", x.shape(), " of ", x.dtype(), "; make it [",
+        x.rows(), "] of ", type);
 }
 
 /// Throws Error unless `one` is a single element of the given type.
-void check_one(const char* what, const auto& one, DType type) {
-  check(one.dtype() == type && one.count() == 1, what, " is ", type, " [1], got ", one.dtype(), " ",
-        one.shape());
+void check_one(Located what, const auto& one, DType type) {
+  check(one.dtype() == type && one.count() == 1, what, " ", one.shape(), " of ", one.dtype(),
+        " does not fit; make it [1] of ", type);
 }
 
 /// Returns the height and width of the output of a convolution or pooling op on images x [N, H, W, C].

@@ -44,7 +44,8 @@ void pack_signs(Dev& dev, InView<Dev> x, OutView<Dev> bits) {
         "]");
   if (x.count() > 0) pack_signs_on(dev, x, bits);
 }
-/// Adds +-factor * magnitudes / n to y[i], with minus if bit i is 0. magnitudes f64 [1]: sum over n elements; y [n].
+/// Adds +-factor * magnitudes / n to y[i], with minus if bit i of bits, u8 [sign_bytes(n)], is 0. magnitudes f64 [1]:
+/// sum over n elements; y [n].
 template <Device Dev>
 void add_signs(Dev& dev, InView<Dev> bits, InView<Dev> magnitudes, double factor, OutView<Dev> y) {
   check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(y.count()) &&

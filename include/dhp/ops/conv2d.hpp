@@ -62,8 +62,9 @@ template <Device Dev>
   return {};
 }
 
-/// Like conv2d_forward, but also returns the sums of y and of y^2 over rows, [2, O] in the accumulation type, from the
-/// same pass. Returns nullopt and writes nothing if the device has no such kernel.
+/// Like conv2d_forward of x [N, H, W, C] and w [O, K, K, C], but also returns the sums of y [N, OH, OW, O] and of y^2
+/// over rows, [2, O] in the accumulation type, from the same pass. Returns nullopt and writes nothing if the device has
+/// no such kernel.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, InView<Dev> x,
                                                                   InView<Dev> w,
@@ -84,10 +85,11 @@ void conv2d_backward_data(Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometr
 }
 
 namespace detail {
-/// The input gradient of a convolution whose x comes from a batch norm with a ReLU, passed through that ReLU: dx = the
-/// input gradient + onto where x > 0, else 0. An empty `onto` counts as 0. Returns the sums that the norm's gradient
-/// needs, [2, C] in the accumulation type: the sums of dx and of dx * xhat over rows, where xhat is the norm's
-/// normalized input. Returns nullopt if the device has no such kernel; the caller must then write dx again.
+/// The input gradient, from dy [N, OH, OW, O] and w [O, K, K, C], of a convolution whose x comes from a batch norm with
+/// a ReLU, passed through that ReLU: dx [N, H, W, C] = the input gradient + onto [N, H, W, C] where x > 0, else 0. An
+/// empty `onto` counts as 0. Returns the sums that the norm's gradient needs, [2, C] in the accumulation type: the sums
+/// of dx and of dx * xhat over rows, where xhat is the norm's normalized input. Returns nullopt if the device has no
+/// such kernel; the caller must then write dx again.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry, InView<Dev> onto,
@@ -99,7 +101,8 @@ template <Device Dev>
 }
 }  // namespace detail
 
-/// dw [O, K, K, C] = beta dw + the weight gradient, in x's accumulation type. With beta 0, dw is not read.
+/// dw [O, K, K, C] = beta dw + the weight gradient, from x [N, H, W, C] and dy [N, OH, OW, O], in their accumulation
+/// type. With beta 0, dw is not read.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, InView<Dev> x, InView<Dev> dy, Conv2dGeometry geometry,
                             OutView<Dev> dw, double beta) {

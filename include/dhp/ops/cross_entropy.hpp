@@ -83,7 +83,8 @@ void cross_entropy_loss(Dev& dev, InView<Dev> max, InView<Dev> sums, InView<Dev>
 }
 
 /// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (in sums [3, M]), or an
-/// equal one and a smaller index; 0 in ignored rows. The caller then all-reduces by sum; 0 is a correct prediction.
+/// equal one and a smaller index; 0 in rows that labels, i32 [M], ignores. The caller then all-reduces by sum; 0 is a
+/// correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, InView<Dev> logits, InView<Dev> sums, InView<Dev> labels,
                         const CrossEntropyOptions& options, OutView<Dev> rank) {
@@ -95,8 +96,8 @@ void cross_entropy_rank(Dev& dev, InView<Dev> logits, InView<Dev> sums, InView<D
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
-/// totals f64 [4] = the sum of loss [M], the number of counted rows, and how many of these have rank 0 and rank below
-/// 5. rank is i32 [M], or empty: the last two totals are then 0.
+/// totals f64 [4] = the sum of loss [M], the number of rows that labels, i32 [M], counts, and how many of these have
+/// rank 0 and rank below 5. rank is i32 [M], or empty: the last two totals are then 0.
 template <Device Dev>
 void cross_entropy_totals(Dev& dev, InView<Dev> loss, InView<Dev> labels, InView<Dev> rank,
                           OutView<Dev> totals) {
@@ -106,7 +107,7 @@ void cross_entropy_totals(Dev& dev, InView<Dev> loss, InView<Dev> labels, InView
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits [M, V] = scale * (softmax - target), but 0 in ignored rows and in padding. dlogits may alias the logits.
+/// dlogits [M, V] = scale * (softmax - target), but 0 in ignored rows and in padding. dlogits may alias logits [M, V].
 /// scale f64 [1], max [M], sums [3, M], labels i32 [M].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, InView<Dev> logits, InView<Dev> max, InView<Dev> sums,

@@ -45,7 +45,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 template <Device Dev>
 void dropout(Dev& dev, InView<Dev> x, const detail::RowNumbers<Dev>& rows,
              const DropoutOptions& options, OutView<Dev> y) {
-  detail::check_like("dropout:", x, y);
+  detail::check_like("dropout: y", y, x);
   detail::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }

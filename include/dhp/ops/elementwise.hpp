@@ -72,7 +72,7 @@ void cast(Dev& dev, InView<Dev> x, OutView<Dev> y) {
 /// y [..] = 1 / sqrt(x [..] + epsilon). x and y have one type.
 template <Device Dev>
 void rsqrt(Dev& dev, InView<Dev> x, double epsilon, OutView<Dev> y) {
-  detail::check_like("rsqrt:", x, y);
+  detail::check_like("rsqrt: y", y, x);
   rsqrt_on(dev, x, epsilon, y);
 }
 

@@ -24,8 +24,8 @@ void check_limbs(const char* op, InView<Dev> x, InView<Dev> high, InView<Dev> lo
 }
 }  // namespace detail
 
-/// Accumulates: adds the limbs of the elements of x, f64 or f32 [n], to high and low. An element that is not finite or
-/// has magnitude >= 2^18 is skipped, and flag, i32 [1], becomes 1.
+/// Accumulates: adds the limbs of the elements of x, f64 or f32 [n], to high and low, i64 [n]. An element that is not
+/// finite or has magnitude >= 2^18 is skipped, and flag, i32 [1], becomes 1.
 template <Device Dev>
 void exact_accumulate(Dev& dev, InView<Dev> x, OutView<Dev> high, OutView<Dev> low,
                       OutView<Dev> flag) {
@@ -33,7 +33,7 @@ void exact_accumulate(Dev& dev, InView<Dev> x, OutView<Dev> high, OutView<Dev> l
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
-/// Finalizes: x [n] = the sum of the limbs i64 [n], rounded once, or NaN if flag, i32 [1], is not 0.
+/// Finalizes: x [n] = the sum of the limbs high and low, i64 [n], rounded once, or NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void exact_finalize(Dev& dev, InView<Dev> high, InView<Dev> low, InView<Dev> flag, OutView<Dev> x) {
   detail::check_limbs<Dev>("exact_finalize", x, high, low, flag);

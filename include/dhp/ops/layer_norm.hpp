@@ -34,7 +34,7 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
 }  // namespace detail
 
 /// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, where inv_std = 1 / sqrt(variance +
-/// epsilon). x, y [.., C]; gamma, beta [C]. Writes mean and inv_std, one per row, for the backward pass.
+/// epsilon). x, y [.., C]; gamma, beta [C]. Writes mean and inv_std, [R] for R rows, for the backward pass.
 template <Device Dev>
 void layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, InView<Dev> beta,
                         double epsilon, OutView<Dev> y, OutView<Dev> mean, OutView<Dev> inv_std) {
@@ -44,23 +44,24 @@ void layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, InView<Dev> 
   layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
 }
 
-/// dx [.., C] = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) * inv_std and
-/// means over the row; dx may alias dy. The same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat
-/// and dbeta [C] = beta * dbeta + sum over rows of dy. With beta 0, dgamma and dbeta are not read.
+/// dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) * inv_std and means over
+/// the row; dx may alias dy. dy, x, dx [.., C]; gamma [C]; mean, inv_std [R]. The same pass computes dgamma [C] = beta
+/// * dgamma + sum over rows of dy * xhat and dbeta [C] = beta * dbeta + sum over rows of dy. With beta 0, dgamma and
+/// dbeta are not read.
 template <Device Dev>
 void layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamma,
                          InView<Dev> mean, InView<Dev> inv_std, OutView<Dev> dx,
                          OutView<Dev> dgamma, OutView<Dev> dbeta, double beta) {
-  detail::check_like("layer_norm: the gradient", dy, x);
-  detail::check_like("layer_norm: the gradient", dx, x);
+  detail::check_like("layer_norm: dy", dy, x);
+  detail::check_like("layer_norm: dx", dx, x);
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   detail::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
   layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
 }
 
 namespace detail {
-/// y [.., C] = x * inv_rms * gamma [C] with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon). Writes
-/// inv_rms, one per row, for the backward pass.
+/// y = x * inv_rms * gamma with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon). x, y [.., C]; gamma [C].
+/// Writes inv_rms, [R] for R rows, for the backward pass.
 template <Device Dev>
 void rms_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, double epsilon, OutView<Dev> y,
                       OutView<Dev> inv_rms) {
@@ -70,13 +71,14 @@ void rms_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, double epsilon
   layer_norm_forward_on(dev, x, gamma, InView<Dev>(), epsilon, y, OutView<Dev>(), inv_rms);
 }
 
-/// dx [.., C] = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. The
-/// same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat. With beta 0, dgamma is not read.
+/// dx = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. dy, x, dx
+/// [.., C]; gamma [C]; inv_rms [R]. The same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat.
+/// With beta 0, dgamma is not read.
 template <Device Dev>
 void rms_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamma,
                        InView<Dev> inv_rms, OutView<Dev> dx, OutView<Dev> dgamma, double beta) {
-  check_like("rms_norm: the gradient", dy, x);
-  check_like("rms_norm: the gradient", dx, x);
+  check_like("rms_norm: dy", dy, x);
+  check_like("rms_norm: dx", dx, x);
   check_columns("rms_norm: the scale", gamma, x);
   check_rows("rms_norm: the root mean square", inv_rms, x);
   check_columns("rms_norm: the gradient of the scale", dgamma, x);
@@ -84,10 +86,11 @@ void rms_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamm
                          beta);
 }
 
-/// sum = residual + dropout(x), rounded once, and y = layer_norm(sum), all [.., C]; gamma, beta [C]. Writes mean and
-/// inv_std, one per row. sum may alias x, the residual, or, if no backward pass follows, y. dropout.total_columns must
-/// be x's columns; probability 0 draws no random numbers. The backward pass reads sum: saving the normalized sum would
-/// cost as many bytes and a second rounding, and y cannot be inverted where gamma is 0 or much smaller than beta.
+/// sum = residual + dropout(x), rounded once, and y = layer_norm(sum). x, residual, sum, y [.., C]; gamma, beta [C].
+/// Writes mean and inv_std, [R] for R rows. sum may alias x, the residual, or, if no backward pass follows, y.
+/// dropout.total_columns must be x's columns; probability 0 draws no random numbers. The backward pass reads sum:
+/// saving the normalized sum would cost as many bytes and a second rounding, and y cannot be inverted where gamma is 0
+/// or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
                                  const RowNumbers<Dev>& rows, const DropoutOptions& dropout,
@@ -104,8 +107,9 @@ void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
                                  mean, inv_std);
 }
 
-/// Writes dresidual [.., C], the gradient of the sum, and dgamma and dbeta [C] as layer_norm_backward does, and dx [..,
-/// C] = dropout of the unrounded gradient. dresidual may alias dy, and dx may alias sum.
+/// Writes dresidual, the gradient of the sum, and dgamma and dbeta as layer_norm_backward does, and dx = dropout of the
+/// unrounded gradient. dy, sum, dresidual, dx [.., C]; gamma, dgamma, dbeta [C]; mean, inv_std [R]. dresidual may alias
+/// dy, and dx may alias sum.
 template <Device Dev>
 void residual_layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> sum, InView<Dev> gamma,
                                   InView<Dev> mean, InView<Dev> inv_std,
@@ -113,9 +117,9 @@ void residual_layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> sum, InV
                                   OutView<Dev> dresidual, OutView<Dev> dx, OutView<Dev> dgamma,
                                   OutView<Dev> dbeta, double beta) {
   check_layer_norm_dropout<Dev>(sum, rows, dropout);
-  check_like("layer_norm: the gradient", dy, sum);
-  check_like("layer_norm: the gradient of the residual", dresidual, sum);
-  check_like("layer_norm: the gradient", dx, sum);
+  check_like("layer_norm: dy", dy, sum);
+  check_like("layer_norm: dresidual", dresidual, sum);
+  check_like("layer_norm: dx", dx, sum);
   check_layer_norm<Dev>(sum, gamma, mean, inv_std);
   check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
   residual_layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual, dx,

@@ -13,7 +13,7 @@ namespace dhp::detail {
 [[nodiscard]] bool gelu_linear_backward_fused_on(Device auto&, const auto&...) { return false; }
 [[nodiscard]] bool linear_gradients_fused_on(Device auto&, const auto&...) { return false; }
 
-/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], before and y [R, N] have one type.
+/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], bias [N], before and y [R, N] have one type.
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, InView<Dev> x, InView<Dev> w, InView<Dev> bias,
                          OutView<Dev> before, OutView<Dev> y) {

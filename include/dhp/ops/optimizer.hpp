@@ -74,7 +74,7 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
 
 /// The first pass of LAMB. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which this
 /// pass does not store. Writes the sums of squared weights and of squared directions per tile, f64 [table.sum_count()],
-/// as tile_squares does.
+/// as tile_squares does. gradient, m, v, masters [table.size()].
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                   InView<Dev> state, InView<Dev> gradient, InView<Dev> m, InView<Dev> v,
@@ -90,8 +90,9 @@ void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
     lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
 
-/// The second pass of LAMB: w -= rate * direction, with the direction of lamb_squares. Stores m and v [table.size()].
-/// The rate is rates[parameter], f64 [P], for segments that decay, and the learning rate for others.
+/// The second pass of LAMB: w -= rate * direction, with the direction of lamb_squares. Stores m and v. The rate is
+/// rates[parameter], f64 [P], for segments that decay, and the learning rate for others. gradient, m, v, masters
+/// [table.size()].
 template <Device Dev>
 void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                  InView<Dev> state, InView<Dev> rates, InView<Dev> gradient, OutView<Dev> m,
@@ -132,8 +133,8 @@ void lars_rates(Dev& dev, const LarsRule& rule, InView<Dev> state, InView<Dev> w
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
-/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. The squared norms and
-/// the rates are f64 [P].
+/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. The squared norms of
+/// weights and of directions and the rates are f64 [P].
 template <Device Dev>
 void lamb_rates(Dev& dev, InView<Dev> state, InView<Dev> weights, InView<Dev> directions,
                 OutView<Dev> rates) {

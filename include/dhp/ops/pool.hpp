@@ -22,8 +22,8 @@ struct PoolGeometry {
   return {x[0], height, width, x[3]};
 }
 
-/// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 of y's shape, is
-/// h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
+/// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 [N, OH, OW, C],
+/// is h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, InView<Dev> x, PoolGeometry geometry, OutView<Dev> y,
                       OutView<Dev> index) {
@@ -38,7 +38,7 @@ void max_pool_forward(Dev& dev, InView<Dev> x, PoolGeometry geometry, OutView<De
 }
 
 /// Overwrites dx [N, H, W, C]: adds each element of dy [N, OH, OW, C] to the pixel of its index, in window order, in
-/// the accumulation type. index and geometry are those of max_pool_forward.
+/// the accumulation type. index, i32 [N, OH, OW, C], and geometry are those of max_pool_forward.
 template <Device Dev>
 void max_pool_backward(Dev& dev, InView<Dev> dy, InView<Dev> index, PoolGeometry geometry,
                        OutView<Dev> dx) {

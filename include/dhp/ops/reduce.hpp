@@ -13,14 +13,14 @@ void column_sums(Dev& dev, InView<Dev> x, OutView<Dev> sums, double beta, bool p
   column_sums_on(dev, x, sums, beta);
 }
 
-/// out, f64 [1] = the sum of all elements, in double.
+/// out, f64 [1] = the sum of all elements of x [..], in double.
 template <Device Dev>
 void sum(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum: the result", out, DType::f64);
   sum_on(dev, x, out);
 }
 
-/// out, f64 [1] = the sum of the squares of all elements, in double.
+/// out, f64 [1] = the sum of the squares of all elements of x [..], in double.
 template <Device Dev>
 void sum_of_squares(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum_of_squares: the result", out, DType::f64);
@@ -28,14 +28,14 @@ void sum_of_squares(Dev& dev, InView<Dev> x, OutView<Dev> out) {
 }
 
 namespace detail {
-/// out, f64 [1] = the sum of the magnitudes of all elements, in double.
+/// out, f64 [1] = the sum of the magnitudes of all elements of x [..], in double.
 template <Device Dev>
 void sum_of_magnitudes(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   check_one("sum_of_magnitudes: the result", out, DType::f64);
   sum_of_magnitudes_on(dev, x, out);
 }
 
-/// Sets flag, i32 [1], to 1 if an element is NaN or infinite, and leaves it unchanged otherwise.
+/// Sets flag, i32 [1], to 1 if an element of x [..] is NaN or infinite, and leaves it unchanged otherwise.
 template <Device Dev>
 void find_nonfinite(Dev& dev, InView<Dev> x, OutView<Dev> flag) {
   check_one("find_nonfinite: the flag", flag, DType::i32);

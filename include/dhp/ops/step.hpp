@@ -160,8 +160,8 @@ struct StepRule {
 }
 }  // namespace detail
 
-/// state = decided(state), from losses, f64 [.., loss_fields], and squared norms, f64 [P], which are summed in order.
-/// The first field of each row of losses must be finite.
+/// state = decided(state), from losses, f64 [.., loss_fields], and squares, f64 [P], of norms, which are summed in
+/// order. The first field of each row of losses must be finite.
 template <Device Dev>
 void decide_step(Dev& dev, const detail::StepRule& rule, InView<Dev> losses, InView<Dev> squares,
                  OutView<Dev> state) {

@@ -68,8 +68,8 @@ class TreeSum {
   std::vector<Root> roots_;
 };
 
-/// Runs the additions in order on the rows of parts [P, n], f32 or f64, in place. If y is not empty, y = beta y + row
-/// 0, rounded once; y may be shorter than the rows.
+/// Runs the additions in order on the rows of parts [P, n], f32 or f64, in place. If y [m], m <= n, is not empty, y =
+/// beta y + row 0, rounded once.
 template <Device Dev>
 void tree_sum(Dev& dev, OutView<Dev> parts, const std::vector<TreeAdd>& adds, OutView<Dev> y = {},
               double beta = 0) {
