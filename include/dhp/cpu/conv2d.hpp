@@ -32,61 +32,56 @@ struct Grid {
   }
 };
 
-/// A Source (gemm_pack.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
+/// A Source (gemm_source.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
 /// pixels (h * step + first_h + th, w * step + first_w + tw), and 0 outside the image.
 template <class T, class S>
-struct ImageSource {
-  const S* image;
-  std::int64_t height, width, channels;
-  Grid grid;
-  std::int64_t step, first_h, first_w;
-  std::int64_t taps_w;
-  bool deep;
-  std::int64_t piece = taps_w * channels;
+class ImageSource final : public Source<T> {
+ public:
+  /// first_h, first_w: offset of the first tap from pixel (0, 0); taps_w: number of taps in a row of taps.
+  ImageSource(ConstView<Cpu> images, Grid grid, std::int64_t step, std::int64_t first_h,
+              std::int64_t first_w, std::int64_t taps_w, bool is_deep)
+      : Source<T>(is_deep),
+        image_(images.data<S>()),
+        height_(images.shape()[1]),
+        width_(images.shape()[2]),
+        channels_(images.shape()[3]),
+        grid_(grid),
+        step_(step),
+        first_h_(first_h),
+        first_w_(first_w),
+        taps_w_(taps_w) {}
 
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    const auto pixel = grid.at(line);
-    const auto tap_row = taps_w * channels;
+  [[nodiscard]] const Grid& pixels() const { return grid_; }
+  [[nodiscard]] std::int64_t piece() const override { return taps_w_ * channels_; }
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
+               T* scratch) const override {
+    const auto pixel = grid_.at(line);
+    const auto tap_row = taps_w_ * channels_;
     if constexpr (std::is_same_v<T, S>) {  // a contiguous run is returned in place
       const auto th = first / tap_row;
-      const auto h = pixel.h * step + first_h + th;
-      const auto from = (pixel.w * step + first_w) * channels + first - th * tap_row;
-      if (first + count <= (th + 1) * tap_row && h >= 0 && h < height && from >= 0 &&
-          from + count <= width * channels)
-        return image + (pixel.image * height + h) * width * channels + from;
+      const auto h = pixel.h * step_ + first_h_ + th;
+      const auto from = (pixel.w * step_ + first_w_) * channels_ + first - th * tap_row;
+      if (first + count <= (th + 1) * tap_row && h >= 0 && h < height_ && from >= 0 &&
+          from + count <= width_ * channels_)
+        return image_ + (pixel.image * height_ + h) * width_ * channels_ + from;
     }
     write(pixel, first / tap_row, first, count, scratch);
     return scratch;
   }
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
-            std::int64_t stride) const {
-    const auto tap = first / (taps_w * channels);
-    for (auto pixel = grid.at(line); lines > 0; --lines, to += stride, grid.advance(pixel))
+            std::int64_t stride) const override {
+    const auto tap = first / (taps_w_ * channels_);
+    for (auto pixel = grid_.at(line); lines > 0; --lines, to += stride, grid_.advance(pixel))
       write(pixel, tap, first, count, to);
-  }
-  /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
-  void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
-             T* to) const {
-    const auto left = (pixel.w * step + first_w) * channels;
-    const auto tap_row = taps_w * channels;  // elements contiguous in the image, except at borders
-    auto h = pixel.h * step + first_h + th;
-    first -= th * tap_row;  // index within the row of taps
-    for (; count > 0; ++h, first = 0) {
-      const auto length = std::min(count, tap_row - first);
-      const S* const from = image + (pixel.image * height + h) * width * channels + left + first;
-      write_row(from, left + first, h >= 0 && h < height, length, to);
-      to += length;
-      count -= length;
-    }
   }
   /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
   /// returns 0. Lines of a run may overlap in the image. At the border, a run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
-            std::span<T> scratch) const {
+            std::span<T> scratch) const override {
     if constexpr (std::is_same_v<T, S>) {
-      const auto upper = grid.at(line), lower = grid.at(line + half);
-      const auto tap_row = taps_w * channels, between = step * channels;
-      if (std::max(upper.w, lower.w) + half > grid.width || tap_row < 16 || !spreads<T>(between))
+      const auto upper = grid_.at(line), lower = grid_.at(line + half);
+      const auto tap_row = taps_w_ * channels_, between = step_ * channels_;
+      if (std::max(upper.w, lower.w) + half > grid_.width || tap_row < 16 || !spreads<T>(between))
         return 0;
       T* spare = scratch.data();
       int made = 0;
@@ -96,12 +91,12 @@ struct ImageSource {
         const T* lines[2];
         for (const auto& [pixel, from] :
              {std::pair(upper, &lines[0]), std::pair(lower, &lines[1])}) {
-          const auto h = pixel.h * step + first_h + th;
-          const auto at = (pixel.w * step + first_w) * channels + first - th * tap_row;
-          *from = image + (pixel.image * height + h) * width * channels + at;
-          if (h >= 0 && h < height && at >= 0 && at + all <= width * channels) continue;
+          const auto h = pixel.h * step_ + first_h_ + th;
+          const auto at = (pixel.w * step_ + first_w_) * channels_ + first - th * tap_row;
+          *from = image_ + (pixel.image * height_ + h) * width_ * channels_ + at;
+          if (h >= 0 && h < height_ && at >= 0 && at + all <= width_ * channels_) continue;
           if (spare + all > scratch.data() + scratch.size()) return 0;
-          write_row(*from, at, h >= 0 && h < height, all, spare);
+          write_row(*from, at, h >= 0 && h < height_, all, spare);
           *from = std::exchange(spare, spare + all);
         }
         runs[made] = {lines[0], lines[1], between, length};
@@ -112,72 +107,112 @@ struct ImageSource {
       return 0;
     }
   }
+  /// Returns true if all these taps lie above or below the image, and the pixels are in one row of the grid. Such taps
+  /// are not multiplied, so an infinite weight makes no NaN there.
+  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
+                             std::int64_t count) const override {
+    const auto h = grid_.at(line).h;
+    if (h != grid_.at(line + lines - 1).h) return false;
+    const auto top = h * step_ + first_h_;
+    const auto tap_row = taps_w_ * channels_;
+    return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height_;
+  }
+  /// Neighboring pixels share most of their taps, so for all pixels but the first, only new elements are prefetched.
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const override {
+    const auto tap_row = taps_w_ * channels_;
+    const auto tap = first / tap_row;
+    auto pixel = grid_.at(line);
+    for (auto at = line; at < line + lines; ++at, grid_.advance(pixel)) {
+      const auto left = (pixel.w * step_ + first_w_) * channels_;
+      for (auto th = tap; th * tap_row < first + count; ++th) {
+        const auto h = pixel.h * step_ + first_h_ + th;
+        if (h < 0 || h >= height_) continue;
+        auto from = left + std::max(first - th * tap_row, std::int64_t{0});
+        const auto until =
+            std::min(left + std::min(first + count - th * tap_row, tap_row), width_ * channels_);
+        from = std::max({from, std::int64_t{0}, at > line ? until - step_ * channels_ : 0});
+        if (from < until)
+          cpu::prefetch(image_ + (pixel.image * height_ + h) * width_ * channels_ + from,
+                        until - from);
+      }
+    }
+  }
+
+ private:
+  /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
+  void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
+             T* to) const {
+    const auto left = (pixel.w * step_ + first_w_) * channels_;
+    const auto tap_row = taps_w_ * channels_;  // contiguous in the image, but at borders
+    auto h = pixel.h * step_ + first_h_ + th;
+    first -= th * tap_row;  // index within the row of taps
+    for (; count > 0; ++h, first = 0) {
+      const auto length = std::min(count, tap_row - first);
+      const S* const from =
+          image_ + (pixel.image * height_ + h) * width_ * channels_ + left + first;
+      write_row(from, left + first, h >= 0 && h < height_, length, to);
+      to += length;
+      count -= length;
+    }
+  }
   /// Writes elements [at, at + count) of a padded row of the image; padding becomes 0. from: address of element `at`.
   void write_row(const S* from, std::int64_t at, bool inside, std::int64_t count, T* to) const {
     const auto begin = inside ? std::clamp(-at, std::int64_t{0}, count) : count;
-    const auto end = inside ? std::clamp(width * channels - at, begin, count) : count;
+    const auto end = inside ? std::clamp(width_ * channels_ - at, begin, count) : count;
     std::fill_n(to, begin, T{});
     if constexpr (std::is_same_v<T, S>) copy_run(from + begin, to + begin, end - begin);
     else convert(from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
-  /// Returns true if all these taps lie above or below the image, and the pixels are in one row of the grid. Such taps
-  /// are not multiplied, so an infinite weight makes no NaN there.
-  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
-                             std::int64_t count) const {
-    const auto h = grid.at(line).h;
-    if (h != grid.at(line + lines - 1).h) return false;
-    const auto top = h * step + first_h;
-    const auto tap_row = taps_w * channels;
-    return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height;
-  }
-  /// Neighboring pixels share most of their taps, so for all pixels but the first, only new elements are prefetched.
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const {
-    const auto tap_row = taps_w * channels;
-    const auto tap = first / tap_row;
-    auto pixel = grid.at(line);
-    for (auto at = line; at < line + lines; ++at, grid.advance(pixel)) {
-      const auto left = (pixel.w * step + first_w) * channels;
-      for (auto th = tap; th * tap_row < first + count; ++th) {
-        const auto h = pixel.h * step + first_h + th;
-        if (h < 0 || h >= height) continue;
-        auto from = left + std::max(first - th * tap_row, std::int64_t{0});
-        const auto until =
-            std::min(left + std::min(first + count - th * tap_row, tap_row), width * channels);
-        from = std::max({from, std::int64_t{0}, at > line ? until - step * channels : 0});
-        if (from < until)
-          cpu::prefetch(image + (pixel.image * height + h) * width * channels + from, until - from);
-      }
-    }
-  }
+
+  const S* image_;
+  std::int64_t height_, width_, channels_;
+  Grid grid_;
+  std::int64_t step_, first_h_, first_w_;
+  std::int64_t taps_w_;
 };
 
 /// A Source: the flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that some input pixels meet. Tap
 /// (th, tw) of the matrix is tap (last_h - step * th, last_w - step * tw) of the kernel.
 template <class T, class S>
-struct TurnedWeights {
-  const S* weights;
-  std::int64_t out_channels, kernel, channels;
-  std::int64_t step, last_h, last_w;
-  std::int64_t taps_w;
-  bool deep = false;
+class TurnedWeights final : public Source<T> {
+ public:
+  TurnedWeights(ConstView<Cpu> weights, std::int64_t step, std::int64_t last_h, std::int64_t last_w,
+                std::int64_t taps_w)
+      : Source<T>(false),
+        weights_(weights.data<S>()),
+        out_channels_(weights.shape()[0]),
+        kernel_(weights.shape()[1]),
+        channels_(weights.shape()[3]),
+        step_(step),
+        last_h_(last_h),
+        last_w_(last_w),
+        taps_w_(taps_w) {}
 
-  /// Returns a line as a matrix that has only this line.
-  [[nodiscard]] MatrixSource<T, S> at(std::int64_t line) const {
-    const auto tap = line / out_channels;
-    const auto o = line - tap * out_channels;
-    const auto kh = last_h - step * (tap / taps_w);
-    const auto kw = last_w - step * (tap % taps_w);
-    return {weights + ((o * kernel + kh) * kernel + kw) * channels, 0, false};
-  }
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
+               T* scratch) const override {
     return at(line).run(0, first, count, scratch);
   }
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const {
+                std::int64_t count) const override {
     for (; lines > 0; --lines, ++line) at(line).prefetch(0, 1, first, count);
   }
+
+ private:
+  /// Returns a line as a matrix that has only this line.
+  [[nodiscard]] MatrixSource<T, S> at(std::int64_t line) const {
+    const auto tap = line / out_channels_;
+    const auto o = line - tap * out_channels_;
+    const auto kh = last_h_ - step_ * (tap / taps_w_);
+    const auto kw = last_w_ - step_ * (tap % taps_w_);
+    return {weights_ + ((o * kernel_ + kh) * kernel_ + kw) * channels_, 0, false};
+  }
+
+  const S* weights_;
+  std::int64_t out_channels_, kernel_, channels_;
+  std::int64_t step_, last_h_, last_w_;
+  std::int64_t taps_w_;
 };
 
 /// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
@@ -187,11 +222,7 @@ struct TurnedWeights {
 template <class E, class T>
 ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
                                   bool deep) {
-  const auto& in = x.shape();
-  return {x.data<T>(),
-          in[1],
-          in[2],
-          in[3],
+  return {x,
           {y[0], y[1], y[2], deep && y[2] < 14},
           geometry.stride,
           -geometry.padding,
@@ -236,7 +267,7 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto patches = cpu::patches<E, T>(x, y.shape(), geometry, true);
     cpu::product<E>(dev, patches, weights, m, out_channels, k, y.data<T>(), 0,
                     [&](std::int64_t row) {
-                      const auto pixel = patches.grid.at(row);
+                      const auto pixel = patches.pixels().at(row);
                       const auto line = pixel.image * y.shape()[1] + pixel.h;
                       return (line * y.shape()[2] + pixel.w) * out_channels;
                     });
@@ -248,7 +279,6 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     using L = cpu::Loaded<E>;
     const auto kept = static_cast<cpu::Sum<E>>(beta);
     const auto& in = dx.shape();
-    const auto& grid = dy.shape();
     const auto out_channels = w.shape()[0];
     const auto channels = in[3];
     T* const out = dx.data<T>();
@@ -274,28 +304,20 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
         const auto down = taps_of(in[1], a);
         const auto right = taps_of(in[2], b);
-        const cpu::ImageSource<L, T> image{dy.data<T>(),
-                                           grid[1],
-                                           grid[2],
-                                           out_channels,
+        const cpu::ImageSource<L, T> image{dy,
                                            {in[0], down.pixels, right.pixels, right.pixels < 14},
                                            1,
                                            down.above - down.count + 1,
                                            right.above - right.count + 1,
                                            right.count,
                                            true};
-        const cpu::TurnedWeights<L, T> weights{w.data<T>(),
-                                               out_channels,
-                                               kernel,
-                                               channels,
-                                               stride,
-                                               down.first + stride * (down.count - 1),
+        const cpu::TurnedWeights<L, T> weights{w, stride, down.first + stride * (down.count - 1),
                                                right.first + stride * (right.count - 1),
                                                right.count};
         const auto k = down.count * right.count * out_channels;
-        cpu::product<E>(dev, image, weights, image.grid.count(), channels, k, out, kept,
+        cpu::product<E>(dev, image, weights, image.pixels().count(), channels, k, out, kept,
                         [&](std::int64_t row) {
-                          const auto pixel = image.grid.at(row);
+                          const auto pixel = image.pixels().at(row);
                           const auto line = pixel.image * in[1] + pixel.h * stride + a;
                           return (line * in[2] + pixel.w * stride + b) * channels;
                         });

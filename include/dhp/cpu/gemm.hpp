@@ -87,7 +87,8 @@ struct Blocks {
     using P = Panel<E, R>;
     const auto& [row, rows, column, columns, packed] = tile;
     const auto k = along(length);
-    const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
+    const auto& a = elements<E>(from_a, length);
+    const auto& b = elements<E>(from_b, length);
     // If A is deep (lines along k), one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
@@ -112,12 +113,9 @@ struct Blocks {
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       // While panels are multiplied, prefetch what is packed next: the next rows of A or the next block of k.
-      constexpr int each = pairs ? 2 : 1;
-      const auto later = p0 + deep;
-      const auto later_deep = each * std::min(depth, k - later);
-      Ahead<Loaded<E>> ahead_b(from_b, column, columns, each * later,
-                               packed == nullptr ? later_deep : 0,
-                               (rows + P::rows - 1) / P::rows * panels<R>(columns));
+      const auto later = p0 + deep, later_deep = std::min(depth, k - later);
+      Ahead<E> ahead_b(b, column, columns, later, packed == nullptr ? later_deep : 0,
+                       (rows + P::rows - 1) / P::rows * panels<R>(columns));
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         const auto tall_rows = a_there.data == nullptr ? 0 : high / P::rows * P::rows;
@@ -128,11 +126,10 @@ struct Blocks {
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
         const auto below = i0 + high;
         const bool next_rows = below < rows;
-        Ahead<Loaded<E>> ahead_a(from_a, next_rows ? row + below : row,
-                                 std::min(high_group, next_rows ? rows - below : rows),
-                                 each * (next_rows ? p0 : later),
-                                 next_rows ? each * deep : later_deep,
-                                 (high + P::rows - 1) / P::rows * panels<R>(columns));
+        Ahead<E> ahead_a(a, next_rows ? row + below : row,
+                         std::min(high_group, next_rows ? rows - below : rows),
+                         next_rows ? p0 : later, next_rows ? deep : later_deep,
+                         (high + P::rows - 1) / P::rows * panels<R>(columns));
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           std::span<const Run<E>> left;
@@ -169,7 +166,7 @@ struct Blocks {
   /// not pay even where its lines compete for cache sets.
   static Columns<E> in_place([[maybe_unused]] const From& of, [[maybe_unused]] bool few) {
     if constexpr (!pairs)
-      if (few || spreads<E>(of.plain.stride)) return of.plain;
+      if (const auto plain = of.plain(); few || spreads<E>(plain.stride)) return plain;
     return {};
   }
   /// Returns the number of scratch elements that packing needs.
@@ -185,7 +182,7 @@ struct Blocks {
                                 std::int64_t columns, std::int64_t length) {
     constexpr std::int64_t together = 8 * Panel<E, R>::columns;
     const auto k = along(length);
-    const auto b = elements<E>(from, length);
+    const auto& b = elements<E>(from, length);
     const auto wide = panels<R>(columns) * Panel<E, R>::columns;
     auto packed = make_buffer<E>(k * wide);
     const auto across = (columns + together - 1) / together;

@@ -29,21 +29,25 @@ void order([[maybe_unused]] V& block) {
 
 /// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
 /// matrix is deep, else in panel order. scratch holds one run of pairs, or two if the matrix is not deep.
-struct PairSource {
-  Source<bf16> of;
-  std::int64_t k;
-  const bool deep = of.deep;
-  const std::int64_t piece = of.piece;
+class PairSource final : public Source<Pair> {
+ public:
+  PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.deep), of_(of), k_(k) {}
 
+  [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
-                             std::int64_t count) const {
-    return deep && of.is_zero(line, lines, 2 * first, std::min(2 * count, k - 2 * first));
+                             std::int64_t count) const override {
+    return of_.is_zero(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
+  }
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const override {
+    if (deep) of_.prefetch(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
+    else of_.prefetch(2 * line, std::min(2 * lines, k_ - 2 * line), first, count);
   }
   /// Copies lines as pairs in panel order.
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
-            std::int64_t stride) const {
-    const auto length = std::min(2 * count, k - 2 * first);
-    of.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
+            std::int64_t stride) const override {
+    const auto length = std::min(2 * count, k_ - 2 * first);
+    of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
       std::int64_t p = 0;
@@ -56,29 +60,35 @@ struct PairSource {
       for (; p < count; ++p) order(to[p]);
     }
   }
-  const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count, Pair* scratch) const {
+  const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,
+                  Pair* scratch) const override {
     bf16* const spare = reinterpret_cast<bf16*>(scratch);
     if (deep) {
-      const auto length = std::min(2 * count, k - 2 * first);
-      const bf16* const from = of.run(line, 2 * first, length, spare);
+      const auto length = std::min(2 * count, k_ - 2 * first);
+      const bf16* const from = of_.run(line, 2 * first, length, spare);
       if (length == 2 * count) return reinterpret_cast<const Pair*>(from);
       if (from != spare) std::copy(from, from + length, spare);
       spare[length] = bf16(0.0f);
       return scratch;
     }
-    const bf16* const upper = of.run(2 * line, first, count, spare + 2 * count);
+    const bf16* const upper = of_.run(2 * line, first, count, spare + 2 * count);
     const bf16* const lower =
-        2 * line + 1 < k ? of.run(2 * line + 1, first, count, spare + 3 * count) : nullptr;
+        2 * line + 1 < k_ ? of_.run(2 * line + 1, first, count, spare + 3 * count) : nullptr;
     for (std::int64_t i = 0; i < count; ++i)
       scratch[i] = {lower == nullptr ? bf16(0.0f) : lower[i], upper[i]};
     return scratch;
   }
+
+ private:
+  const Source<bf16>& of_;
+  std::int64_t k_;
 };
 /// Returns the source that panels of E are packed from: `of`, or its pairs along k if E is Pair.
 template <class E>
-[[nodiscard]] auto elements(const Source<Loaded<E>>& of, std::int64_t k) {
-  if constexpr (std::is_same_v<E, Pair>) return PairSource{of, k};
-  else return of;
+[[nodiscard]] decltype(auto) elements(const Source<Loaded<E>>& of,
+                                      [[maybe_unused]] std::int64_t k) {
+  if constexpr (std::is_same_v<E, Pair>) return PairSource(of, k);
+  else return (of);
 }
 
 /// Frees the memory of a Buffer, which is aligned to cache lines and uninitialized.
@@ -241,7 +251,7 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
   constexpr std::int64_t together = 64;
   if (depth == 0) return;
   if (!source.deep) {  // piece by contiguous piece
-    const auto piece = source.piece % P::columns == 0 ? source.piece : column + columns;
+    const auto piece = source.piece() % P::columns == 0 ? source.piece() : column + columns;
     for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {
       wide = std::min(columns - j, piece - (column + j) % piece);
       pack_flat<P::columns, P::columns>(source, p0, depth, column + j, wide, out, scratch);

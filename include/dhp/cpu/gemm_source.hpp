@@ -38,97 +38,43 @@ template <class T>
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
 
-/// A matrix as lines along k ("deep") or across k. Holds a reference to any object that has `deep` and
-///   const T* run(line, first, count, scratch)   returns elements of a line, in place or copied to scratch
-///   void prefetch(line, lines, first, count)
-/// If not deep, it may have `piece`, the number of contiguous elements in each piece of a line, and plain(), the whole
-/// matrix if no element needs a conversion. If deep, it may have
-///   void copy(line, lines, first, count, T* to, stride)   copies several lines
-///   int panel(line, half, first, count, Run* runs, scratch)   makes at most most_runs runs of 2 * half lines
-///   bool is_zero(line, lines, first, count)   returns whether all these elements are known to be 0
-/// If panel() makes no run, lines are copied. Source is one type, so products are compiled once, not per object type.
+/// A matrix as lines along k ("deep") or across k. It is an interface, so that products are compiled once for all kinds
+/// of matrices.
 template <class T>
 class Source {
  public:
-  template <class S>
-    requires(!std::is_same_v<S, Source>)
-  Source(const S& of)
-      : deep(of.deep),
-        piece([&] {
-          if constexpr (requires { of.piece; }) return of.piece;
-          else return std::int64_t{1} << 40;
-        }()),
-        plain([&]() -> Columns<T> {
-          if constexpr (requires { of.plain(); }) return of.plain();
-          else return {};
-        }()),
-        of_(reinterpret_cast<const std::byte*>(&of)),
-        run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
-                T* scratch) { return as<S>(source).run(line, first, count, scratch); }),
-        copy_([](const std::byte* source, std::int64_t line, std::int64_t lines, std::int64_t first,
-                 std::int64_t count, T* to, std::int64_t stride) {
-          if constexpr (requires(const S& s) { s.copy(line, lines, first, count, to, stride); })
-            as<S>(source).copy(line, lines, first, count, to, stride);
-          else
-            for (auto at = line; at < line + lines; ++at, to += stride)
-              if (const T* const from = as<S>(source).run(at, first, count, to); from != to)
-                copy_run(from, to, count);
-        }),
-        panel_([]([[maybe_unused]] const std::byte* source, [[maybe_unused]] std::int64_t line,
-                  [[maybe_unused]] int half, [[maybe_unused]] std::int64_t first,
-                  [[maybe_unused]] std::int64_t count, [[maybe_unused]] Run<T>* runs,
-                  [[maybe_unused]] std::span<T> scratch) {
-          if constexpr (requires(const S& s) { s.panel(line, half, first, count, runs, scratch); })
-            return as<S>(source).panel(line, half, first, count, runs, scratch);
-          else return 0;
-        }),
-        prefetch_([](const std::byte* source, std::int64_t line, std::int64_t lines,
-                     std::int64_t first,
-                     std::int64_t count) { as<S>(source).prefetch(line, lines, first, count); }),
-        is_zero_([]([[maybe_unused]] const std::byte* source, [[maybe_unused]] std::int64_t line,
-                    [[maybe_unused]] std::int64_t lines, [[maybe_unused]] std::int64_t first,
-                    [[maybe_unused]] std::int64_t count) {
-          if constexpr (requires(const S& s) { s.is_zero(line, lines, first, count); })
-            return as<S>(source).is_zero(line, lines, first, count);
-          else return false;
-        }) {}
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    return run_(of_, line, first, count, scratch);
-  }
-  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
-            std::int64_t stride) const {
-    copy_(of_, line, lines, first, count, to, stride);
-  }
-  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
-            std::span<T> scratch) const {
-    return panel_(of_, line, half, first, count, runs, scratch);
-  }
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const {
-    prefetch_(of_, line, lines, first, count);
-  }
-  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
-                             std::int64_t count) const {
-    return is_zero_(of_, line, lines, first, count);
-  }
   const bool deep;
-  const std::int64_t piece;
-  const Columns<T> plain;
 
- private:
-  template <class S>
-  static const S& as(const std::byte* source) {
-    return *reinterpret_cast<const S*>(source);
+  /// Returns elements [first, first + count) of a line, in place or copied to scratch.
+  virtual const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
+                       T* scratch) const = 0;
+  virtual void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                        std::int64_t count) const = 0;
+  /// If not deep: returns the number of contiguous elements in each piece of a line.
+  [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
+  /// If not deep: returns the whole matrix, or null if elements need a conversion.
+  [[nodiscard]] virtual Columns<T> plain() const { return {}; }
+  /// If deep: copies several lines, `stride` apart.
+  virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
+                    T* to, std::int64_t stride) const {
+    for (; lines > 0; --lines, ++line, to += stride)
+      if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
+  }
+  /// If deep: makes at most most_runs runs of 2 * half lines and returns their number; if 0, lines are copied.
+  virtual int panel(std::int64_t /*line*/, int /*half*/, std::int64_t /*first*/,
+                    std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
+    return 0;
+  }
+  /// If deep: returns whether all these elements are known to be 0.
+  [[nodiscard]] virtual bool is_zero(std::int64_t /*line*/, std::int64_t /*lines*/,
+                                     std::int64_t /*first*/, std::int64_t /*count*/) const {
+    return false;
   }
 
-  const std::byte* of_;
-  const T* (*run_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, T*);
-  void (*copy_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*,
-                std::int64_t);
-  int (*panel_)(const std::byte*, std::int64_t, int, std::int64_t, std::int64_t, Run<T>*,
-                std::span<T>);
-  void (*prefetch_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
-  bool (*is_zero_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+ protected:
+  explicit Source(bool is_deep) : deep(is_deep) {}
+  Source(const Source&) = default;
+  ~Source() = default;
 };
 
 /// Prefetches lines of a source in `steps` parts: one part before each product of panels.
@@ -154,13 +100,15 @@ struct Ahead {
 };
 
 template <class T, class S>
-struct MatrixSource {
-  const S* data;
-  std::int64_t stride;
-  bool deep;
+class MatrixSource final : public Source<T> {
+ public:
+  /// `stride`: number of elements from the begin of one line to that of the next.
+  MatrixSource(const S* data, std::int64_t stride, bool is_deep)
+      : Source<T>(is_deep), data_(data), stride_(stride) {}
 
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    const S* from = data + line * stride + first;
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
+               T* scratch) const override {
+    const S* from = data_ + line * stride_ + first;
     if constexpr (std::is_same_v<T, S>) {
       return from;
     } else {
@@ -169,25 +117,30 @@ struct MatrixSource {
     }
   }
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
-            std::span<T> /*scratch*/) const {
+            std::span<T> /*scratch*/) const override {
     if constexpr (std::is_same_v<T, S>) {
-      if (!spreads<T>(stride)) return 0;
-      const T* const upper = data + line * stride + first;
-      *runs = {upper, upper + half * stride, stride, count};
+      if (!spreads<T>(stride_)) return 0;
+      const T* const upper = data_ + line * stride_ + first;
+      *runs = {upper, upper + half * stride_, stride_, count};
       return 1;
     } else {
       return 0;
     }
   }
-  [[nodiscard]] Columns<T> plain() const {
+  [[nodiscard]] Columns<T> plain() const override {
     if constexpr (std::is_same_v<T, S>)
-      if (!deep) return {data, stride};
+      if (!this->deep) return {data_, stride_};
     return {};
   }
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const {
-    for (auto at = line; at < line + lines; ++at) cpu::prefetch(data + at * stride + first, count);
+                std::int64_t count) const override {
+    for (auto at = line; at < line + lines; ++at)
+      cpu::prefetch(data_ + at * stride_ + first, count);
   }
+
+ private:
+  const S* data_;
+  std::int64_t stride_;
 };
 
 }  // namespace dhp::detail::cpu
