@@ -1,6 +1,6 @@
 // dhp_replay computes one step of a saved run again, in any layout. It starts the model's trainer from the newest
-// checkpoint before that step, with the options that the checkpoint remembers. With --trace-values, dhp_compare then
-// names the first layer whose values differ from those of another layout or machine.
+// checkpoint before that step, with the options of the next one, since they are those that the step had. With
+// --trace-values, dhp_compare then names the first layer whose values differ from those of another layout or machine.
 #include <dhp/core/system_error.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
@@ -10,31 +10,47 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
 using namespace examples;
 
-/// Finds the newest complete checkpoint before a step.
-std::string checkpoint_before(const std::string& folder, std::int64_t step) {
+/// The options that a checkpoint remembers.
+nlohmann::ordered_json options_of(const dhp::CheckpointIndex& index) {
+  return index.about.value("run", nlohmann::ordered_json::object())
+      .value("options", nlohmann::ordered_json::object());
+}
+
+/// The newest complete checkpoint before a step, and options of the oldest that has the step, if there is one.
+struct Around {
+  std::string before;
+  nlohmann::ordered_json options_before, options_after;
+};
+
+Around checkpoints_around(const std::string& folder, std::int64_t step) {
   dhp::check(std::filesystem::is_directory(folder), "--load ", folder, ": there is no such folder");
   const dhp::CheckpointFolder run(folder);
-  std::string found;
-  std::int64_t best = -1, earliest = -1;
+  Around found;
+  std::int64_t before = -1, later = -1, earliest = -1;
   for (const auto& name : run.names()) {
     const auto saved = dhp::newest_checkpoint(run.path(name));
     if (!saved) continue;
     const auto after = dhp::detail::run_state_of(saved->second.about, saved->first).step;
     if (earliest < 0 || after < earliest) earliest = after;
-    if (after < step && after > best) best = after, found = saved->first;
+    if (after < step && after > before)
+      before = after, found.before = saved->first, found.options_before = options_of(saved->second);
+    if (after >= step && (later < 0 || after < later))
+      later = after, found.options_after = options_of(saved->second);
   }
   dhp::check(earliest >= 0, "--load ", folder,
              " has no whole checkpoint; give the folder of --save");
-  dhp::check(best >= 0, "--step ", step, ": the first checkpoint in ", folder, " is after step ",
+  dhp::check(before >= 0, "--step ", step, ": the first checkpoint in ", folder, " is after step ",
              earliest, "; choose a later step, or save more often");
   return found;
 }
@@ -54,12 +70,41 @@ std::string trainer_of(const std::string& checkpoint) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
+/// Returns the options in which the run was changed between the two checkpoints, but for those of `more`.
+std::vector<std::string> changes(const Around& around, std::int64_t step,
+                                 const std::vector<std::string>& more) {
+  const auto given = [&](const std::string& name) {
+    return std::any_of(more.begin(), more.end(), [&](const auto& word) {
+      return word == name || word.starts_with(name + "=");
+    });
+  };
+  const bool other_length = given("--steps") || given("--epochs");
+  const auto& before = around.options_before;
+  if (around.options_after.is_null() && before.contains("--steps") && !other_length) {
+    const auto steps = before["--steps"].back().get<std::string>();
+    dhp::check(step <= std::stoll(steps), "--step ", step, ": the run ends after step ", steps,
+               "; choose an earlier step, or give more --steps");
+  }
+  std::vector<std::string> words;
+  for (const auto& [name, values] : around.options_after.items()) {
+    const bool length = name == "--steps" || name == "--epochs";
+    if (values == before.value(name, nlohmann::ordered_json()) || given(name) ||
+        (length && other_length))
+      continue;
+    std::string word = name;
+    for (const auto& value : values) word += (word == name ? "=" : ",") + value.get<std::string>();
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
 [[noreturn]] int replay(const std::string& folder, std::int64_t step,
                         const std::vector<std::string>& more) {
-  const auto checkpoint = checkpoint_before(folder, step);
-  std::vector<std::string> words{trainer_of(checkpoint), "--load", checkpoint, "--stop-after",
+  const auto around = checkpoints_around(folder, step);
+  std::vector<std::string> words{trainer_of(around.before), "--load", around.before, "--stop-after",
                                  dhp::concat(step)};
-  words.insert(words.end(), more.begin(), more.end());
+  for (const auto& part : {changes(around, step, more), more})
+    words.insert(words.end(), part.begin(), part.end());
   std::vector<char*> pointers;
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);

@@ -45,6 +45,20 @@ def replays(name, trainer, replay, compare, folder):
             yield f"step {step}: {said}"
 
 
+def changed(trainer, replay, folder):
+    """Of a run that went on with other options, each step has those that it was computed with."""
+    run_folder, metrics, again = folder / "changed", folder / "changed.jsonl", folder / "again.jsonl"
+    options = [*MODELS["bert"], "--resume", run_folder, "--metrics", metrics]
+    run(trainer, *options, "--steps", 2)
+    run(trainer, *options, "--steps", 4, "--lr", "0.02", "--freeze", "bert.embeddings.*,*.bias")
+    run(replay, "--load", run_folder, "--step", 4, "--metrics", again)
+    if losses(again) != {step: loss for step, loss in losses(metrics).items() if step > 2}:
+        yield "changed options: other losses than the run's"
+    if "--step 5: the run ends after step 4; choose an earlier step" not in (
+            said := run(replay, "--load", run_folder, "--step", 5, status=1)):
+        yield f"a step behind the end: {said}"
+
+
 def finds(replay, compare, folder):
     """What another machine might compute: an edited line stands for a wrong tensor."""
     values, wrong = folder / "bert-0.values", folder / "wrong.values"
@@ -69,7 +83,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         wrong = [*replays("bert", bert, replay, compare, folder), *replays("resnet", resnet, replay, compare, folder),
-                 *finds(replay, compare, folder)]
+                 *changed(bert, replay, folder), *finds(replay, compare, folder)]
     print("steps computed again", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 
