@@ -236,9 +236,9 @@ void parameters(Cpu& dev, Bench& bench) {
     optimizer.prepare(dev, squares, on_device);
     optimizer.apply(dev, on_device);
   };
-  Lars<Cpu> lars(dev, store, norms, {});
+  detail::Lars<Cpu> lars(dev, store, norms, {});
   bench.row("LARS", with_state(1, 1), [&] { both_halves(lars); });
-  Lamb<Cpu> lamb(dev, store, norms, {});
+  detail::Lamb<Cpu> lamb(dev, store, norms, {});
   bench.row("LAMB", with_state(2, 4), [&] { both_halves(lamb); });
 
   Tensor<Cpu> total(dev, DType::f64, {1});

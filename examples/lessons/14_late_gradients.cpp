@@ -85,11 +85,11 @@ int main() {
       {"DiLoCo", dhp::LocalSgd{.every = every, .outer_learning_rate = 0.7, .outer_momentum = 0.9}}};
   bool right = true;
   std::printf("%d steps on %d replicas, on a slow network\n", steps, replicas);
-  std::printf("               bytes per step   by formula   ms per step   loss at the end\n");
+  std::printf("               bytes per step   by formula   loss at the end   ms per step\n");
   for (const auto& [name, reducer] : kinds) {
     const auto found = toy::on_each_rank(replicas, train, reducer)[0];
-    std::printf("%-14s %14.0f %12.0f %13.1f   %.5f\n", name, found.bytes, found.formula,
-                found.step_ms, found.loss);
+    std::printf("%-14s %14.0f %12.0f %17.5f %13.1f\n", name, found.bytes, found.formula, found.loss,
+                found.step_ms);
     right = right && found.bytes == found.formula && found.loss < 0.1;
   }
   return right ? 0 : 1;

@@ -184,8 +184,8 @@ TEST_CASE("a step and norms are as many launches for many weights as for one") {
     };
     CHECK(step_of(Sgd<Gpu>(gpu, store, {.momentum = 0.9})) == 1);
     CHECK(step_of(AdamW<Gpu>(gpu, store, adam)) == 1);
-    CHECK(step_of(Lars<Gpu>(gpu, store, norms, {})) == 4);
-    CHECK(step_of(Lamb<Gpu>(gpu, store, norms, LambOptions{})) == 5);
+    CHECK(step_of(detail::Lars<Gpu>(gpu, store, norms, {})) == 4);
+    CHECK(step_of(detail::Lamb<Gpu>(gpu, store, norms, LambOptions{})) == 5);
   }
 }
 

@@ -145,7 +145,7 @@ inline Model<Cpu> smooth_model(ModelBuilder<Cpu>& build, bool local) {
 }
 
 /// Divides by the tokens of this replica alone.
-struct CountsAlone final : PlainReducer<Cpu>, Replicas<Cpu> {
+struct CountsAlone final : detail::PlainReducer<Cpu>, Replicas<Cpu> {
   struct Options {
     friend CountsAlone make_reducer(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group,
                                     Options) {
@@ -153,7 +153,7 @@ struct CountsAlone final : PlainReducer<Cpu>, Replicas<Cpu> {
     }
   };
   CountsAlone(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group)
-      : PlainReducer<Cpu>(dev, store, std::move(group)) {}
+      : detail::PlainReducer<Cpu>(dev, store, std::move(group)) {}
   void count(Cpu&, Comm<Cpu>&, View<Cpu>) override {}
 };
 

@@ -97,4 +97,9 @@ TEST_CASE("what does not fit is refused") {
         "sum: the result [4] of f64 does not fit; make it [1] of f64");
   CHECK(message_of([&] { detail::find_nonfinite(dev, x, sums.mut()); }) ==
         "find_nonfinite: the flag [4] of f64 does not fit; make it [1] of i32");
+  try {
+    sum(dev, x, sums.mut());
+  } catch (const Error& error) {
+    CHECK(to_text(error.where()).starts_with("reduce.hpp:"));  // the operation's line
+  }
 }

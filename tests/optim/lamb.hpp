@@ -15,7 +15,7 @@ struct LambCases {
       three_steps<Dev>(
           compute, "exp_avg", "exp_avg_sq",
           [&](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms) {
-            return Lamb<Dev>(dev, store, norms, options);
+            return detail::Lamb<Dev>(dev, store, norms, options);
           },
           [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
             const auto t = static_cast<double>(scalars.updates);
@@ -39,7 +39,7 @@ struct LambCases {
 
   static void split() {
     check_split<Dev>([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms) {
-      return Lamb<Dev>(dev, store, norms, {.weight_decay = 0.2});
+      return detail::Lamb<Dev>(dev, store, norms, {.weight_decay = 0.2});
     });
   }
 };

@@ -16,7 +16,7 @@ struct LarsCases {
         three_steps<Dev>(
             compute, "momentum_buffer", "",
             [&](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms) {
-              return Lars<Dev>(dev, store, norms, options);
+              return detail::Lars<Dev>(dev, store, norms, options);
             },
             [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
               const double decay = p.decays ? options.weight_decay : 0;
@@ -36,7 +36,7 @@ struct LarsCases {
 
   static void split() {
     check_split<Dev>([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms) {
-      return Lars<Dev>(dev, store, norms, {.weight_decay = 0.2, .trust = 0.5});
+      return detail::Lars<Dev>(dev, store, norms, {.weight_decay = 0.2, .trust = 0.5});
     });
   }
 };

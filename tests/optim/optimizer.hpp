@@ -127,8 +127,8 @@ struct OptimizerCases {
       std::vector<std::unique_ptr<Optimizer<Dev>>> all;
       all.push_back(std::make_unique<Sgd<Dev>>(dev, store, SgdOptions{.momentum = 0.9}));
       all.push_back(std::make_unique<AdamW<Dev>>(dev, store, AdamWOptions{}));
-      all.push_back(std::make_unique<Lars<Dev>>(dev, store, norms, LarsOptions{}));
-      all.push_back(std::make_unique<Lamb<Dev>>(dev, store, norms, LambOptions{}));
+      all.push_back(std::make_unique<detail::Lars<Dev>>(dev, store, norms, LarsOptions{}));
+      all.push_back(std::make_unique<detail::Lamb<Dev>>(dev, store, norms, LambOptions{}));
       for (auto& optimizer : all) {
         INFO("compute ", to_text(compute), " optimizer->name() ", optimizer->name());
         body(dev, store, norms, *optimizer);

@@ -88,7 +88,7 @@ class ReducerCases {
   }
 
  private:
-  static_assert(Reducer<PlainReducer<Dev>>);
+  static_assert(Reducer<detail::PlainReducer<Dev>>);
   static_assert(Reducer<BucketedReducer<Dev>>);
   static_assert(!Reducer<int>);
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
-namespace dhp {
+namespace dhp::detail {
 
 template <class Dev>
-class LowRank final : public detail::Adapter<Dev> {
+class LowRank final : public Adapter<Dev> {
  public:
   /// Makes the parameters "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight)
@@ -78,7 +78,7 @@ class LowRank final : public detail::Adapter<Dev> {
       }
       Tensor<Dev> of_dropped(dev, to.dtype(), to.shape());
       gemm(dev, from, factor, of_dropped.mut());
-      drop(dev, of_dropped.view(), detail::sliced(dropout_.rows(tape, rows), own), at, tape,
+      drop(dev, of_dropped.view(), sliced(dropout_.rows(tape, rows), own), at, tape,
            of_dropped.mut());
       add(dev, to, of_dropped.view(), to);
     }
@@ -87,7 +87,7 @@ class LowRank final : public detail::Adapter<Dev> {
     tape.weight_gradient(
         dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(), inner = std::move(inner),
               dinner = std::move(dinner), groups = tape.row_groups()](Dev& device) {
-          detail::for_row_groups(groups, inner.rows(), [&](Range group) {
+          for_row_groups(groups, inner.rows(), [&](Range group) {
             const auto some = [&](auto view) { return view.slice(group.first, group.last); };
             for (int at = 0; at < count(b); ++at)
               of(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
@@ -119,11 +119,11 @@ class LowRank final : public detail::Adapter<Dev> {
     return static_cast<int>(pieces.size());
   }
   [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
-    return pieces[detail::as_size(at)];
+    return pieces[as_size(at)];
   }
   template <class AnyView>
   [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
-    return detail::as_matrix(detail::piece(all, count(pieces), at));
+    return as_matrix(detail::piece(all, count(pieces), at));
   }
   /// Returns x after dropout, or an empty tensor if dropout is inactive.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
@@ -136,8 +136,8 @@ class LowRank final : public detail::Adapter<Dev> {
     return made;
   }
   /// Applies dropout to piece `at` of x.
-  void drop(Dev& dev, ConstView<Dev> x, const detail::RowNumbers<Dev>& rows, int at,
-            const Tape<Dev>& tape, View<Dev> y) const {
+  void drop(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows, int at, const Tape<Dev>& tape,
+            View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
     options.first_column = of(a_, at)->spec.part.first;
     dropout(dev, x, rows, options, y);
@@ -146,17 +146,16 @@ class LowRank final : public detail::Adapter<Dev> {
   bool by_rows_;
   double scale_;
   std::int64_t columns_;  // inputs of the whole layer
-  detail::DropoutUse<Dev> dropout_;
+  DropoutUse<Dev> dropout_;
   RowShares<Dev> shares_;     // shares of y by rows, otherwise of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces
   GroupSum<Dev> sum_;         // sums A x by rows, otherwise the gradient of A x
 };
 
 template <class Dev>
-std::shared_ptr<detail::Adapter<Dev>> detail::make_low_rank(ModelBuilder<Dev>& build,
-                                                            const std::string& name,
-                                                            const ParameterSpec& weight) {
+std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build, const std::string& name,
+                                            const ParameterSpec& weight) {
   return std::make_shared<LowRank<Dev>>(build, name, weight);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -28,13 +28,15 @@ enum class Placement {
   return names[static_cast<int>(placement)];
 }
 
+namespace detail {
 /// A pattern for names: * stands for any characters, {a,b} for a or b.
 struct PlacementRow {
   std::string pattern;
   Placement placement;
 };
+}  // namespace detail
 /// The first row whose pattern matches a parameter's name decides the placement.
-using Placements = std::vector<PlacementRow>;
+using Placements = std::vector<detail::PlacementRow>;
 
 /// The dimension of a parameter that each placement splits; -1: the layer does not support the placement.
 struct PlacementDims {

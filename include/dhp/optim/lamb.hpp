@@ -11,6 +11,7 @@ struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6, weight_decay = 0.01;
 };
 
+namespace detail {
 template <class Dev>
 class Lamb final : public BufferedOptimizer<Dev> {
  public:
@@ -21,23 +22,23 @@ class Lamb final : public BufferedOptimizer<Dev> {
 
   [[nodiscard]] std::string name() const override { return "lamb"; }
   void prepare(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
-    const auto squares = norms_.squares(
-        dev, this->store_, 2, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
+    const auto squares =
+        norms_.squares(dev, this->store_, 2, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
           const auto tiles = counted.sum_count();
-          detail::lamb_squares(dev, detail::adam_update(options_), counted, state,
-                               this->store_.gradients(), this->buffer(0), this->buffer(1),
-                               this->masters(), sums.slice(0, tiles), sums.slice(tiles, 2 * tiles));
+          lamb_squares(dev, adam_update(options_), counted, state, this->store_.gradients(),
+                       this->buffer(0), this->buffer(1), this->masters(), sums.slice(0, tiles),
+                       sums.slice(tiles, 2 * tiles));
         });
     const auto parameters = squares.count() / 2;
     rates_ = Tensor<Dev>(dev, DType::f64, {parameters});
-    detail::lamb_rates(dev, state, squares.view().slice(0, parameters),
-                       squares.view().slice(parameters, 2 * parameters), rates_.mut());
+    lamb_rates(dev, state, squares.view().slice(0, parameters),
+               squares.view().slice(parameters, 2 * parameters), rates_.mut());
   }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     const auto rates = this->take(rates_);
-    detail::lamb_update(dev, detail::adam_update(options_), store.trained(), state, rates,
-                        store.gradients(), this->buffer(0), this->buffer(1), this->masters());
+    lamb_update(dev, adam_update(options_), store.trained(), state, rates, store.gradients(),
+                this->buffer(0), this->buffer(1), this->masters());
   }
 
  private:
@@ -45,12 +46,13 @@ class Lamb final : public BufferedOptimizer<Dev> {
   Norms<Dev> norms_;
   Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
+}  // namespace detail
 
 template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>& norms,
                                                              const LambOptions& options) {
-  return std::make_unique<Lamb<Dev>>(dev, store, norms, options);
+  return std::make_unique<detail::Lamb<Dev>>(dev, store, norms, options);
 }
 
 }  // namespace dhp

@@ -10,6 +10,7 @@ struct LarsOptions {
   double momentum = 0.9, weight_decay = 0, trust = 0.001;
 };
 
+namespace detail {
 template <class Dev>
 class Lars final : public BufferedOptimizer<Dev> {
  public:
@@ -22,8 +23,8 @@ class Lars final : public BufferedOptimizer<Dev> {
   void prepare(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
     const auto weights = norms_.weight_squares(dev, this->store_, this->masters());
     rates_ = Tensor<Dev>(dev, DType::f64, weights.shape());
-    detail::lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
-                       weights.view(), gradients, rates_.mut());
+    lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
+               weights.view(), gradients, rates_.mut());
   }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
@@ -41,12 +42,13 @@ class Lars final : public BufferedOptimizer<Dev> {
   Norms<Dev> norms_;
   Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
+}  // namespace detail
 
 template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>& norms,
                                                              const LarsOptions& options) {
-  return std::make_unique<Lars<Dev>>(dev, store, norms, options);
+  return std::make_unique<detail::Lars<Dev>>(dev, store, norms, options);
 }
 
 }  // namespace dhp

@@ -33,9 +33,6 @@ void check_not_sharded(const ParameterStore<Dev>& store) {
         "a reducer of whole gradients was given a store that is sharded over replicas; leave the "
         "choice of the reducer to DataParallel");
 }
-}  // namespace detail
-
-struct Plain {};
 
 /// Sums all gradients at once, after the backward pass.
 template <class Dev>
@@ -43,7 +40,7 @@ class PlainReducer {
  public:
   PlainReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
-    detail::check_not_sharded(store);
+    check_not_sharded(store);
   }
 
   void ready(Range) {}
@@ -61,10 +58,13 @@ class PlainReducer {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
 };
+}  // namespace detail
+
+struct Plain {};
 
 template <class Dev>
-[[nodiscard]] PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                             Plain) {
+[[nodiscard]] detail::PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                     Comm<Dev> group, Plain) {
   return {dev, store, std::move(group)};
 }
 

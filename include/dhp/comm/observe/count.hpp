@@ -73,6 +73,7 @@ class CallCounts {
   std::vector<Counted> groups_;  // short, as a rank is in few groups
 };
 
+namespace detail {
 template <class Dev>
 class CallCounting final : public CommObserver<Dev> {
  public:
@@ -99,6 +100,7 @@ class CallCounting final : public CommObserver<Dev> {
   int world_rank_;
   std::shared_ptr<CallCounts> counts_;
 };
+}  // namespace detail
 
 /// Returns `world` with every call counted, also calls of groups split off. A group of one moves and counts nothing.
 template <class Dev>
@@ -107,7 +109,7 @@ template <class Dev>
   for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
   const int mine = world.rank();
   if (world.size() == 1) return world;
-  return observe<Dev>(std::move(world), std::make_shared<CallCounting<Dev>>(
+  return observe<Dev>(std::move(world), std::make_shared<detail::CallCounting<Dev>>(
                                             dev, std::move(all), mine, std::move(counts)));
 }
 
