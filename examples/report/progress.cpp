@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,8 +166,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     last_step_ = kept.last_step;
   }
   file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);
-  dhp::check(file_.good(), "cannot write --metrics ", path,
-             "; is it a file in a directory that exists?");
+  dhp::detail::check_system(file_.good(), "cannot write --metrics ", path);
 }
 
 namespace {
@@ -203,11 +203,24 @@ void Metrics::put(const std::string& line) {
   dhp::detail::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
+void check_output() {
+  struct stat kind {};
+  const bool piped =
+      ::fstat(STDOUT_FILENO, &kind) == 0 && !S_ISREG(kind.st_mode) && !S_ISCHR(kind.st_mode);
+  const bool flushed = std::fflush(stdout) == 0;
+  dhp::check(piped || (flushed && std::ferror(stdout) == 0),
+             "cannot write all to standard output; is its disk full?");
+}
+
 int exit_status_of(const std::function<int()>& body) {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // takes the lowest number
   // A failed write of a file becomes an exception; a lost terminal does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
-    return body();
+    const int status = body();
+    check_output();
+    return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", dhp::detail::sentence_of(error).c_str());
   }
