@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 namespace examples {
@@ -275,10 +276,11 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   dhp::check(options.store.empty() || options.elastic,
              "--store (or DHP_STORE) says where an elastic job has its store, and without "
              "--elastic rank 0 holds it");
-  for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
-                                    {options.keep > 0, "--keep"},
-                                    {!options.export_to.empty(), "--export"}})
+  for (const auto& [given, name] :
+       {std::pair{options.save_every > 0, "--save-every"}, {options.keep > 0, "--keep"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
+  dhp::check(options.export_to.empty() || !options.save.empty(),
+             "--export takes the weights of the last checkpoint: it needs --save DIR, too");
   for (const auto& [given, name] :
        {std::pair{options.load_all, "--load-all"}, {options.new_head, "--new-head"}})
     dhp::check(!given || options.begins_anew(), name,
@@ -290,12 +292,26 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,
              "--keep-best needs --keep: without it, all checkpoints are kept");
-  dhp::check(no_best || options.held_out > 0,
-             "--keep-best needs evaluations, and --held-out 0 leaves no samples for them");
   dhp::check(
       no_best || (options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0),
       "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
       " is no multiple of --evaluate-every ", options.evaluate_every);
+}
+
+/// Notes options that do nothing without others.
+void note_idle(const CLI::App& app, RunOptions& options, const Words& words) {
+  const bool has_momentum = words.optimizer == "sgd" || words.optimizer == "lars";
+  const bool plans = options.axes == "auto" || options.elastic_axes;
+  const bool adapts = !options.tuning.adapters.layers.empty();
+  for (const auto& [name, used, without] :
+       {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
+        {"--patience", !options.stop_early.empty(), "--stop-early"},
+        {"--cluster", plans, "--axes auto or --elastic-axes all"},
+        {"--lora-rank", adapts, "--lora"},
+        {"--lora-alpha", adapts, "--lora"},
+        {"--lora-dropout", adapts, "--lora"}})
+    if (app.get_option(name)->count() > 0 && !used)
+      options.idle.push_back(dhp::concat(name, " does nothing without ", without));
 }
 
 /// Returns whether an option belongs to a single reducer.
@@ -378,6 +394,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(app, options.run, words);
+    note_idle(app, options.run, words);
     if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });
