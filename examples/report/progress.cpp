@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,13 +67,18 @@ void Progress::step(std::int64_t step, double loss, double seconds, double sampl
       std::fprintf(stderr, "%s\n", numbers.c_str());
     return;
   }
-  constexpr int width = 24;
+  // A line that is wider than the terminal would be two, of which the next step replaces one.
+  winsize screen{};
+  const bool told = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 2;
+  const int columns = (told ? screen.ws_col : 80) - 2;
+  const int width = std::clamp(columns - static_cast<int>(numbers.size()), 0, 24);
   const int filled = static_cast<int>(width * step / std::max<std::int64_t>(1, total_));
   std::string bar;
   for (int at = 0; at < width; ++at) bar += at < filled ? "━" : at == filled ? "╸" : " ";
   const bool plain = std::getenv("NO_COLOR") != nullptr;
   std::fprintf(stderr, "\r%s%s%s %s\x1b[K", plain ? "" : "\x1b[36m", bar.c_str(),
-               plain ? "" : "\x1b[0m", numbers.c_str());
+               plain ? "" : "\x1b[0m",
+               numbers.substr(0, static_cast<std::size_t>(columns)).c_str());
   std::fflush(stderr);
   bar_shown_ = true;
 }

@@ -2,13 +2,17 @@
 """inputs.py TRAIN_BERT TRAIN_RESNET50, with the other programs beside them: mistakes on the command line and in files, and the sentence that each is answered with; and
 configuration files, which give the run that they are of."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 GPT_CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 4, "bos_token_id": 0,
@@ -272,6 +276,26 @@ def streams(programs, folder):
         yield f"closed streams: status {done.returncode}, steps {steps}"
 
 
+def bar(programs, folder):
+    """A step's line has room in the terminal, which would show a longer one as two."""
+    for columns in (80, 40, 120):
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        done = subprocess.Popen([programs["bert"], *BERT[2:], "--steps", "20000", "--stop-after", "3"], cwd=folder, stderr=end)
+        os.close(end)
+        said = b""
+        try:
+            while more := os.read(terminal, 4096):
+                said += more
+        except OSError:  # the program has ended
+            pass
+        os.close(terminal)
+        shown = [re.sub("\x1b\\[[0-9]*[mK]", "", part) for part in re.split("[\r\n]+", said.decode())]
+        steps = [part for part in shown if "step 3/20000" in part]
+        if done.wait() != 75 or not steps or max(map(len, steps)) >= columns or (columns > 80 and "loss" not in steps[0]):
+            yield f"{columns} columns: {steps}"
+
+
 def empty_values(programs, folder):
     """Of every option of every program, and of every variable that stands for one."""
     for program, path in programs.items():
@@ -324,7 +348,7 @@ def main():
     programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        wrong = [*mistakes(programs, folder), *streams(programs, folder), *empty_values(programs, folder), *configurations(programs, folder)]
+        wrong = [*mistakes(programs, folder), *streams(programs, folder), *bar(programs, folder), *empty_values(programs, folder), *configurations(programs, folder)]
     print(f"{len(TABLE)} mistakes and their sentences", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 
