@@ -8,8 +8,12 @@ function note(v) {
   if (v > high || points + marks == 1) high = v
   if (v < low || points + marks == 1) low = v
 }
-FNR == 1 && NR > 1 { draw() }
-FNR == 1 { name = FILENAME; sub(/.*\//, "", name); sub(/\.jsonl$/, "", name) }
+FNR == 1 && NR > 1 && points + marks { draw() }
+FNR == 1 {
+  name = FILENAME
+  sub(/\.jsonl$/, "", name)
+  gsub(/&/, "\\&amp;", name); gsub(/</, "\\&lt;", name); gsub(/'/, "\\&#39;", name)
+}
 /"summary":/ { next }
 {
   step = value("step")
@@ -28,9 +32,9 @@ FNR == 1 { name = FILENAME; sub(/.*\//, "", name); sub(/\.jsonl$/, "", name) }
     rest = substr(rest, RSTART + RLENGTH)
   }
 }
-END { if (points) draw(); print "</body></html>" }
+END { if (points + marks) draw(); print "</body></html>" }
 
-function x(step) { return sprintf("%.1f", 50 + 630 * step / (at[points] ? at[points] : 1)) }
+function x(step) { return sprintf("%.1f", 50 + 630 * step / (end ? end : 1)) }
 function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }
 function path(color, width,    i, sum, from, text) {  # each point is drawn as the mean of several steps
   for (i = 1; i <= points; ++i) {
@@ -47,15 +51,17 @@ function draw(    i, size, tick) {
     print "<!DOCTYPE html><html><head><meta charset='utf-8'><title>Loss curves</title><style>body{font:15px sans-serif;" \
       "max-width:720px;margin:2em auto}svg{width:100%}text{font-size:12px;fill:#444}td{padding-right:2em}</style></head><body>"
   if (high == low) high = low + 1
+  end = points && (!marks || at[points] > mark_at[marks]) ? at[points] : mark_at[marks]
   printf "<h2>%s</h2>\n<svg viewBox='0 0 700 320' role='img' aria-label='loss of %s by step'>\n", name, name
   size = 10 ^ (int(log((high - low) / 5) / log(10) + 100) - 100)
   if ((high - low) / size > 12) size *= (high - low) / size > 25 ? 5 : 2
   for (tick = int(low / size) * size; tick <= high; tick += size)
     if (tick >= low) {
       printf "<line x1='50' x2='680' y1='%s' y2='%s' stroke='#ddd'/>\n", y(tick), y(tick)
-      label(44, y(tick) + 4, "end", tick)
+      label(44, y(tick) + 4, "end", sprintf("%.5g", tick))
     }
-  for (i = 0; i <= 4; ++i) label(x(i * at[points] / 4), 298, "middle", int(i * at[points] / 4))
+  for (i = 0; i <= 4; ++i)
+    if (i == 0 || int(i * end / 4) > int((i - 1) * end / 4)) label(x(int(i * end / 4)), 298, "middle", int(i * end / 4))
   label(680, 315, "end", "step")
   if (unigram) {
     printf "<line x1='50' x2='680' y1='%s' y2='%s' stroke='#888' stroke-dasharray='6'/>\n", y(unigram), y(unigram)

@@ -3,6 +3,7 @@
 // which ranks are waited for. Exit status: 0 no difference, or nothing under way; 1 a difference, or a waiting rank; 2
 // an error in the command line or a file.
 #include "../options/checked_options.hpp"
+#include "../report/progress.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
 #include "metrics.hpp"
@@ -99,8 +100,12 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
              " is a folder and ", file == paths.end() ? "" : *file,
              " is a file; give two of a kind");
   const bool folders = std::all_of(paths.begin(), paths.end(), is_folder);
-  if (!folders && !std::all_of(paths.begin(), paths.end(), MetricsFile::is_one))
-    return compare_flight_records(paths, last);
+  const auto run = std::find_if(paths.begin(), paths.end(), MetricsFile::is_one);
+  if (!folders && run == paths.end()) return compare_flight_records(paths, last);
+  for (const auto& path : paths)
+    dhp::check(folders || MetricsFile::is_one(path), path,
+               " is no file of --metrics or --trace-values, and ", *run,
+               " is one; give two of a kind");
   dhp::check(paths.size() == 2, "two runs are compared, got ", paths.size(), "; give two ",
              folders ? "folders" : "metrics files");
   if (folders) return compare_checkpoints(paths[0], paths[1], last);
@@ -129,6 +134,9 @@ int main(int argc, char** argv) {
          "Tensors that differ to show, or calls of each rank; those under way are always shown")
       ->capture_default_str();
   bool same = false;
-  const auto status = app.read(argc, argv, [&] { same = compare(paths, last); });
+  const auto status = app.read(argc, argv, [&] {
+    same = compare(paths, last);
+    check_output();
+  });
   return status.value_or(same ? 0 : 1);
 }

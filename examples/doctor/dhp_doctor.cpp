@@ -1,5 +1,6 @@
 // Examines a cluster before training: all ranks run the same checks, and rank 0 reports what they found.
 #include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/core/system_error.hpp>
 #include <dhp/default_device.hpp>
 
 #include "../report/progress.hpp"
@@ -49,7 +50,7 @@ void show(const Report& report, const DoctorOptions& options) {
   if (options.json.empty()) return;
   std::ofstream file(options.json, std::ios::binary);
   file << json_of(report) << std::flush;
-  dhp::check(file.good(), "cannot write --json ", options.json, "; does its directory exist?");
+  dhp::detail::check_system(file.good(), "cannot write --json ", options.json);
 }
 
 /// Returns the exit status, the same on all ranks.
@@ -61,8 +62,7 @@ void show(const Report& report, const DoctorOptions& options) {
     if (exam.rank() > 0) return 0;
     std::ofstream file(options.calibrate, std::ios::binary);
     file << cluster.text() << std::flush;
-    dhp::check(file.good(), "cannot write --calibrate ", options.calibrate,
-               "; does its directory exist?");
+    dhp::detail::check_system(file.good(), "cannot write --calibrate ", options.calibrate);
     return 0;
   }
   Report report{exam.hosts, device_name(dev), 0, {}};

@@ -17,7 +17,9 @@ void print_row(const char* name, const Goodput& found) {
 }
 
 void print_table(GoodputOptions of) {
-  const double best = of.interval > 0 ? of.interval : daly_interval(of.save, of.failure());
+  of.check_replicas();
+  const double best =
+      std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
   std::printf("%d ranks: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
               of.failure(), of.interval > 0 ? "The interval" : "Daly's interval", best,
               std::sqrt(2 * of.save * of.failure()));

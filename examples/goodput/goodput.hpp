@@ -35,6 +35,10 @@ struct GoodputOptions {
 
   /// Returns the mean time between two failures of any rank.
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
+  void check_replicas() const {
+    dhp::check(ranks % ranks_per_replica == 0, "replicas of ", ranks_per_replica,
+               " ranks do not add up to ", ranks);
+  }
 };
 
 /// Shares of the whole time, which add up to 1.
@@ -64,8 +68,7 @@ struct Goodput {
 class GoodputSimulation {
  public:
   explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
-    dhp::check(of_.ranks % of_.ranks_per_replica == 0, "replicas of ", of_.ranks_per_replica,
-               " ranks do not add up to ", of_.ranks);
+    of_.check_replicas();
     if (of_.interval == 0)
       of_.interval = std::max(of_.step, daly_interval(of_.save, of_.failure()));
     spares_ = of_.spares;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 namespace examples {
@@ -245,10 +246,11 @@ void check_elastic(const RunOptions& options) {
 }
 
 void check_files(const RunOptions& options) {
-  for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
-                                    {options.keep > 0, "--keep"},
-                                    {!options.export_to.empty(), "--export"}})
+  for (const auto& [given, name] :
+       {std::pair{options.save_every > 0, "--save-every"}, {options.keep > 0, "--keep"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
+  dhp::check(options.export_to.empty() || !options.save.empty(),
+             "--export takes the weights of the last checkpoint: it needs --save DIR, too");
   for (const auto& [given, name] :
        {std::pair{options.load_all, "--load-all"}, {options.new_head, "--new-head"}})
     dhp::check(!given || options.begins_anew(), name,
@@ -261,8 +263,6 @@ void check_files(const RunOptions& options) {
 void check_keep_best(const RunOptions& options) {
   if (options.keep_best.empty()) return;
   dhp::check(options.keep > 0, "--keep-best needs --keep: without it, all checkpoints are kept");
-  dhp::check(options.held_out > 0,
-             "--keep-best needs evaluations, and --held-out 0 leaves no samples for them");
   dhp::check(options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0,
              "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
              " is no multiple of --evaluate-every ", options.evaluate_every);
@@ -282,6 +282,22 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   check_files(options);
   check_tuning(options);
   check_keep_best(options);
+}
+
+/// Notes options that do nothing without others.
+void note_idle(const CLI::App& app, RunOptions& options, const Words& words) {
+  const bool has_momentum = words.optimizer.name == "sgd" || words.optimizer.name == "lars";
+  const bool plans = options.axes == "auto" || options.elastic_axes;
+  const bool adapts = !options.tuning.adapters.layers.empty();
+  for (const auto& [name, used, without] :
+       {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
+        {"--patience", !options.stop_early.empty(), "--stop-early"},
+        {"--cluster", plans, "--axes auto or --elastic-axes all"},
+        {"--lora-rank", adapts, "--lora"},
+        {"--lora-alpha", adapts, "--lora"},
+        {"--lora-dropout", adapts, "--lora"}})
+    if (app.get_option(name)->count() > 0 && !used)
+      options.idle.push_back(dhp::concat(name, " does nothing without ", without));
 }
 
 /// Returns whether an option belongs to a single reducer.
@@ -364,6 +380,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(app, options.run, words);
+    note_idle(app, options.run, words);
     if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });

@@ -63,7 +63,7 @@ inline void check_tuning(const RunOptions& options) {
   dhp::check(tuning.export_adapter.empty() || !tuning.adapters.layers.empty(),
              "--export-adapter needs adapters: --lora says of which layers");
   dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
-             "--export-adapter needs --save DIR to write to");
+             "--export-adapter takes that of the last checkpoint: it needs --save DIR, too");
   if (options.stop_early.empty()) return;
   dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
              " needs evaluations on the way: --evaluate-every says how often");

@@ -37,6 +37,10 @@ struct Cluster {
   Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9},
       rack = host;  ///< between two devices, hosts, racks
 
+  /// Returns how many of these ranks share `memory_bytes`.
+  [[nodiscard]] double sharers(int ranks) const {
+    return cores > 0 ? std::min<double>(ranks, devices) : 1;
+  }
   /// Calls visitor(key, value, unit) for each key of the file, which states value / unit.
   static void visit(auto& cluster, auto visitor) {
     visitor("host.devices", cluster.devices, 1);

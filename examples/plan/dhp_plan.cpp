@@ -1,5 +1,6 @@
 // Finds the fastest layouts of a training on a cluster before it runs, with their time, memory and cost. The model runs
 // on the device Meta, which computes nothing.
+#include <dhp/core/system_error.hpp>
 #include <dhp/ops/meta.hpp>
 
 #include "../bert/model.hpp"
@@ -215,8 +216,7 @@ class Page {
   [[nodiscard]] double counted(const Layout& layout) {
     double most = 0;
     for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);
-    const auto& c = model_.cluster();
-    return most * (c.cores > 0 ? std::min<double>(ranks_, c.devices) : 1);
+    return most * model_.cluster().sharers(ranks_);
   }
 
   MemoryPlanner& planner_;
@@ -226,9 +226,11 @@ class Page {
   std::size_t tried_ = 0;
 };
 
-int plan(const Asked& asked, const Cluster& cluster, const Described& of) {
+int plan(const Asked& asked, Cluster cluster, const Described& of) {
   const auto start = std::chrono::steady_clock::now();
   const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
+  if (const double limit = of.options.memory_limit_gb * 1e9; limit > 0)
+    cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
   MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
                         cluster.cores == 0         ? RanksAre::on_gpus
                         : ranks <= cluster.devices ? RanksAre::threads
@@ -237,13 +239,16 @@ int plan(const Asked& asked, const Cluster& cluster, const Described& of) {
   Page page(planner, model, of, ranks);
   const auto found = page.best(ranks, of.options.global_batch, asked.top);
   const auto tried = page.tried();
+  dhp::check(tried > 0, "no layout of ", ranks,
+             " ranks has the axes that are given and work for each rank: give another --gpus or "
+             "--global-batch, or fewer options that fix axes");
   dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
-             ": give more --gpus, another --global-batch, or fewer options that fix "
-             "axes");
+             of.options.memory_limit_gb > 0 ? " and --memory-limit" : "",
+             ": give more --gpus, another --global-batch, or fewer options that fix axes");
   if (!asked.json.empty()) {
     std::ofstream file(asked.json);
     file << page.json(found) << std::flush;
-    dhp::check(file.good(), "cannot write --json ", asked.json, "; does its directory exist?");
+    dhp::detail::check_system(file.good(), "cannot write --json ", asked.json);
   }
   std::printf("%s, %d ranks, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
               ranks, static_cast<long long>(of.options.global_batch), tried);

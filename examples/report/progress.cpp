@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,13 +67,18 @@ void Progress::step(std::int64_t step, double loss, double seconds, double sampl
       std::fprintf(stderr, "%s\n", numbers.c_str());
     return;
   }
-  constexpr int width = 24;
+  // A line that is wider than the terminal would be two, of which the next step replaces one.
+  winsize screen{};
+  const bool told = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 2;
+  const int columns = (told ? screen.ws_col : 80) - 2;
+  const int width = std::clamp(columns - static_cast<int>(numbers.size()), 0, 24);
   const int filled = static_cast<int>(width * step / std::max<std::int64_t>(1, total_));
   std::string bar;
   for (int at = 0; at < width; ++at) bar += at < filled ? "━" : at == filled ? "╸" : " ";
   const bool plain = std::getenv("NO_COLOR") != nullptr;
   std::fprintf(stderr, "\r%s%s%s %s\x1b[K", plain ? "" : "\x1b[36m", bar.c_str(),
-               plain ? "" : "\x1b[0m", numbers.c_str());
+               plain ? "" : "\x1b[0m",
+               numbers.substr(0, static_cast<std::size_t>(columns)).c_str());
   std::fflush(stderr);
   bar_shown_ = true;
 }
@@ -165,8 +172,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     last_step_ = kept.last_step;
   }
   file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);
-  dhp::check(file_.good(), "cannot write --metrics ", path,
-             "; is it a file in a directory that exists?");
+  dhp::detail::check_system(file_.good(), "cannot write --metrics ", path);
 }
 
 namespace {
@@ -203,11 +209,24 @@ void Metrics::put(const std::string& line) {
   dhp::detail::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
+void check_output() {
+  struct stat kind {};
+  const bool piped =
+      ::fstat(STDOUT_FILENO, &kind) == 0 && !S_ISREG(kind.st_mode) && !S_ISCHR(kind.st_mode);
+  const bool flushed = std::fflush(stdout) == 0;
+  dhp::check(piped || (flushed && std::ferror(stdout) == 0),
+             "cannot write all to standard output; is its disk full?");
+}
+
 int exit_status_of(const std::function<int()>& body) {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // takes the lowest number
   // A failed write of a file becomes an exception; a lost terminal does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
-    return body();
+    const int status = body();
+    check_output();
+    return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", dhp::detail::sentence_of(error).c_str());
   }

@@ -60,7 +60,10 @@ class Metrics {
   std::int64_t last_step_ = 0;
 };
 
-/// Runs the body of a main and returns its status; an error becomes one sentence on standard error and status 1.
+/// Throws if what was printed has not reached the file that standard output is. A pipe may have lost its reader.
+void check_output();
+/// Runs the body of a main and returns its status; an error becomes one sentence on standard error and status 1. No
+/// file of the body takes the place of a standard stream that is closed.
 [[nodiscard]] int exit_status_of(const std::function<int()>& body);
 
 /// Formats a duration, such as "1 h 02 min", "3 min 20 s" or "12 s".

@@ -76,6 +76,7 @@ class Program {
     if (!begin()) return RunEnd::done;
     announce();
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
+    check_evaluations();
     if (options_.evaluate_only) return evaluate_only();
     StepUnderWay steps(dev_, rank_, work_, report_, traced);
     train(steps);
@@ -100,9 +101,14 @@ class Program {
     announce_memory(memory_, limit_, run_, report_);
     if (!goes_on_within_job()) announce_transports(dev_, options_, run_, report_);
   }
+  void check_evaluations() const {
+    for (const auto& [needed, name] : {std::pair{options_.evaluate_only, "--evaluate-only"},
+                                       {!options_.stop_early.empty(), "--stop-early"},
+                                       {!options_.keep_best.empty(), "--keep-best"}})
+      dhp::check(!needed || setup_.held_out.size() > 0, name,
+                 ": no samples are held out, and there is no test set");
+  }
   RunEnd evaluate_only() {
-    dhp::check(setup_.held_out.size() > 0,
-               "--evaluate-only: no samples are held out, and there is no test set");
     evaluate("as loaded");
     report_.end_of_steps();
     return RunEnd::done;
@@ -178,6 +184,9 @@ class Program {
     if (changed)
       report_.say("stops after step ", run_.steps(), ", as ",
                   is_part_done() ? "--stop-after" : "a signal", " asked");
+    else if (is_part_done())
+      report_.say("nothing is left to do up to --stop-after ", options_.stop_after, ": ",
+                  options_.load, " is after step ", run_.steps());
     else report_.say(Stopping::nothing);
   }
 

@@ -38,6 +38,8 @@ class SavedRun : dhp::detail::NonCopyable {
       return false;
     }
     if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
+    if (rank() == 0)
+      for (const auto& to : {options_.export_to, options_.tuning.export_adapter}) make_folder(to);
     return true;
   }
   /// Reserves --save for this run; call it before begin(). goes_on: the job had the folder before, and an earlier rank
@@ -160,8 +162,13 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!options_.export_to.empty()) export_weights(checkpoint);
     if (!options_.tuning.export_adapter.empty()) export_adapter(checkpoint);
   }
+  static void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    dhp::check(path.empty() || !error, "cannot make the directory ", path, ": ", error.message());
+  }
   void export_weights(const std::string& checkpoint) {
-    std::filesystem::create_directories(options_.export_to);
+    make_folder(options_.export_to);
     dhp::export_weights(checkpoint, options_.export_to + "/model.safetensors",
                         adapts() ? options_.tuning.adapters.scale() : 0);
     for (const auto& [name, text] : setup_.files)
@@ -170,7 +177,7 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   void export_adapter(const std::string& checkpoint) {
     const auto& to = options_.tuning.export_adapter;
-    std::filesystem::create_directories(to);
+    make_folder(to);
     dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
     for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());

@@ -1,5 +1,6 @@
 // dhp_schedules compares the built-in schedules with the shortest one under a memory limit. It can write the shortest
 // one as a file for --schedule of the trainers.
+#include <dhp/core/system_error.hpp>
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
@@ -133,6 +134,11 @@ void insert_moves(dhp::StageLists& lists, int chunks, int micro_batches) {
 
 void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds, bool moves,
                const std::string& file) {
+  std::ofstream out;
+  if (!file.empty()) {
+    out.open(file);
+    dhp::detail::check_system(out.is_open(), "cannot write --csv ", file);
+  }
   auto best = shortest(of, v_shaped, costs, seconds);
   dhp::check(!best.lists.empty(), "no schedule was found in ", seconds,
              " s; give --seconds more, or --memory");
@@ -145,9 +151,8 @@ void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds
       number(best.at_least).c_str(), best.because.c_str());
   if (file.empty()) return;
   if (moves) insert_moves(best.lists, v_shaped ? 2 : 1, of.micro_batches);
-  std::ofstream out(file);
-  out << dhp::FixedSchedule::to_csv(best.lists);
-  dhp::check(static_cast<bool>(out.flush()), "cannot write ", file);
+  out << dhp::FixedSchedule::to_csv(best.lists) << std::flush;
+  dhp::detail::check_system(out.good(), "cannot write --csv ", file);
 }
 
 }  // namespace
@@ -179,7 +184,13 @@ int main(int argc, char** argv) {
   app.add_option("--csv", file, "Writes the schedule for --schedule FILE of the trainers");
   app.add_flag("--moves", moves,
                "The file also says when ZeRO 3 moves weights and gradients of whole parts");
-  if (const auto status = app.read(argc, argv)) return *status;
+  const auto check = [&] {
+    for (const auto* const name : {"--micro-batches", "--memory", "--v", "--csv", "--moves"})
+      dhp::check(of.stages > 0 || app.get_option(name)->count() == 0, name,
+                 " is of one pipeline: give its --stages");
+    dhp::check(!moves || !file.empty(), "--moves is for the file of --csv");
+  };
+  if (const auto status = app.read(argc, argv, check)) return *status;
   return exit_status_of([&] {
     if (of.memory == 0) of.memory = of.stages;
     if (of.stages == 0) print_table(costs, seconds);

@@ -64,7 +64,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert "1x1x2" in page, page
     for wrong, status, words in [(["--cluster", "none.toml"], 1, "none.toml"), (["--model", "vgg"], 2, "vgg"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], 2, "--gpu"),
-                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], 1, "none of")]:
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], 1, "no layout of 3"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "2", "--memory-limit", "0.001"], 1,
+                                  "fits a laptop of 2 cores and --memory-limit: give more --gpus")]:
         said = ended(plan, "--preset", "tiny", *wrong, status=status).stderr
         assert words in said and len(said.splitlines()) == 1, (wrong, said)
     said = ended(train, "--preset", "tiny", "--sequence-length", "32", "--steps", "1", "--data-parallel", "4", "--axes", "auto",

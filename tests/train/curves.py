@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run: the model's FLOP are the same in eight layouts, the parts add up to the
 wall time, the utilisation follows from them, and no line is longer than 80 columns. And the curves for TensorBoard, over a
-run that went on: each step once, with the metrics' values; the package tensorboard reads them, where Python has it."""
+run that went on: each step once, with the metrics' values; the package tensorboard reads them, where Python has it. And
+the page that examples/curves.awk makes."""
 
 import json
 import pathlib
+import re
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,6 +16,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from programs import axes, ended, run  # noqa: E402
 
+AWK = pathlib.Path(__file__).resolve().parents[2] / "examples" / "curves.awk"
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (2, 2, 2)]
 COMMON = ["--global-batch", "24", "--micro-batch", "2", "--samples", "100", "--evaluate-samples", "4",
           "--peak-tflops", "0.5"]
@@ -142,11 +146,32 @@ def curves(program, folder):
     print(f"tensorboard reads the same {len(read)} values")
 
 
+def page(folder):
+    """The page of examples/curves.awk: each run has its path as its name, each number of a step stands at that step, and
+    numbers of a loss fit beside the picture; an evaluation alone is drawn, too."""
+    runs = {"one/m.jsonl": [{"step": step, "loss": loss} for step, loss in ((1, 7), (2, 5), (6, 8e8))],
+            "two/m.jsonl": [{"step": step, "loss": 9 - step} for step in (1, 2)], "a&b.jsonl": [{"step": 4, "held_out_loss": 3}]}
+    for name, lines in runs.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    made = subprocess.run(["awk", "-f", AWK, *runs], cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+    if (names := re.findall("<h2>(.*)</h2>", made)) != ["one/m", "two/m", "a&amp;b"]:
+        yield f"page: names {names}"
+    wanted = [(round(50 + 630 * step / last, 1), step) for last, steps in ((6, (0, 1, 3, 4, 6)), (2, (0, 1, 2)), (4, range(5))) for step in steps]
+    ticks = [(float(x), int(step)) for x, step in re.findall("<text x='([0-9.]+)' y='298'[^>]*>([0-9]+)<", made)]
+    if ticks != wanted:
+        yield f"page: steps {ticks}"
+    if long := [text for text in re.findall("text-anchor='end'>([0-9.e+]+)<", made) if len(text) > 6]:
+        yield f"page: numbers of a loss {long}"
+    if made.count("<circle") != 1:
+        yield "page: the evaluation is not drawn"
+
+
 def main():
     programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        wrong = [*summaries(programs, folder), *curves(programs["bert"], folder)]
+        wrong = [*summaries(programs, folder), *curves(programs["bert"], folder), *page(folder)]
     print(*wrong, sep="\n", end="")
     sys.exit(1 if wrong else 0)
 

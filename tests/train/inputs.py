@@ -2,13 +2,17 @@
 """inputs.py TRAIN_BERT TRAIN_RESNET50, with the other programs beside them: mistakes on the command line and in files, and the sentence that each is answered with; and
 configuration files, which give the run that they are of."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 GPT_CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 4, "bos_token_id": 0,
@@ -113,6 +117,13 @@ TABLE = [
     ("bert", [*BERT, "--trace", "pipe"], 1, "pipe is not a file; give the name of one"),
     ("bert", [*BERT, "--save", "s", "--export", "typo.toml"], 2, "--export typo.toml is a file; give a directory"),
     ("compare", ["/dev/zero", "typo.toml"], 2, "/dev/zero is a device or a pipe; give a file"),
+    ("compare", ["pair.jsonl", "typo.toml"], 2, "typo.toml is no file of --metrics or --trace-values, and pair.jsonl is one"),
+    ("bert", [*BERT, "--metrics", "nowhere/m.jsonl"], 1, "cannot write --metrics nowhere/m.jsonl: No such file or directory"),
+    ("bert", [*BERT, "--save", "s", "--export", "typo.toml/e"], 1, "cannot make the directory typo.toml/e: Not a directory"),
+    ("schedules", ["--csv", "s.csv"], 2, "--csv is of one pipeline: give its --stages"),
+    ("schedules", ["--stages", "2", "--csv", "nowhere/s.csv"], 1, "cannot write --csv nowhere/s.csv: No such file or directory"),
+    ("goodput", ["--ranks", "12"], 1, "error: replicas of 8 ranks do not add up to 12"),
+    ("goodput", ["--save-s", "0", "--days", "1", "--ranks", "64"], 0, "Daly's interval is 10 s"),
     # files of options
     ("bert", ["--config", "/dev/zero"], 2, "--config: /dev/zero is a device, not a file"),
     ("bert", ["--config", "typo.toml"], 2, 'typo.toml, line 1: there is no option "microbatch"; did you mean micro-batch? (--help'),
@@ -121,6 +132,8 @@ TABLE = [
     # options that do not go together
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
     ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
+    ("bert", ["--export", "w"], 2, "--export takes the weights of the last checkpoint: it needs --save DIR, too"),
+    ("bert", [*BERT, "--stop-early", "masked_loss", "--evaluate-every", "1"], 1, "--stop-early: no samples are held out, and there is"),
     ("bert", ["--global-batch", "30"], 2, "--global-batch 30 is not a multiple of --micro-batch 8"),
     ("bert", ["--optimizer", "adam"], 2, "--optimizer: adam not in {adamw,lamb,lars,sgd}"),
     ("bert", ["--reducer", "delayed", "--deterministic"], 2, "--deterministic sums the gradients of a step exactly in that step"),
@@ -184,6 +197,12 @@ TABLE = [
      "warning: --warmup 3 is longer than this run of 2 steps: the learning rate does not reach --lr 0.001"),
     ("bert", [*BERT, "--schedule", "interleaved", "--pipeline-parallel", "2"], 0,
      "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
+    ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
+    ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
+    ("resnet", ["--lora-rank", "2", *LITTLE, "--image-size", "8", "--width", "2", "--depth", "14"], 0,
+     "warning: --lora-rank does nothing without --lora"),
+    ("bert", ["--load", "saved", "--steps", "4", "--stop-after", "2"], 75,
+     "nothing is left to do up to --stop-after 2: saved is after step 2"),
     ("bert", [*BERT, "--sequence-parallel"], 0, "warning: --sequence-parallel does nothing without --tensor-parallel"),
     ("gpt", [*BERT, "--deterministic", "--verify-every", "1", "--context-parallel", "2"], 2,
      "--context-parallel is not for --verify-every"),
@@ -222,6 +241,7 @@ def mistakes(programs, folder):
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")
+    (folder / "pair.jsonl").write_text('{"step":1,"loss":2}\n')
     (folder / "wrong.csv").write_text("0F0,0X0\n1F0,1B0\n")
     (folder / "late.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1B0,1F1\n")
     os.mkfifo(folder / "pipe")
@@ -237,10 +257,44 @@ def mistakes(programs, folder):
             continue
         status, said = run(programs, program, options, folder)
         last = said.splitlines()[-1] if said else ""
-        if status != wanted or sentence not in (said if wanted == 0 else last):
+        if status != wanted or sentence not in (said if wanted in (0, 75) else last):
             yield f"{program} {' '.join(options)}: status {status}, said {said}"
         if wanted == 0 and "warning" in sentence and said.count("warning") != 1:
             yield f"{program} {' '.join(options)}: other warnings: {said}"
+
+
+def streams(programs, folder):
+    """What is printed reaches a file or is missed; no file of a run takes the place of a stream that is closed."""
+    for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        if done.returncode == 0 or "cannot write all to standard output" not in done.stderr:
+            yield f"{program} to a full disk: status {done.returncode}, said {done.stderr}"
+    line = '"$0" "$@" <&- >&- 2>&-'
+    done = subprocess.run(["sh", "-c", line, programs["bert"], *BERT, "--metrics", "closed.jsonl"], cwd=folder)
+    steps = [json.loads(line).get("step") for line in (folder / "closed.jsonl").read_text().splitlines() if line.startswith("{")]
+    if done.returncode != 0 or steps != [1, 2, 2] or not (folder / "closed.jsonl").read_text().startswith("{"):
+        yield f"closed streams: status {done.returncode}, steps {steps}"
+
+
+def bar(programs, folder):
+    """A step's line has room in the terminal, which would show a longer one as two."""
+    for columns in (80, 40, 120):
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        done = subprocess.Popen([programs["bert"], *BERT[2:], "--steps", "20000", "--stop-after", "3"], cwd=folder, stderr=end)
+        os.close(end)
+        said = b""
+        try:
+            while more := os.read(terminal, 4096):
+                said += more
+        except OSError:  # the program has ended
+            pass
+        os.close(terminal)
+        shown = [re.sub("\x1b\\[[0-9]*[mK]", "", part) for part in re.split("[\r\n]+", said.decode())]
+        steps = [part for part in shown if "step 3/20000" in part]
+        if done.wait() != 75 or not steps or max(map(len, steps)) >= columns or (columns > 80 and "loss" not in steps[0]):
+            yield f"{columns} columns: {steps}"
 
 
 def empty_values(programs, folder):
@@ -291,11 +345,11 @@ def main():
     here = pathlib.Path(sys.argv[1]).resolve().parent
     programs = {"bert": "train_bert", "resnet": "train_resnet50", "score_bert": "score_bert", "score_resnet": "score_resnet50",
                 "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt",
-                "schedules": "dhp_schedules"}
+                "schedules": "dhp_schedules", "goodput": "dhp_goodput"}
     programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        wrong = [*mistakes(programs, folder), *empty_values(programs, folder), *configurations(programs, folder)]
+        wrong = [*mistakes(programs, folder), *streams(programs, folder), *bar(programs, folder), *empty_values(programs, folder), *configurations(programs, folder)]
     print(f"{len(TABLE)} mistakes and their sentences", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 
