@@ -5,3 +5,9 @@
 TEST_CASE("adamw: three steps are PyTorch's, in every precision; biases and norms do not decay") {
   AdamWCases<Cpu>::steps();
 }
+
+TEST_CASE("adamw: a beta of 1 or more is refused") {
+  for (const auto& options : {AdamWOptions{.beta1 = 1}, AdamWOptions{.beta2 = -0.1}})
+    CHECK(has(message_of([&] { (void)dhp::detail::adam_update(options); }),
+              "the betas of Adam lie from 0 to below 1"));
+}

@@ -75,6 +75,12 @@ TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from th
   CHECK(rate.at(13) == near(0.008));
 }
 
+TEST_CASE("learning rate: a decay without an end is refused from the first step on") {
+  for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial})
+    CHECK(has(message_of([&] { (void)LearningRate{.decay = decay}.at(1); }),
+              "a learning rate that decays ends after total_steps, but these are 0"));
+}
+
 TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
   for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial}) {
     const LearningRate rate{.peak = 1, .warmup_steps = 10, .total_steps = 10, .decay = decay};

@@ -24,24 +24,28 @@ class FunctionSamples {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) const {
     std::vector<float> inputs, targets;
+    std::int64_t rows = 0;
     for (const auto index : indices) {
       const auto sample = naming_sample(index, [&]() -> Sample { return of_(index); });
-      inputs.insert(inputs.end(), sample.input.begin(), sample.input.end());
-      targets.insert(targets.end(), sample.target.begin(), sample.target.end());
+      append(index, "inputs", sample.input, rows, inputs);
+      append(index, "targets", sample.target, rows, targets);
+      ++rows;
     }
     HostBatch made;
-    made.input = rows(indices.size(), inputs, "input");
-    made.side.emplace_back("targets", rows(indices.size(), targets, "target"));
+    made.input = HostArray({rows, std::ssize(inputs) / rows}, inputs);
+    made.side.emplace_back("targets", HostArray({rows, std::ssize(targets) / rows}, targets));
     made.counts = {{"elements", std::ssize(targets)}};
     return made;
   }
 
  private:
-  [[nodiscard]] static HostArray rows(std::size_t count, const std::vector<float>& all,
-                                      const char* what) {
-    check(all.size() % count == 0, "samples differ in the length of their ", what);
-    const auto width = static_cast<std::int64_t>(all.size() / count);
-    return {{static_cast<std::int64_t>(count), width}, all};
+  /// to: the values of the `rows` samples before this one.
+  static void append(std::int64_t index, const char* what, const std::vector<float>& values,
+                     std::int64_t rows, std::vector<float>& to) {
+    check(rows * std::ssize(values) == std::ssize(to), "sample ", index, " has ", values.size(),
+          " ", what, ", and the ", rows, " before it in its micro-batch have ", to.size(),
+          "; give all samples the same number");
+    to.insert(to.end(), values.begin(), values.end());
   }
 
   std::int64_t size_;

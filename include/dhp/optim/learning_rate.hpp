@@ -25,7 +25,8 @@ enum class Decay { constant, linear, cosine, polynomial, step };
 struct LearningRate {
   double peak = 0.1;
   double final = 0;  ///< the rate at the end of the decay
-  std::int64_t warmup_steps = 0, total_steps = 1;
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;  ///< the end of a linear, cosine or polynomial decay, at least 1
   Decay decay = Decay::constant;
   double power = 2;  ///< exponent of the polynomial decay
   /// Steps per period of the step decay, at least 1. Each period multiplies the rate by step_factor.
@@ -37,6 +38,9 @@ struct LearningRate {
     check(decay != Decay::step || step_every >= 1,
           "a learning rate with step decay drops every so many steps, but step_every is ",
           step_every, "; 1 or more would be right");
+    check(decay == Decay::constant || decay == Decay::step || total_steps >= 1,
+          "a learning rate that decays ends after total_steps, but these are ", total_steps,
+          "; the number of the run's steps would be right");
     if (step <= warmup_steps)
       return peak * static_cast<double>(step) / static_cast<double>(warmup_steps);
     const auto after = static_cast<double>(step - 1 - warmup_steps);
