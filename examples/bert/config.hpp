@@ -23,7 +23,8 @@ struct BertConfig {
   bool share_rows = false;      ///< shard rows on the tensor axis between split layers
   std::int64_t inner = 0;       ///< width of the feed-forward layers; 0: 4 * hidden
   std::int64_t segments = 2;
-  double epsilon = 1e-12;  ///< epsilon of the layer norms
+  bool next_sentence = true;  ///< masked words come with the next-sentence head
+  double epsilon = 1e-12;     ///< epsilon of the layer norms
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
 };
@@ -45,6 +46,7 @@ struct PublishedBert {
   BertConfig config{};
   BertHead head = BertHead::none;
   std::vector<std::string> labels{};  ///< names of the classes
+  bool tied = true;                   ///< the decoder's weight is the table of words
 };
 
 /// Counts that determine the FLOP of a BERT, for any number of samples.

@@ -122,6 +122,7 @@ template <class Dev>
 }
 
 /// Both pre-training heads and their losses, over all rows. Only the masked rows go through the vocabulary's product.
+/// Without BertConfig::next_sentence it only predicts.
 template <class Dev>
 class BertLoss {
  public:
@@ -130,11 +131,13 @@ class BertLoss {
       : shares_(build.whole_rows()),
         masked_entropy_(build, config.vocabulary, word_table[0]->spec.placement, 0, true),
         next_entropy_(build, 2) {
-    next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
-                                         {.in = config.hidden, .out = config.hidden}));
-    next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
-    next_.add("next sentence",
-              dhp::Linear<Dev>(build, "cls.seq_relationship", {.in = config.hidden, .out = 2}));
+    if (config.next_sentence) {
+      next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
+                                           {.in = config.hidden, .out = config.hidden}));
+      next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
+      next_.add("next sentence",
+                dhp::Linear<Dev>(build, "cls.seq_relationship", {.in = config.hidden, .out = 2}));
+    }
     masked_.add("transform", dhp::Linear<Dev>(build, "cls.predictions.transform.dense",
                                               {.in = config.hidden, .out = config.hidden}));
     masked_.add("gelu", dhp::gelu<Dev>());

@@ -6,23 +6,48 @@
 #include "../data/published_json.hpp"
 #include "config.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace examples {
 
 namespace published {
 
-[[nodiscard]] inline BertHead head_of(const PublishedJson& file) {
+[[nodiscard]] inline std::string first_architecture(const PublishedJson& file) {
   const auto names = file.get("architectures", std::vector<std::string>{"BertModel"});
-  const auto name = names.empty() ? std::string("BertModel") : names.front();
+  return names.empty() ? "BertModel" : names.front();
+}
+
+[[nodiscard]] inline BertHead head_of(const PublishedJson& file) {
+  const auto name = first_architecture(file);
   if (name == "BertModel") return BertHead::none;
   if (name == "BertForPreTraining" || name == "BertForMaskedLM") return BertHead::masked_words;
   if (name == "BertForSequenceClassification") return BertHead::classes;
   dhp::fail("", file.path(), ": its model is ", name,
             "; dhp has BertModel, BertForPreTraining, BertForMaskedLM and "
             "BertForSequenceClassification");
+}
+
+/// Returns "mean" or "cls", from "pooling_mode" or, in older files, from a flag for each mode. Throws for other modes.
+[[nodiscard]] inline std::string pooling_mode(const PublishedJson& file) {
+  std::vector<std::string> modes;
+  if (file.part("pooling_mode").is_string()) modes = {file.get("pooling_mode", std::string())};
+  else modes = file.get("pooling_mode", modes);
+  for (const auto& [flag, mode] : {std::pair{"pooling_mode_cls_token", "cls"},
+                                   {"pooling_mode_mean_tokens", "mean"},
+                                   {"pooling_mode_max_tokens", "max"},
+                                   {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+                                   {"pooling_mode_weightedmean_tokens", "weightedmean"},
+                                   {"pooling_mode_lasttoken", "lasttoken"}})
+    if (file.part("pooling_mode").is_null() && file.get(flag, false)) modes.emplace_back(mode);
+  for (const auto& mode : modes)
+    dhp::check(mode == "mean" || mode == "cls", file.path(), ": ", mode,
+               " is a pooling that dhp has not; it has the mean and the first token (cls)");
+  dhp::check(modes.size() < 2, file.path(), ": two poolings side by side; dhp has one at a time");
+  return modes.empty() ? "mean" : modes.front();
 }
 
 /// Returns class names in numerical order from {"0": "negative", ...}, else LABEL_0, LABEL_1 and so on, usually two.
@@ -86,8 +111,17 @@ namespace published {
   dhp::check(config.epsilon > 0 && config.epsilon < 1, path, ": \"layer_norm_eps\" is ",
              config.epsilon, ", which is no small number above 0");
   config.dropout = file.get("hidden_dropout_prob", 0.1);
+  config.next_sentence = published::first_architecture(file) != "BertForMaskedLM";
+  made.tied = file.get("tie_word_embeddings", true);
   if (made.head == BertHead::classes) made.labels = published::labels_of(file);
   return made;
+}
+
+/// Throws if the model's scores of words need a decoder that dhp has not.
+inline void check_tied(const PublishedBert& bert) {
+  dhp::check(bert.head != BertHead::masked_words || bert.tied,
+             "this model's decoder has weights of its own (\"tie_word_embeddings\": false in its "
+             "config.json), and dhp's has those of the words' embedding");
 }
 
 /// Returns the head for `predict`: "logits", "embeddings", or "automatic", which means logits for a classifier and
@@ -99,6 +133,7 @@ namespace published {
   dhp::check(!logits || bert.head != BertHead::none,
              "--predict logits: this model is an encoder alone, without a head that gives logits; "
              "choose embeddings");
+  if (logits) check_tied(bert);
   return logits ? bert.head : BertHead::none;
 }
 
@@ -107,6 +142,10 @@ struct SentencePooling {
   bool first_token = false;  ///< the first token is the vector; else the mean of all tokens
   bool normalise = false;
   std::int64_t longest = 0;  ///< maximum length in tokens; 0: the files set no limit
+
+  [[nodiscard]] std::int64_t longest_of(const BertConfig& config) const {
+    return longest > 0 ? std::min(longest, config.positions) : config.positions;
+  }
 };
 
 [[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {
@@ -114,6 +153,20 @@ struct SentencePooling {
   const auto length = folder + "/sentence_bert_config.json";
   if (std::filesystem::exists(length))
     made.longest = PublishedJson(length).get("max_seq_length", std::int64_t{0});
+  const auto tokenizer = folder + "/tokenizer_config.json";
+  if (made.longest == 0 && std::filesystem::exists(tokenizer)) {
+    const auto most = PublishedJson(tokenizer).get("model_max_length", 0.0);
+    if (most >= 1 && most < 1e9) made.longest = static_cast<std::int64_t>(most);  // 1e30: no limit
+  }
+  const auto prompts = folder + "/config_sentence_transformers.json";
+  if (std::filesystem::exists(prompts)) {
+    const PublishedJson file(prompts);
+    const auto prompt = file.get("default_prompt_name", std::string());
+    dhp::check(file.get(file.part("prompts"), prompt.c_str(), std::string()).empty(), prompts,
+               ": its prompt \"", prompt,
+               "\" stands before each text, where dhp puts none; set "
+               "default_prompt_name to null, and write it into the texts");
+  }
   const auto path = folder + "/modules.json";
   if (!std::filesystem::exists(path)) return made;
   const auto modules = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
@@ -126,13 +179,7 @@ struct SentencePooling {
     dhp::check(name == "Pooling", path, ": its module ", type,
                " is none of Transformer, Pooling and Normalize, which dhp has");
     const PublishedJson pooling(folder + "/" + module.value("path", "1_Pooling") + "/config.json");
-    for (const auto* const other : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
-                                    "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"})
-      dhp::check(!pooling.get(other, false), pooling.path(), ": ", other,
-                 " is a pooling that dhp has not; it has the mean and the first token");
-    made.first_token = pooling.get("pooling_mode_cls_token", false);
-    dhp::check(!(made.first_token && pooling.get("pooling_mode_mean_tokens", false)),
-               pooling.path(), ": two poolings side by side; dhp has one at a time");
+    made.first_token = published::pooling_mode(pooling) == "cls";
   }
   return made;
 }

@@ -39,6 +39,7 @@ namespace examples {
     bert.config = bert_preset(options.preset.empty() ? "tiny" : options.preset);
   }
   auto& config = bert.config;
+  config.next_sentence = true;
   config.sequence_length = options.sequence_length;
   config.dropout = options.dropout;
   config.recompute = options.run.recompute;

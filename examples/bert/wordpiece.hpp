@@ -114,6 +114,7 @@ class WordPiece {
 [[nodiscard]] inline Vocabulary parse_vocabulary(std::string_view bytes, const std::string& name) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
   check_utf8(bytes, name);
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
   std::vector<std::string> tokens;
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');

@@ -137,6 +137,15 @@ struct DescribedGpt {
   return made;
 }
 
+/// Ends the sentence about a folder without tokenizer.json.
+[[nodiscard]] std::string how_to_make_tokenizer(const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/merges.txt")) return "";
+  return "; of vocab.json and merges.txt transformers makes it: python3 -c 'import sys, "
+         "transformers as t; t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained("
+         "sys.argv[1])' " +
+         folder;
+}
+
 /// Returns tokenizer.json of --load's model, or that of --vocabulary; else none, and the text determines the tokens.
 [[nodiscard]] std::optional<std::string> given_tokenizer(const TextModelOptions& options,
                                                          const DescribedGpt& model) {
@@ -145,7 +154,8 @@ struct DescribedGpt {
   const bool has = !folder.empty() && std::filesystem::exists(of_model);
   dhp::check(has || !options.vocabulary.empty() || model.config.vocabulary == 0, folder,
              " has no tokenizer.json, and the words of the model in it are not known; give its "
-             "tokenizer.json by --vocabulary FILE");
+             "tokenizer.json by --vocabulary FILE",
+             how_to_make_tokenizer(folder));
   if (!has && options.vocabulary.empty()) return std::nullopt;
   if (!has) return dhp::text_of(options.vocabulary);
   auto text = dhp::text_of(of_model);
@@ -287,7 +297,10 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
     made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
   auto& config = made.config;
-  const auto pairs = load_byte_pairs(PublishedJson(folder + "/tokenizer.json"));
+  const auto words = folder + "/tokenizer.json";
+  dhp::check(std::filesystem::exists(words), folder,
+             " has no tokenizer.json: where are the model's words?", how_to_make_tokenizer(folder));
+  const auto pairs = load_byte_pairs(PublishedJson(words));
   dhp::check(pairs.size() <= config.vocabulary, folder, ": its tokenizer has ", pairs.size(),
              " tokens, and its config.json says ", config.vocabulary);
   if (options.sequence_length > 0) config.sequence_length = options.sequence_length;

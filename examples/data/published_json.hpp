@@ -55,8 +55,8 @@ class PublishedJson {
   void need(const nlohmann::json& object, const char* key, const std::string& wanted,
             const std::string& what) const {
     const auto found = get(object, key, wanted);
-    dhp::check(found == wanted, path_, ": its ", what, " is ", found, "; dhp has ", wanted,
-               " only");
+    dhp::check(found == wanted, path_, ": its ", what, " is ", found, "; dhp has ",
+               wanted.empty() ? "none" : wanted + " only");
   }
   [[nodiscard]] nlohmann::json part(const char* key) const {
     return json_.contains(key) ? json_[key] : nlohmann::json();

@@ -40,8 +40,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   const auto& words = tokenizer.vocabulary();
   dhp::check(words.size() <= bert.config.vocabulary, folder, ": its tokenizer has ", words.size(),
              " words, and its config.json says ", bert.config.vocabulary);
-  auto longest = options.sequence_length > 0 ? options.sequence_length : pooling.longest;
-  if (longest == 0) longest = bert.config.positions;
+  const auto longest =
+      options.sequence_length > 0 ? options.sequence_length : pooling.longest_of(bert.config);
   dhp::check(longest >= 3 && longest <= bert.config.positions, "--sequence-length ", longest,
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;

@@ -134,6 +134,7 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
   const auto evaluated = run.evaluate_samples;
   TextData made;
   auto& bert = made.bert = text_model(options);
+  check_tied(bert);
   bert.head = BertHead::masked_words;
   bert.labels.clear();
   bert.config.vocabulary = tokenised.vocabulary.size();

@@ -127,7 +127,7 @@ class ByteLetters {
     rules.tokens.push_back(std::find(special.begin(), special.end(), token) != special.end()
                                ? token
                                : letters.bytes(token));
-  for (const auto& merge : model.value("merges", nlohmann::json::array())) {
+  for (const auto& merge : model.at("merges")) {
     std::string left, right;
     if (merge.is_array() && merge.size() == 2) {
       left = merge[0], right = merge[1];

@@ -38,8 +38,9 @@ class OnnxBert {
     } else {
       graph_.output(masked_words(hidden), "prediction_logits",
                     {"batch", "sequence", config_.vocabulary});
-      graph_.output(layers_.linear("cls.seq_relationship", pooler(hidden)),
-                    "seq_relationship_logits", {"batch", std::int64_t{2}});
+      if (config_.next_sentence)
+        graph_.output(layers_.linear("cls.seq_relationship", pooler(hidden)),
+                      "seq_relationship_logits", {"batch", std::int64_t{2}});
     }
   }
 

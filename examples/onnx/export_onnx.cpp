@@ -39,8 +39,7 @@ std::string export_bert(const std::string& model, const std::string& folder,
   const auto weights =
       weights_of(model, folder, [&](Planned& build) { return bert_with(build, bert, head); });
   OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
-  const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
-  graph.note("max_sequence_length", dhp::concat(longest));
+  graph.note("max_sequence_length", dhp::concat(pooling.longest_of(bert.config)));
   if (head == BertHead::classes) graph.note("labels", nlohmann::json(bert.labels).dump());
   return weights.from();
 }

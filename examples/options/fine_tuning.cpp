@@ -28,13 +28,14 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
              " has no adapter_config.json: it is no adapter in PEFT's format");
   const auto json = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
   dhp::check(json.is_object(), path, " is damaged: it is no JSON object");
-  const auto is = [&](const char* key, const nlohmann::json& usual) {
-    return !json.contains(key) || json[key].is_null() || json[key] == usual;
-  };
-  dhp::check(is("peft_type", "LORA") && is("use_dora", false) && is("use_rslora", false) &&
-                 is("bias", "none") && is("rank_pattern", nlohmann::json::object()) &&
-                 is("alpha_pattern", nlohmann::json::object()),
-             path, ": it is another adapter than plain LoRA without biases, which is all dhp has");
+  const auto none = nlohmann::json::object();
+  const nlohmann::json plain{{"peft_type", "LORA"},  {"use_dora", false},    {"use_rslora", false},
+                             {"use_qalora", false},  {"bias", "none"},       {"lora_bias", false},
+                             {"rank_pattern", none}, {"alpha_pattern", none}};
+  for (const auto& [key, usual] : plain.items())
+    dhp::check(!json.contains(key) || json[key].is_null() || json[key] == usual, path, ": its ",
+               key, " is ", json.value(key, none).dump(),
+               "; dhp has plain LoRA without biases, and no other adapter");
   dhp::LowRankOptions made;
   try {
     made.rank = json.at("r").get<std::int64_t>();

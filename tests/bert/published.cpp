@@ -56,6 +56,12 @@ TEST_CASE("published: a config says the sizes and the head") {
   CHECK(bert.head == BertHead::classes);
   CHECK(bert.labels == std::vector<std::string>{"bad", "good", "so so"});
   CHECK(load({{"model_type", "bert"}}).head == BertHead::none);
+  nlohmann::json masked{{"model_type", "bert"}, {"architectures", {"BertForMaskedLM"}}};
+  CHECK_FALSE(load(masked).config.next_sentence);
+  CHECK(head_to_predict(load(masked), "logits") == BertHead::masked_words);
+  masked["tie_word_embeddings"] = false;
+  refuses([&] { return head_to_predict(load(masked), "logits"); }, "has weights of its own");
+  CHECK(head_to_predict(load(masked), "embeddings") == BertHead::none);
   // What dhp exports is read, too.
   std::ofstream(folder / "config.json")
       << published_config({.config = {.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6},
@@ -154,10 +160,30 @@ TEST_CASE("published: how sentence-transformers pools") {
   CHECK(pooling.first_token);
   CHECK(pooling.normalise);
   CHECK(pooling.longest == 256);
-  write(folder / "1_Pooling/config.json", {{"pooling_mode_max_tokens", true}});
-  refuses([&] { return load_sentence_pooling(folder.path); }, "pooling_mode_max_tokens");
+  const auto with = [&](const char* mode, const nlohmann::json& value) {
+    write(folder / "1_Pooling/config.json", {{mode, value}});
+    return load_sentence_pooling(folder.path);
+  };
+  CHECK(with("pooling_mode", "cls").first_token);  // since sentence-transformers 5
+  CHECK_FALSE(with("pooling_mode", {"mean"}).first_token);
+  refuses([&] { return with("pooling_mode", "max"); }, "max is a pooling that dhp has not");
+  refuses([&] { return with("pooling_mode", {"mean", "cls"}); }, "two poolings side by side");
+  refuses([&] { return with("pooling_mode_max_tokens", true); }, "max is a pooling");
   modules.push_back({{"type", "sentence_transformers.models.Dense"}});
   write(folder / "1_Pooling/config.json", nlohmann::json::object());
   write(folder / "modules.json", modules);
   refuses([&] { return load_sentence_pooling(folder.path); }, "models.Dense");
+
+  const Folder newer;
+  write(newer / "sentence_bert_config.json", {{"transformer_task", "feature-extraction"}});
+  write(newer / "tokenizer_config.json", {{"model_max_length", 1e30}});
+  CHECK(load_sentence_pooling(newer.path).longest_of({.positions = 40}) == 40);
+  write(newer / "tokenizer_config.json", {{"model_max_length", 30}});
+  CHECK(load_sentence_pooling(newer.path).longest_of({.positions = 40}) == 30);
+  write(newer / "config_sentence_transformers.json",
+        {{"prompts", {{"query", "query: "}, {"document", ""}}}, {"default_prompt_name", nullptr}});
+  CHECK(load_sentence_pooling(newer.path).longest_of({.positions = 20}) == 20);
+  write(newer / "config_sentence_transformers.json",
+        {{"prompts", {{"query", "query: "}}}, {"default_prompt_name", "query"}});
+  refuses([&] { return load_sentence_pooling(newer.path); }, "its prompt \"query\" stands before");
 }

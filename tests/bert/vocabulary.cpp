@@ -26,13 +26,14 @@ TEST_CASE("vocabulary: ids are line numbers") {
   }
 }
 
-TEST_CASE("vocabulary: special tokens stand anywhere, lines may end with CR LF, copies live on") {
+TEST_CASE("vocabulary: special tokens stand anywhere; CR LF, a byte order mark; copies live on") {
   auto first = std::make_unique<examples::Vocabulary>(
-      parse_vocabulary("a\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
+      parse_vocabulary("\uFEFFa\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
   const examples::Vocabulary copy = *first;
   first.reset();
   CHECK(copy.mask() == 1);
   CHECK(copy.pad() == 6);
+  CHECK(copy.find("a") == 0);
   CHECK(copy.find("b") == 4);
 }
 

@@ -27,7 +27,7 @@ TEST_CASE("image: an IDX pair") {
   CHECK(data.get(1).label == 1);
   CHECK(data.get(1).image == dhp::Image{2, 2, 1, {4, 5, 6, 7}});
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, labels, 2),
-                       Contains("labels: label 2 is 2, not in [0, 2)"), dhp::Error);
+                       Contains("labels: label 2 is 2, not in [0, 2); --classes says"), dhp::Error);
   const auto fewer = folder.write("fewer", idx({2}, 2));
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, fewer, 3),
                        Contains("images has 3 samples, but"), dhp::Error);

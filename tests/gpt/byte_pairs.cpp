@@ -157,6 +157,8 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
           "a space before each text");
   refuses([](Json& j) { j["model"]["merges"].push_back("q w"); }, "not in its vocabulary");
   refuses([](Json& j) { j["model"]["merges"] = {{1, 2}}; }, "tokenizer.json is damaged: ");
+  refuses([](Json& j) { j["model"].erase("merges"); }, "tokenizer.json is damaged: ");
+  refuses([](Json& j) { j["model"]["unk_token"] = "<unk>"; }, "unk_token is <unk>; dhp has none");
   refuses(
       [](Json& j) {
         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", "x"}};

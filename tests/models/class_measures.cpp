@@ -112,9 +112,10 @@ TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
   says("[]", "is damaged: it is no JSON object");
   says(R"({"r": 4, "lora_alpha": 8})", "is damaged: r, lora_alpha and target_modules are");
   says(R"({"r": 0, "lora_alpha": 8, "target_modules": ["a"]})", "it has rank 0");
-  says(R"({"peft_type": "LOHA", "r": 4})", "another adapter than plain LoRA");
-  says(R"({"use_dora": true, "r": 4, "lora_alpha": 8, "target_modules": ["a"]})",
-       "another adapter");
+  says(R"({"peft_type": "LOHA", "r": 4})", "its peft_type is \"LOHA\"; dhp has plain LoRA");
+  for (const std::string key : {"use_dora", "lora_bias"})
+    says(R"({"r": 4, "lora_alpha": 8, "target_modules": ["a"], ")" + key + R"(": true})",
+         (key + " is true; dhp has plain LoRA").c_str());
   CHECK_THROWS_WITH_AS((void)read_adapter_config("/nowhere"),
                        Contains("it is no adapter in PEFT's format"), dhp::Error);
 }

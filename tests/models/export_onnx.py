@@ -140,7 +140,7 @@ def bert(export, score, train, folder, layout):
     return Model(folder / f"{name}-logits.onnx"), rows
 
 
-def published(export, folder):
+def published(export, score, folder):
     """Beside BERT written down in numpy."""
     random = numpy.random.default_rng(3)
     of = weights(random)
@@ -183,6 +183,15 @@ def published(export, folder):
             heads.of[name + "LayerNorm.beta"]
         near(found, inner @ heads.of["embeddings.word_embeddings.weight"].T + heads.of["cls.predictions.bias"],
              3 * TOLERANCE, "words")  # up to 10 or so
+    alone = {name: value for name, value in full.items() if "pooler" not in name and "seq_relationship" not in name}
+    words = Model.exported(export, publish(str(folder / "words"), alone, "BertForMaskedLM"), folder / "words.onnx",
+                           "--predict", "logits")
+    found = sentences_through(words, "prediction_logits", rows, 5)
+    for one, other in zip(found, sentences_through(model, "prediction_logits", rows, 5)):
+        near(one, other, TOLERANCE, "words without the next sentence")
+    run(score, "--model", folder / "words", "--input", folder / "sentences.txt", "--predict", "logits",
+        "--output", folder / "expected.npy")
+    near(masked(found, rows), numpy.load(folder / "expected.npy"), 3 * TOLERANCE, "words by score_bert")
     print("published BERTs: as numpy has them")
 
 
@@ -242,10 +251,10 @@ def main():
     export, score_bert, train_bert, score_resnet, train_resnet = sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        published(export, folder)
         (folder / "vocab.txt").write_text("".join(word + "\n" for word in WORDS))
         (folder / "sentences.txt").write_text("".join(sentence + "\n" for sentence in SENTENCES))
         (folder / "text.txt").write_text("The cat sat on the mat. The mats sat on the cat. Cats sat.\n\n" * 60)
+        published(export, score_bert, folder)
         fine_tuned(export, score_bert, train_bert, folder)
         for layout in LAYOUTS:
             model, rows = bert(export, score_bert, train_bert, folder, layout)

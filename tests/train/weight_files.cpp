@@ -86,6 +86,8 @@ TEST_CASE("weight files: an index that is damaged, or names what is not there") 
   again.add("a", DType::f32, {1}, std::vector<std::byte>(4));
   again.write(folder / "z.safetensors");
   with(R"({"weight_map": {"a": "x.safetensors", "c": "z.safetensors"}})", "a tensor has one place");
+  again.write(folder / "model.safetensors");  // has priority, as in transformers
+  CHECK(WeightFiles(folder.path).tensors().at("a")->path() == folder / "model.safetensors");
 }
 
 TEST_CASE("weight files: a folder with PyTorch's own file says how it becomes another") {

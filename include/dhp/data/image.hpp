@@ -83,7 +83,8 @@ class ImageArray {
       if (labels.dtype() != dtype_of<T>()) return;
       for (const std::int64_t label : labels.values<T>()) {
         check(label >= 0 && label < classes, labels_name, ": label ", data.labels.size(), " is ",
-              label, ", not in [0, ", classes, ")");
+              label, ", not in [0, ", classes, ")",
+              label < classes ? "" : "; --classes says how many there are");
         data.labels.push_back(static_cast<std::int32_t>(label));
       }
     };

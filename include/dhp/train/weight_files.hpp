@@ -28,9 +28,11 @@ class WeightFiles {
 
   /// Opens all files. Throws Error if a file is missing or damaged, or if the index names a tensor that does not exist.
   explicit WeightFiles(const std::string& path) : path_(path) {
+    const auto whole = path + "/model.safetensors";
+    const bool in_parts = std::filesystem::exists(path + "/" + index_name);
     if (detail::ends_in(path, ".safetensors")) open(path);
-    else if (std::filesystem::exists(path + "/" + index_name)) open_all(path);
-    else open(path + "/model.safetensors");
+    else if (in_parts && !std::filesystem::exists(whole)) open_all(path);
+    else open(whole);
   }
 
   /// Maps each tensor's name to its file.
