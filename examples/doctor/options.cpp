@@ -39,13 +39,16 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
 }
 
 /// Completes the layout; a launcher's number of ranks replaces --ranks.
-void complete(RunOptions& run, int ranks) {
+void complete(DoctorOptions& options, int ranks) {
+  auto& run = options.run;
   auto& mesh = run.mesh;
   if (const auto me = dhp::ProcessRank::from_environment(run.rank_flags); me && me->size > 1)
     ranks = me->size;
   const int inner = mesh.tensor * mesh.pipeline;
   dhp::check(ranks % inner == 0, "--tensor-parallel times --pipeline-parallel is ", inner,
              ", which does not divide the number of ranks, ", ranks, "; start a multiple of it");
+  dhp::check(options.faulty_rank < ranks, "--inject-rank ", options.faulty_rank,
+             " is none of the ranks, 0 to ", ranks - 1);
   mesh.data = ranks / inner;
 }
 
@@ -60,7 +63,7 @@ std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& 
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);
   return app.read(
-      argc, argv, [&] { complete(options.run, ranks); }, usage_status);
+      argc, argv, [&] { complete(options, ranks); }, usage_status);
 }
 
 }  // namespace examples::doctor

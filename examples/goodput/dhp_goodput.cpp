@@ -20,8 +20,9 @@ void print_table(GoodputOptions of) {
   of.check_replicas();
   const double best =
       std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
-  std::printf("%d ranks: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
-              of.failure(), of.interval > 0 ? "The interval" : "Daly's interval", best,
+  std::printf("%d %s: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
+              of.ranks == 1 ? "rank" : "ranks", of.failure(),
+              of.interval > 0 ? "The interval" : "Daly's interval", best,
               std::sqrt(2 * of.save * of.failure()));
   std::printf("Closed form, restart with spares for all: goodput %.2f %%\n\n",
               100 * daly_goodput(best, of.save, of.restart, of.failure()));

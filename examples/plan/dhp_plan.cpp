@@ -250,8 +250,9 @@ int plan(const Asked& asked, Cluster cluster, const Described& of) {
     file << page.json(found) << std::flush;
     dhp::detail::check_system(file.good(), "cannot write --json ", asked.json);
   }
-  std::printf("%s, %d ranks, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
-              ranks, static_cast<long long>(of.options.global_batch), tried);
+  std::printf("%s, %d %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
+              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(of.options.global_batch),
+              tried);
   page.print(found);
   // One host alone, with the same number of samples for each rank.
   if (const int host = static_cast<int>(cluster.devices);

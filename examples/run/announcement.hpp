@@ -20,7 +20,7 @@ inline void announce_work(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun
   const auto& options = setup.options;
   report.say("layout ", to_text(run.mesh()), ", schedule ", options.pipeline.schedule.name(), ", ",
              precision_name(options.precision), ", ", setup.train.size(), " training samples, ",
-             total, " steps of ", options.global_batch);
+             total, total == 1 ? " step of " : " steps of ", options.global_batch);
   for (const auto& doubt : options.doubts(total)) report.say("warning: ", doubt);
   if (setup.shortfalls)
     for (const auto& lacking : setup.shortfalls(dev, options)) report.say("warning: ", lacking);
