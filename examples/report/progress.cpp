@@ -165,8 +165,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     last_step_ = kept.last_step;
   }
   file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);
-  dhp::check(file_.good(), "cannot write --metrics ", path,
-             "; is it a file in a directory that exists?");
+  dhp::detail::check_system(file_.good(), "cannot write --metrics ", path);
 }
 
 namespace {
