@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <set>
 #include <string>
@@ -36,7 +37,9 @@ class OnnxWeights {
         store_(dev_, parameters(describe, most_bytes), {.initialize = false}),
         optimizer_(dev_, store_, {}) {
     dhp::Checkpoint<dhp::Cpu> checkpoint(mesh_, store_, optimizer_);
-    from_ = checkpoint.load(dev_, path, {.only = true, .all = true}).from;
+    const auto loaded = checkpoint.load(dev_, path, {.only = true, .all = true});
+    from_ = loaded.from;
+    for (const auto& remark : loaded.remarks) std::cerr << "warning: " << remark << "\n";
     for (auto& held : store_.pieces()) held_.emplace(held.piece.name, held);
   }
 

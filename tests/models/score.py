@@ -213,7 +213,7 @@ def own_checkpoint(scorer, trainer):
     text, saved, exported = (scorer.folder + "/" + name for name in ("text.txt", "saved", "exported"))
     with open(text, "w", encoding="utf-8") as file:
         file.write("The cat sat on the mat. The mats sat on the cat. Cats sat.\n\n" * 60)
-    run(trainer, "--data", text, "--vocabulary-size", 60, "--steps", 2, "--save", saved, "--export", exported,
+    run(trainer, "--data", text, "--vocabulary-size", 60, "--steps", 2, "--save", saved, "--save-every", 1, "--export", exported,
         "--sequence-length", 32, "--held-out", 0, "--tensor-parallel", 2)
     with open(saved + "/step-00000002/vocab.txt", encoding="utf-8") as file:
         words = len(file.read().splitlines())
@@ -229,6 +229,13 @@ def own_checkpoint(scorer, trainer):
         "--steps", 0, "--save", scorer.folder + "/again")
     near(scorer.array(scorer.folder + "/again", (1, 1, 1), "--predict", "logits"), serial, 1e-5,
          "saved without a step")
+    assert "warning" not in scorer.run(saved).stderr
+    shard = saved + "/step-00000002/shard-00000.safetensors"
+    with open(shard, "r+b") as file:
+        file.seek(30)
+        file.write(b"#")
+    said = scorer.run(saved).stderr
+    assert f"warning: {shard} is damaged: its header" in said and f"loaded {saved}/step-00000001; " in said, said
 
 
 def refusals(scorer, one, folder):

@@ -236,14 +236,6 @@ class Checkpoint {
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
-        for (const auto& [name, own_groups] : groups_of(store_.options()))
-          if (const int groups = saved->index().about.value(name + "_groups", 1);
-              groups > 1 && groups != own_groups)
-            loaded.remarks.push_back(
-                concat(loaded.from, " was computed in ", groups, " ", name,
-                       " groups and this run goes on in ", std::max(own_groups, 1),
-                       ": its numbers differ by rounding; --deterministic with --", name,
-                       "-groups ", groups, " keeps every bit"));
       }
     } catch (const Error& error) {
       own.damage = error.sentence();
@@ -254,11 +246,21 @@ class Checkpoint {
       if (!attempt.damage.empty()) return attempt.damage;
       read.insert(attempt.read.begin(), attempt.read.end());
     }
+    if (only_weights) {
+      optimizer_.values_changed(dev);
+      return "";
+    }
+    for (const auto& [name, own_groups] : groups_of(store_.options()))
+      if (const int groups = saved->index().about.value(name + "_groups", 1);
+          groups > 1 && groups != own_groups)
+        loaded.remarks.push_back(concat(loaded.from, " was computed in ", groups, " ", name,
+                                        " groups and this run goes on in ", std::max(own_groups, 1),
+                                        ": its numbers differ by rounding; --deterministic with --",
+                                        name, "-groups ", groups, " keeps every bit"));
     for (const auto& [name, pieces] : saved->index().tensors)
-      if (!read.contains(name) && !name.starts_with(only_weights ? "optimizer/" : master_prefix))
+      if (!read.contains(name) && !name.starts_with(master_prefix))
         loaded.remarks.push_back(concat("tensor ", name, " of ", loaded.from,
                                         " is not in this model, and was not read"));
-    if (only_weights) optimizer_.values_changed(dev);
     return "";
   }
 

@@ -55,11 +55,11 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   check(stored != nullptr, file.path(), " has no tensor ", name,
         "; it was saved from another model or optimizer");
   const Conv1dPlace place(piece.name);
-  check(stored->shape == place.file_shape(file_shape(piece.shape, piece.file_order)), "tensor ",
-        name, " of ", file.path(), " has the shape ", nlohmann::json(stored->shape).dump(),
-        ", another shape than the model's ", piece.shape,
-        piece.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
-        "; were the model's options the same, or is this a new layer?");
+  const auto expected = place.file_shape(file_shape(piece.shape, piece.file_order));
+  check(stored->shape == expected, "tensor ", name, " of ", file.path(), " has the shape ",
+        nlohmann::json(stored->shape).dump(), ", another shape than the model's ",
+        nlohmann::json(expected).dump(),
+        " in files; were the model's options the same, or is this a new layer (--new-head)?");
   check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ", stored->dtype,
         ", not of a floating-point type");
   const auto whole = file.read(*stored);

@@ -20,8 +20,8 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;       ///< loads only a checkpoint's weights, for predictions
-  bool all = false;        ///< a missing weight is an error; else it keeps its initial value
+  bool only = false;  ///< only a checkpoint's weights, for predictions; remarks tell damage alone
+  bool all = false;   ///< a missing weight is an error; else it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
   std::string
       adapter{};  ///< folder of an adapter_model.safetensors whose tensors come first; empty: none
@@ -123,10 +123,11 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
       if (!read.contains(name)) left.insert(name);
   check(!read.empty(), file.path(), " has none of this model's weights: it has ",
         listed(left, "no others"), "; the model has ", listed(fresh, "none"));
-  check(!how.all || fresh.empty(), file.path(),
+  check(!how.all || fresh.empty(), how.adapter.empty() ? "" : how.adapter + " beside ", file.path(),
         " lacks weights of this model: ", listed(fresh, ""));
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");
+  if (how.only) return batches;
   remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
                            fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
                            "; left over ", left.size() == 1 ? "is " : "are ",
