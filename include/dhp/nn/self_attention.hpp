@@ -80,7 +80,9 @@ class SelfAttention final {
           "them, or plain sums");
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
-          context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
+          context_.size(),
+          "; choose it among their divisors, fewer tensor groups or ranks that part the heads, or "
+          "attention by a ring, on CPUs");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
