@@ -278,3 +278,23 @@ TEST_CASE("training run: predictions of a pass, in the order of its samples") {
   CHECK(std::set(found[0].begin(), found[0].end()).size() == 7);
   CHECK(found[1] == found[0]);
 }
+
+TEST_CASE("training run: data of floats train in each precision") {
+  Cpu dev;
+  const auto loss = [&](DType compute) {
+    Loader data(dev,
+                FunctionSamples(32,
+                                [](std::int64_t index) -> Sample {
+                                  const auto x = static_cast<float>(index) / 32;
+                                  return {.input = {x, 1}, .target = {x * x}};
+                                }),
+                loading);
+    TrainingRun run(dev, Comm<Cpu>{}, {.store = {.compute = compute}}, network, data);
+    (void)run.step();
+    return run.step().loss;
+  };
+  const double exact = loss(DType::f64);
+  CHECK(loss(DType::f32) == Approx(exact).epsilon(1e-5));
+  for (const auto narrow : {DType::bf16, DType::f16})
+    CHECK(loss(narrow) == Approx(exact).epsilon(0.02));
+}
