@@ -298,3 +298,23 @@ TEST_CASE("training run: data of floats train in each precision") {
   for (const auto narrow : {DType::bf16, DType::f16})
     CHECK(loss(narrow) == Approx(exact).epsilon(0.02));
 }
+
+TEST_CASE("training run: saves go to two folders in turn, and each has its own lock") {
+  Cpu dev;
+  const Folder one, other;
+  TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  const std::string spelled =
+      one.path + "/../" + std::filesystem::path(one.path).filename().string();
+  for (const auto& folder : {one.path, other.path, spelled, other.path + "/"}) {
+    (void)run.step(all_batches(dev));
+    run.save(folder);
+  }
+  CHECK(newest_checkpoint(one.path)->second.about["steps"] == 3);
+  CHECK(newest_checkpoint(other.path)->second.about["steps"] == 4);
+  TrainingRun second(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  for (const auto& folder : {one.path, other.path}) {
+    CHECK(second.resume(folder));
+    for (int attempt = 0; attempt < 2; ++attempt)
+      CHECK(has(message_of([&] { second.save(folder); }), "is in use by another run"));
+  }
+}
