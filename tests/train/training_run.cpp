@@ -318,3 +318,22 @@ TEST_CASE("training run: saves go to two folders in turn, and each has its own l
       CHECK(has(message_of([&] { second.save(folder); }), "is in use by another run"));
   }
 }
+
+TEST_CASE("training run: data from which steps were taken, or that train, are refused") {
+  Cpu dev;
+  Loader data(dev, Waves{}, loading);
+  {
+    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
+    (void)run.step();
+    CHECK(has(message_of([&] { (void)run.evaluate(data); }),
+              "the data of the training cannot be a pass"));
+    CHECK(data.steps_done() == 1);
+  }
+  const auto begin = [&] {
+    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
+    return run.step().step;
+  };
+  CHECK(has(message_of([&] { (void)begin(); }), "but 1 steps were taken from them"));
+  data.start_at({});
+  CHECK(begin() == 1);
+}
