@@ -319,6 +319,17 @@ TEST_CASE("training run: saves go to two folders in turn, and each has its own l
   }
 }
 
+TEST_CASE("training run: a folder is known by its relative path before it exists") {
+  Cpu dev;
+  const Folder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  CHECK(run.files().hold("new", "new").empty());
+  CHECK(message_of([&] { run.save("new"); }) == "no error");
+  std::filesystem::current_path(before);
+}
+
 TEST_CASE("training run: data from which steps were taken, or that train, are refused") {
   Cpu dev;
   Loader data(dev, Waves{}, loading);

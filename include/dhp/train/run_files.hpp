@@ -97,7 +97,8 @@ class RunFiles {
   /// Returns the same text for all spellings of a path.
   [[nodiscard]] static std::string place_of(const std::string& folder) {
     std::error_code error;
-    return (std::filesystem::weakly_canonical(folder, error) / "").string();
+    const auto whole = std::filesystem::absolute(folder, error);  // of a path that does not exist
+    return (std::filesystem::weakly_canonical(whole, error) / "").string();
   }
 
   TrainingRun<Dev>& run_;
