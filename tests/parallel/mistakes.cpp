@@ -141,3 +141,48 @@ TEST_CASE("mistakes: a loss whose count differs from its micro-batch") {
                            }}),
               "the loss counted 12 for its term \"elements\", but micro-batch 1 says 11"));
 }
+
+TEST_CASE("mistakes: a model without layers or without a loss says what it lacks") {
+  Cpu dev;
+  const auto said = [&](bool has_layer, bool has_loss) {
+    return message_of([&] {
+      const auto describe = [&](ModelBuilder<Cpu>& build) {
+        Model<Cpu> model;
+        if (has_layer) model.add("only", Linear<Cpu>(build, "only", {.in = 4, .out = 4}));
+        if (has_loss) model.loss = MeanSquaredError<Cpu>();
+        return model;
+      };
+      const TrainingRun run(dev, Comm<Cpu>{}, TrainingOptions{}, describe, batch(dev, 0));
+    });
+  };
+  CHECK(has(said(true, false), "this one has 1 layers and no loss"));
+  CHECK(has(said(false, true), "this one has 0 layers and a loss"));
+  CHECK(said(true, true) == "no error");
+}
+
+TEST_CASE("mistakes: an id that an embedding's table does not have is named, on each tensor rank") {
+  for (const int ranks : {1, 2})
+    for (const std::int32_t id : {-1, 6, 1 << 30}) {
+      const auto said = message_of([&] {
+        on_ranks_of<Cpu>(ranks, [&](Cpu& dev, Comm<Cpu> world) {
+          const auto describe = [](ModelBuilder<Cpu>& build) {
+            build.place({{"table.weight", Placement::words}});
+            Model<Cpu> model;
+            model.add("table",
+                      Embedding<Cpu>(build, "table", {.entries = 6, .columns = 4, .ids = "ids"}));
+            model.loss = MeanSquaredError<Cpu>();
+            return model;
+          };
+          auto of_ids = batch(dev, 0);
+          of_ids.input = {};
+          of_ids.side.emplace_back(
+              "ids", Tensor<Cpu>::from_host(dev, {3}, std::vector<std::int32_t>{5, id, 0}));
+          TrainingRun run(dev, world, TrainingOptions{.layout = {.tensor = ranks}}, describe,
+                          of_ids);
+          (void)run.step({&of_ids, 1});
+        });
+      });
+      CHECK(has(said, concat("id ", id,
+                             " of row 1 of \"ids\" is not among the 6 entries of table.weight")));
+    }
+}

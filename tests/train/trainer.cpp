@@ -27,3 +27,9 @@ TEST_CASE("trainer: resumes with the step that comes next") { TrainerCases<Cpu>:
 TEST_CASE("trainer: resumed between two changes of the loss scale, it grows at the same step") {
   TrainerCases<Cpu>::resumed_between_scales();
 }
+TEST_CASE("trainer: a dynamic loss scale begins anew after a run with a constant one") {
+  TrainerCases<Cpu>::scale_after_a_constant_one();
+}
+TEST_CASE("trainer: after a failed step the next one names it, until a state is resumed") {
+  TrainerCases<Cpu>::after_a_failed_step();
+}

@@ -184,6 +184,37 @@ class TrainerCases {
     CHECK(other_end.device.good_steps == end.device.good_steps);
   }
 
+  static void scale_after_a_constant_one() {
+    const LossScaleOptions constant{.initial = 2}, dynamic{.dynamic = true, .initial = 64};
+    RunState reached;
+    on_ranks({.options = {.loss_scale = constant}},
+             [&](Dev&, Trained& trainer, Batches& batches, const auto&) {
+               (void)trainer.step(batches);
+               reached = trainer.state();
+             });
+    on_ranks({.options = {.loss_scale = dynamic}},
+             [&](Dev&, Trained& trainer, Batches& batches, const auto&) {
+               trainer.resume_after(reached);
+               CHECK(trainer.step(batches).loss_scale == 64);
+             });
+  }
+
+  static void after_a_failed_step() {
+    on_ranks({.compute = DType::f64},
+             [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
+               const auto good = trainer.state();
+               set_element(dev, batches.batches[0].side[0].second.mut(), 0,
+                           std::numeric_limits<double>::quiet_NaN());
+               CHECK(has(message_of([&] { (void)trainer.step(batches); }),
+                         "step 1: the loss is not finite"));
+               set_element(dev, batches.batches[0].side[0].second.mut(), 0, 1.0);
+               CHECK(has(message_of([&] { (void)trainer.step(batches); }),
+                         "step 2 changes nothing, because step 1 has failed"));
+               trainer.resume_after(good);
+               CHECK(trainer.step(batches).step == 1);
+             });
+  }
+
  private:
   struct Case {
     MeshShape mesh{};

@@ -278,3 +278,73 @@ TEST_CASE("training run: predictions of a pass, in the order of its samples") {
   CHECK(std::set(found[0].begin(), found[0].end()).size() == 7);
   CHECK(found[1] == found[0]);
 }
+
+TEST_CASE("training run: data of floats train in each precision") {
+  Cpu dev;
+  const auto loss = [&](DType compute) {
+    Loader data(dev,
+                FunctionSamples(32,
+                                [](std::int64_t index) -> Sample {
+                                  const auto x = static_cast<float>(index) / 32;
+                                  return {.input = {x, 1}, .target = {x * x}};
+                                }),
+                loading);
+    TrainingRun run(dev, Comm<Cpu>{}, {.store = {.compute = compute}}, network, data);
+    (void)run.step();
+    return run.step().loss;
+  };
+  const double exact = loss(DType::f64);
+  CHECK(loss(DType::f32) == Approx(exact).epsilon(1e-5));
+  for (const auto narrow : {DType::bf16, DType::f16})
+    CHECK(loss(narrow) == Approx(exact).epsilon(0.02));
+}
+
+TEST_CASE("training run: saves go to two folders in turn, and each has its own lock") {
+  Cpu dev;
+  const Folder one, other;
+  TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  const std::string spelled =
+      one.path + "/../" + std::filesystem::path(one.path).filename().string();
+  for (const auto& folder : {one.path, other.path, spelled, other.path + "/"}) {
+    (void)run.step(all_batches(dev));
+    run.save(folder);
+  }
+  CHECK(newest_checkpoint(one.path)->second.about["steps"] == 3);
+  CHECK(newest_checkpoint(other.path)->second.about["steps"] == 4);
+  TrainingRun second(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  for (const auto& folder : {one.path, other.path}) {
+    CHECK(second.resume(folder));
+    for (int attempt = 0; attempt < 2; ++attempt)
+      CHECK(has(message_of([&] { second.save(folder); }), "is in use by another run"));
+  }
+}
+
+TEST_CASE("training run: a folder is known by its relative path before it exists") {
+  Cpu dev;
+  const Folder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  CHECK(run.files().hold("new", "new").empty());
+  CHECK(message_of([&] { run.save("new"); }) == "no error");
+  std::filesystem::current_path(before);
+}
+
+TEST_CASE("training run: data from which steps were taken, or that train, are refused") {
+  Cpu dev;
+  Loader data(dev, Waves{}, loading);
+  {
+    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
+    (void)run.step();
+    CHECK(has(message_of([&] { (void)run.evaluate(data); }),
+              "the data of the training cannot be a pass"));
+    CHECK(data.steps_done() == 1);
+  }
+  const auto begin = [&] {
+    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
+    return run.step().step;
+  };
+  CHECK(has(message_of([&] { (void)begin(); }), "but 1 steps were taken from them"));
+  data.start_at({});
+  CHECK(begin() == 1);
+}

@@ -39,6 +39,7 @@ class Embedding {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev>, Tape<Dev>& tape) {
     const auto& all = tape.batch().at(options_.ids);
     auto ids = all.view();
+    check_ids(ids);
     const auto own = shares_.own(all.count());
     if (!by_words_) ids = ids.slice(own);
     const auto type = table_[0]->value.dtype();
@@ -98,6 +99,16 @@ class Embedding {
           });
         });
     });
+  }
+
+  /// A GPU's kernel cannot throw: there, the row of an id that the table does not have is zero.
+  void check_ids(ConstView<Dev> ids) const {
+    if constexpr (std::same_as<Dev, Cpu>)
+      for (std::int64_t row = 0; row < ids.count(); ++row) {
+        const auto id = ids.template data<std::int32_t>()[row];
+        check(id >= 0 && id < options_.entries, "id ", id, " of row ", row, " of \"", options_.ids,
+              "\" is not among the ", options_.entries, " entries of ", table_[0]->spec.name);
+      }
   }
 
   EmbeddingOptions options_;

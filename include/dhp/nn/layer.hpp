@@ -119,6 +119,14 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
   return x ? writable(dev, std::move(x)) : Tensor<Dev>(dev, dtype, shape);
 }
+/// Returns x in this floating-point type. Integers, and no tensor, stay what they are.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> in_type(Dev& dev, Tensor<Dev> x, DType type) {
+  if (!x || !is_floating(x.dtype()) || x.dtype() == type) return x;
+  Tensor<Dev> made(dev, type, x.shape());
+  cast(dev, x.view(), made.mut());
+  return made;
+}
 }  // namespace detail
 
 /// Returns a + b; reuses the memory of a or b if one of them is not shared.

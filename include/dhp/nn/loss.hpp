@@ -91,6 +91,8 @@ class AnyLoss {
     model_ = std::make_unique<Model<L>>(std::move(loss));
   }
 
+  /// Returns whether there is a loss.
+  [[nodiscard]] explicit operator bool() const { return model_ != nullptr; }
   [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
     const auto began = tape.mark();

@@ -141,7 +141,7 @@ class Execution {
     const bool trains = context_.mode == StepContext::Mode::train;
     InFlight state{Tape<Dev>(context_, &batch(action))};
     auto x = take(action);
-    if (at == 0) x = batch(action).input.share();
+    if (at == 0) x = in_type(*dev_, batch(action).input.share(), stage_->store.options().compute);
     stage_->units.finish_gathers(*dev_, action);
     if (at < layers.layer_of_loss()) {
       auto forgets = state.tape.nested(false, false);

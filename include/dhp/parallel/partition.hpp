@@ -52,7 +52,7 @@ template <class Dev>
     return fastest;
   };
   std::vector<double> costs;
-  Tensor<Dev> x = batch.input.share();
+  Tensor<Dev> x = in_type(dev, batch.input.share(), options.compute);
   for (auto& layer : model.layers) {
     Tensor<Dev> y;
     costs.push_back(seconds(layer, [&](auto& tape) { y = layer.forward(dev, x.share(), tape); }));

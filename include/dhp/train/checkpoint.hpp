@@ -80,7 +80,8 @@ class Checkpoint {
           : names.empty() ? ""
                           : names.front(),
           "): go on from them with --load ", path,
-          ", or choose another directory, or allow to overwrite them");
+          " (in your own program, TrainingRun::resume), or choose another directory, or allow to "
+          "overwrite them");
     return names;
   }
 

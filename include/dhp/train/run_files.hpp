@@ -5,6 +5,7 @@
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,8 +46,9 @@ class RunFiles {
   }
   /// Saves while training continues. Waits for the previous save and throws its failure.
   void save_in_background(const std::string& folder, RunRecord record = {}) {
-    if (prepared_ != folder) prepare(folder);
-    const auto names = std::exchange(replaced_, {});
+    auto& known = known_[place_of(folder)];
+    if (!known.prepared) prepare(folder);
+    const auto names = std::exchange(known.replaced, {});
     record.replaced.insert(record.replaced.end(), names.begin(), names.end());
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
   }
@@ -61,36 +63,49 @@ class RunFiles {
   /// the lock for all of patience_s. Returns a warning if the file system has no locks, otherwise an empty text. Only
   /// rank 0 acts.
   std::string hold(const std::string& folder, const std::string& what, double patience_s = 0) {
-    if (checkpoint_.rank() != 0) return {};
+    auto& known = known_[place_of(folder)];
+    if (checkpoint_.rank() != 0 || known.held) return {};
     CheckpointFolder(folder).make();
-    held_ = folder;
+    std::string warning;
     try {
-      lock_ = detail::FileLock::of_run(folder + "/.lock", what, true, patience_s);
+      known.lock = detail::FileLock::of_run(folder + "/.lock", what, true, patience_s);
     } catch (const detail::InUse&) {
       throw;
     } catch (const Error& error) {
-      return error.sentence();
+      warning = error.sentence();
     }
-    return {};
+    known.held = true;
+    return warning;
   }
   /// Treats the folder's checkpoints as this run's own, for elastic jobs.
-  void own(const std::string& folder) { prepared_ = folder; }
+  void own(const std::string& folder) { known_[place_of(folder)].prepared = true; }
   /// Prepares the first save to a folder, and locks it. Throws Error if the folder cannot be written to, or if it has
   /// checkpoints of another run and `overwrite` is false.
   void prepare(const std::string& folder, bool overwrite = false) {
-    if (held_ != folder) (void)hold(folder, folder);
-    replaced_ = checkpoint_.prepare(folder, from_, overwrite);
-    prepared_ = folder;
+    (void)hold(folder, folder);
+    auto& known = known_[place_of(folder)];
+    known.replaced = checkpoint_.prepare(folder, from_, overwrite);
+    known.prepared = true;
   }
 
  private:
+  struct Folder {
+    std::unique_ptr<detail::FileLock> lock{};  // none where the file system has no locks
+    bool held = false, prepared = false;
+    std::vector<std::string> replaced{};  // old checkpoints to remove with the first save
+  };
+  /// Returns the same text for all spellings of a path.
+  [[nodiscard]] static std::string place_of(const std::string& folder) {
+    std::error_code error;
+    const auto whole = std::filesystem::absolute(folder, error);  // of a path that does not exist
+    return (std::filesystem::weakly_canonical(whole, error) / "").string();
+  }
+
   TrainingRun<Dev>& run_;
   Checkpoint<Dev> checkpoint_;
-  std::unique_ptr<detail::FileLock> lock_;  // lock of the folder held_
+  std::map<std::string, Folder> known_;  // folders of saves, by place_of()
   BackgroundSaver<Dev> saver_;
-  std::string from_;                   // the folder or file that was loaded
-  std::string held_, prepared_;        // folders that are locked, and ready for saves
-  std::vector<std::string> replaced_;  // old checkpoints to remove with the first save
+  std::string from_;  // the folder or file that was loaded
 };
 
 }  // namespace dhp

@@ -41,6 +41,9 @@ class Trainer {
         counts_(dev, DType::i64, {std::ssize(model.term_names())}),
         request_(dev, DType::f64, {1}) {
     detail::make_copies_agree(dev, mesh);
+    check(options.clip >= 0 && options.spike >= 0, "clip and spike are limits of norms, or 0, got ",
+          options.clip, " and ", options.spike);
+    check(loss_scale_.initial > 0, "a loss scale is above 0, got ", loss_scale_.initial);
     check(
         mesh.shape().context == 1 || replicas() == nullptr || model_.store().is_sharded(),
         "ranks of a context axis have rows of the same samples and take each step together: choose "
@@ -209,13 +212,15 @@ class Trainer {
   /// Waits for all steps and returns the state after them.
   [[nodiscard]] const RunState& state() {
     now_.device = read_step_state<Dev>(dev_, state_);
+    if (!loss_scale_.dynamic) now_.device.loss_scale = now_.device.good_steps = 0;
     return now_;
   }
   /// The part of the state that the program fills in.
   [[nodiscard]] BestMeasure& best() { return now_.best; }
-  /// Continues after a state, such as a loaded one. A constant loss scale always comes from the options.
+  /// Continues after a state, such as a loaded one. Only a dynamic loss scale is part of the state.
   void resume_after(const RunState& state) {
     now_ = state;
+    failed_step_ = 0;
     auto device = state.device;
     if (device.loss_scale <= 0 || !loss_scale_.dynamic) {
       device.loss_scale = loss_scale_.initial;
@@ -321,6 +326,9 @@ class Trainer {
   /// Repeats the micro-batches and checks every layer, to name the first bad one; no weight has changed yet. All
   /// replicas repeat theirs, because a layer may wait for the other replicas.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
+    check(failed_step_ == 0, "step ", ticket.step, " changes nothing, because step ", failed_step_,
+          " has failed: resume from a checkpoint, or begin a new run");
+    failed_step_ = ticket.step;
     const bool loss_is_bad = loss.first_bad_micro_batch >= 0;
     const auto what = concat(
         "step ", ticket.step, ": ",
@@ -377,7 +385,8 @@ class Trainer {
   std::function<void()> before_update_, update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
-  RunState now_;  // `device` is stale until state() reads it
+  RunState now_;                  // `device` is stale until state() reads it
+  std::int64_t failed_step_ = 0;  // 0: none
 };
 
 }  // namespace dhp

@@ -59,11 +59,15 @@ class TrainingRun : detail::NonCopyable {
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part. data:
-  /// the source of steps, such as a Loader; the run keeps a reference. own: replaces options.optimizer.
+  /// the source of steps, such as a Loader, with none taken; the run keeps a reference. own: replaces options.optimizer.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
+    check(data.steps_done() == 0, "a training run begins with the first step of its data, but ",
+          data.steps_done(),
+          " steps were taken from them: call start_at({}) before, or give each "
+          "run its own");
     read(data);
     data_ = &data;
   }
@@ -125,6 +129,7 @@ class TrainingRun : detail::NonCopyable {
 
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
   /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if it has none: a first start.
+  /// files().load() does the same, and returns what there is to say, such as damage that was passed over.
   template <class D = Dev>
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
@@ -239,6 +244,9 @@ StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
 template <class Dev>
 bool TrainingRun<Dev>::run_pass(StepSource<Dev>& pass,
                                 FunctionRef<void(const StepBatches<Dev>&)> call) {
+  check(&pass != data_,
+        "the data of the training cannot be a pass, which begins at their start: give it a Loader "
+        "of its own, with evaluation_pass()");
   read(pass);
   pass.start_at({});
   check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
