@@ -115,8 +115,9 @@ class TrainingRun : detail::NonCopyable {
   /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). Returns nothing if the run stops before its end:
-  /// all ranks then leave it between the same two steps, and stopped() returns true.
+  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(); if these are the data of the training, it goes on
+  /// with its next step. Returns nothing if the run stops before the end of the pass: all ranks then leave it between
+  /// the same two steps, and stopped() returns true.
   std::optional<GlobalLoss> evaluate(StepSource<Dev>& pass);
 
   /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.
@@ -244,19 +245,28 @@ StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
 template <class Dev>
 bool TrainingRun<Dev>::run_pass(StepSource<Dev>& pass,
                                 FunctionRef<void(const StepBatches<Dev>&)> call) {
-  check(&pass != data_,
-        "the data of the training cannot be a pass, which begins at their start: give it a Loader "
-        "of its own, with evaluation_pass()");
-  read(pass);
-  pass.start_at({});
   check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
-  while (!pass.finished()) {
-    ask_whether_to_stop();
-    stopped_ = stopped_ || trainer_.agree_to_stop();
-    if (stopped_) return false;
-    call(pass.next());
+  read(pass);
+  const auto walk = [&] {
+    pass.start_at({});
+    while (!pass.finished()) {
+      ask_whether_to_stop();
+      stopped_ = stopped_ || trainer_.agree_to_stop();
+      if (stopped_) return false;
+      call(pass.next());
+    }
+    return true;
+  };
+  if (&pass != data_) return walk();
+  const auto go_back = [&] { pass.start_at(trainer_.position()); };
+  try {
+    const bool whole = walk();
+    go_back();
+    return whole;
+  } catch (...) {
+    go_back();
+    throw;
   }
-  return true;
 }
 template <class Dev>
 GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
