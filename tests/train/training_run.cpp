@@ -332,11 +332,11 @@ TEST_CASE("training run: a folder is known by its relative path before it exists
 
 TEST_CASE("training run: a pass over the data that train changes nothing of the training") {
   Cpu dev;
-  auto one_epoch = loading;
-  one_epoch.epochs = 1;
+  auto short_training = loading;
+  short_training.epochs = 3;
   std::vector<std::vector<double>> losses;
   for (const bool evaluates : {false, true}) {
-    Loader data(dev, Waves{}, one_epoch);
+    Loader data(dev, Waves{}, short_training);
     TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
     auto& found = losses.emplace_back();
     while (!run.stopped()) {
