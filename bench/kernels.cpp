@@ -238,13 +238,13 @@ int main(int argc, char** argv) {
   std::printf("   (GFLOP/s)\n");
   bench_gemm(dev, table);
   if (bench::has_onednn) bench_conv2d(dev, table);
-  if (bench::has_onednn)
+  if (bench::has_onednn) {
     for (const char* group : {"gemm", "conv_y", "conv_dx", "conv_dw", "conv"})
       std::printf("sum of %-8s dhp / oneDNN %.3f\n", group, table.ratio(group, &Times::onednn));
-  if (bench::has_onednn)
     for (const char* group : {"conv_y", "conv_dx", "conv_dw", "conv"})
       std::printf("sum of %-8s dhp / oneDNN in a step's layouts %.3f\n", group,
                   table.ratio(group, &Times::other));
+  }
   for (const char* group : {"gemm", "conv"})
     if (bench::has_onednn || *group == 'g')
       std::printf("sum of %-8s bf16 / f32 %.3f, f16 / f32 %.3f\n", group,

@@ -92,8 +92,8 @@ class OnednnConvolution {
   struct Job {
     dnnl::primitive primitive;
     std::unordered_map<int, dnnl::memory> arguments;
-    std::optional<dnnl::reorder> before{},
-        after{};  // of weights from rows, of their gradient to rows
+    std::optional<dnnl::reorder> before{};  // of the weights, from rows
+    std::optional<dnnl::reorder> after{};   // of their gradient, to rows
   };
   void run(Job& job) {
     if (job.before) job.before->execute(stream_, rows_, job.arguments.at(DNNL_ARG_WEIGHTS));

@@ -34,15 +34,17 @@ namespace published {
 /// Returns "mean" or "cls", from "pooling_mode" or, in older files, from a flag for each mode. Throws for other modes.
 [[nodiscard]] inline std::string pooling_mode(const PublishedJson& file) {
   std::vector<std::string> modes;
-  if (file.part("pooling_mode").is_string()) modes = {file.get("pooling_mode", std::string())};
-  else modes = file.get("pooling_mode", modes);
-  for (const auto& [flag, mode] : {std::pair{"pooling_mode_cls_token", "cls"},
-                                   {"pooling_mode_mean_tokens", "mean"},
-                                   {"pooling_mode_max_tokens", "max"},
-                                   {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
-                                   {"pooling_mode_weightedmean_tokens", "weightedmean"},
-                                   {"pooling_mode_lasttoken", "lasttoken"}})
-    if (file.part("pooling_mode").is_null() && file.get(flag, false)) modes.emplace_back(mode);
+  if (const auto named = file.part("pooling_mode"); named.is_string())
+    modes = {named.get<std::string>()};
+  else if (!named.is_null()) modes = file.get("pooling_mode", modes);
+  else
+    for (const auto& [flag, mode] : {std::pair{"pooling_mode_cls_token", "cls"},
+                                     {"pooling_mode_mean_tokens", "mean"},
+                                     {"pooling_mode_max_tokens", "max"},
+                                     {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+                                     {"pooling_mode_weightedmean_tokens", "weightedmean"},
+                                     {"pooling_mode_lasttoken", "lasttoken"}})
+      if (file.get(flag, false)) modes.emplace_back(mode);
   for (const auto& mode : modes)
     dhp::check(mode == "mean" || mode == "cls", file.path(), ": ", mode,
                " is a pooling that dhp has not; it has the mean and the first token (cls)");

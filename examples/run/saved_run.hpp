@@ -39,7 +39,8 @@ class SavedRun : dhp::detail::NonCopyable {
     }
     if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
     if (rank() == 0)
-      for (const auto& to : {options_.export_to, options_.tuning.export_adapter}) make_folder(to);
+      for (const auto& to : {options_.export_to, options_.tuning.export_adapter})
+        if (!to.empty()) dhp::CheckpointFolder(to).make();
     return true;
   }
   /// Reserves --save for this run; call it before begin(). goes_on: the job had the folder before, and an earlier rank
@@ -162,13 +163,8 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!options_.export_to.empty()) export_weights(checkpoint);
     if (!options_.tuning.export_adapter.empty()) export_adapter(checkpoint);
   }
-  static void make_folder(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    dhp::check(path.empty() || !error, "cannot make the directory ", path, ": ", error.message());
-  }
   void export_weights(const std::string& checkpoint) {
-    make_folder(options_.export_to);
+    dhp::CheckpointFolder(options_.export_to).make();
     dhp::export_weights(checkpoint, options_.export_to + "/model.safetensors",
                         adapts() ? options_.tuning.adapters.scale() : 0);
     for (const auto& [name, text] : setup_.files)
@@ -177,7 +173,7 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   void export_adapter(const std::string& checkpoint) {
     const auto& to = options_.tuning.export_adapter;
-    make_folder(to);
+    dhp::CheckpointFolder(to).make();
     dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
     for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());

@@ -43,23 +43,6 @@ void flip_byte(const std::string& path, std::uint64_t at) {
   file.put(static_cast<char>(byte ^ 0x40));
 }
 
-/// A state with a field of each kind.
-struct OneOfEachKind {
-  bool on = false, off = true;
-  std::int64_t count = 0, none = -1;
-  double number = 0;
-  std::string text{};
-  static void visit(auto& self, auto&& field) {
-    field("on", self.on);
-    field("off", self.off);
-    field("count", self.count);
-    field("none", self.none);
-    field("number", self.number);
-    field("text", self.text);
-  }
-  friend bool operator==(const OneOfEachKind&, const OneOfEachKind&) = default;
-};
-
 }  // namespace
 
 TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as one run") {
@@ -340,23 +323,6 @@ TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or
        "has none of this model's weights: it has of.nobody");
   std::ofstream(directory.path + "/model.pth") << "PK";
   says(refusal(directory.path + "/model.pth"), "becomes one by: python3");
-}
-
-TEST_CASE("checkpoint: fields of each kind come back as they were, and no other kind for them") {
-  using namespace detail::checkpoint;
-  const OneOfEachKind written{true, false, 7, -1, -2.5e-30, "\"\n\u00e9"};
-  nlohmann::ordered_json json;
-  OneOfEachKind::visit(written, JsonWriter{json});
-  const auto read = [](const nlohmann::json& from) {
-    OneOfEachKind fields;
-    OneOfEachKind::visit(fields, JsonReader{JsonObject(from, "file", "it")});
-    return fields;
-  };
-  CHECK(read(nlohmann::json::parse(json.dump())) == written);
-  for (const auto& [name, wrong] : {std::pair{"on", "1"}, {"count", "true"}, {"text", "null"}}) {
-    const auto text = concat("{\"", name, "\": ", wrong, "}");
-    says(message_of([&] { (void)read(nlohmann::json::parse(text)); }), concat("has a ", name));
-  }
 }
 
 TEST_CASE("checkpoint: the format of two files and a state is still read") {

@@ -365,7 +365,7 @@ TEST_CASE("training run: data from which steps were taken are refused") {
     TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
     return run.step().step;
   };
-  CHECK(has(message_of([&] { (void)begin(); }), "but 1 steps were taken from them"));
+  CHECK(has(message_of([&] { (void)begin(); }), "but step 1 was taken"));
   data.start_at({});
   CHECK(begin() == 1);
 }

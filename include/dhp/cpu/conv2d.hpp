@@ -117,27 +117,6 @@ class ImageSource final : public Source<T> {
     const auto tap_row = taps_w_ * channels_;
     return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height_;
   }
-  /// Neighboring pixels share most of their taps, so for all pixels but the first, only new elements are prefetched.
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const override {
-    const auto tap_row = taps_w_ * channels_;
-    const auto tap = first / tap_row;
-    auto pixel = grid_.at(line);
-    for (auto at = line; at < line + lines; ++at, grid_.advance(pixel)) {
-      const auto left = (pixel.w * step_ + first_w_) * channels_;
-      for (auto th = tap; th * tap_row < first + count; ++th) {
-        const auto h = pixel.h * step_ + first_h_ + th;
-        if (h < 0 || h >= height_) continue;
-        auto from = left + std::max(first - th * tap_row, std::int64_t{0});
-        const auto until =
-            std::min(left + std::min(first + count - th * tap_row, tap_row), width_ * channels_);
-        from = std::max({from, std::int64_t{0}, at > line ? until - step_ * channels_ : 0});
-        if (from < until)
-          cpu::prefetch(image_ + (pixel.image * height_ + h) * width_ * channels_ + from,
-                        until - from);
-      }
-    }
-  }
 
  private:
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.

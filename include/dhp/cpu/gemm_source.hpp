@@ -48,8 +48,9 @@ class Source {
   /// Returns elements [first, first + count) of a line, in place or copied to scratch.
   virtual const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                        T* scratch) const = 0;
-  virtual void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                        std::int64_t count) const = 0;
+  /// Prefetches several lines. Does nothing for images: finding their pixels costs more than it gains.
+  virtual void prefetch(std::int64_t /*line*/, std::int64_t /*lines*/, std::int64_t /*first*/,
+                        std::int64_t /*count*/) const {}
   /// If not deep: returns the number of contiguous elements in each piece of a line.
   [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
   /// If not deep: returns the whole matrix, or null if elements need a conversion.

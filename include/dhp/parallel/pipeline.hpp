@@ -47,9 +47,8 @@ class PipelineParallel {
         stage_(mesh.pipeline_index()) {
     store_options_.context_groups = detail::context_groups_of(store, parts_.context.size());
     const auto layers = static_cast<int>(model.layers.size());
-    check(layers > 0 && model.loss, "a model has layers and a loss, but this one has ", layers,
-          model.loss ? " layers and a loss" : " layers and no loss",
-          "; give it what it lacks by Model::add and Model::loss");
+    check(layers > 0, "the model has no layers; give it some by Model::add");
+    check(bool(model.loss), "the model has no loss; give it one by Model::loss");
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
           " layers; every chunk needs at least one: choose fewer chunks");

@@ -131,7 +131,7 @@ class JsonObject {
 };
 
 /// Visitors of a RunState: JsonWriter writes the fields to JSON, JsonReader reads them. A field missing in JSON stays.
-/// A whole number is a count, or -1 if that is its value before.
+/// A whole number is a count, or -1 if the field was -1 before it was read.
 struct JsonWriter {
   nlohmann::ordered_json& json;
 
@@ -154,10 +154,6 @@ struct JsonReader {
     if (!fields.has(name)) return;
     if constexpr (std::is_same_v<T, std::string>) {
       value = fields.text(name);
-    } else if constexpr (std::is_same_v<T, bool>) {
-      fields.need(fields.at(name).is_boolean(),
-                  concat("has a ", name, " that is no true or false"));
-      value = fields.at(name).get<bool>();
     } else if constexpr (std::is_class_v<T>) {
       const JsonObject inner(fields.at(name), fields.path(), name);
       T::visit(value, JsonReader{inner});

@@ -59,15 +59,14 @@ class TrainingRun : detail::NonCopyable {
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part. data:
-  /// the source of steps, such as a Loader, with none taken; the run keeps a reference. own: replaces options.optimizer.
+  /// the source of steps, such as a Loader, at its start; the run keeps a reference. own: replaces options.optimizer.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
-    check(data.steps_done() == 0, "a training run begins with the first step of its data, but ",
-          data.steps_done(),
-          " steps were taken from them: call start_at({}) before, or give each "
-          "run its own");
+    check(data.steps_done() == 0,
+          "a training run begins with the first step of its data, but step ", data.steps_done(),
+          " was taken: call their start_at({}), or give each run data of its own");
     read(data);
     data_ = &data;
   }
