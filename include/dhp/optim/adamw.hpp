@@ -11,8 +11,9 @@ struct AdamWOptions {
 
 namespace detail {
 [[nodiscard]] AdamUpdate adam_update(const auto& options) {
-  for (const double beta : {options.beta1, options.beta2})
-    check(beta >= 0 && beta < 1, "the betas of Adam lie from 0 to below 1, got ", beta);
+  const auto ok = [](double beta) { return beta >= 0 && beta < 1; };
+  check(ok(options.beta1) && ok(options.beta2), "the betas of Adam lie from 0 to below 1, got ",
+        options.beta1, " and ", options.beta2);
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
