@@ -246,7 +246,7 @@ TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, b
       for (int query = 0; query < length; ++query)
         for (int key = 0; key < length; ++key) {
           const auto number = ((sample.first_row + query) * 3 + 1 + head) * length + key;
-          const bool keeps = random.uniform(static_cast<std::uint64_t>(number)) >= 0.25;
+          const bool keeps = random.short_bits(static_cast<std::uint64_t>(number)) >= 0x4000;
           const auto of = [&](const std::vector<double>& matrix, int row, int column) {
             return matrix[static_cast<std::size_t>((row * 2 + head) * size + column)];
           };

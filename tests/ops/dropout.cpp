@@ -18,7 +18,8 @@ std::vector<double> expected(const Tensor<Cpu>& x, const detail::RowNumbers<Cpu>
       const auto number =
           rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
       const auto place = number * options.total_columns + options.first_column + c;
-      const bool keep = stream.uniform(static_cast<std::uint64_t>(place)) >= options.probability;
+      const bool keep =
+          stream.short_bits(static_cast<std::uint64_t>(place)) >= 0x1p16 * options.probability;
       const T kept = static_cast<T>(static_cast<Accumulator<T>>(values[at]) * scale);
       values[at] = keep ? static_cast<double>(kept) : 0;
     }
@@ -71,7 +72,7 @@ TEST_CASE("a dropped element is 0 whatever it was") {
   auto x = Tensor<Cpu>::from_host(dev, {1, 64}, std::vector<float>(64, HUGE_VALF));
   dropout(dev, x, {}, {.probability = 0.5, .random = stream, .total_columns = 64}, x.mut());
   for (std::size_t at = 0; at < 64; ++at)
-    CHECK(widened(x)[at] == (stream.uniform(at) >= 0.5 ? HUGE_VAL : 0));
+    CHECK(widened(x)[at] == (stream.short_bits(at) >= 0x8000 ? HUGE_VAL : 0));
 }
 
 TEST_CASE("what does not fit is refused") {

@@ -68,6 +68,10 @@ struct RandomStream {
   [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
     return static_cast<double>(bits(index) >> 8) * 0x1p-24;
   }
+  /// Returns 16 random bits, one half of bits(index / 2); a block has eight of these numbers.
+  [[nodiscard]] constexpr std::uint32_t short_bits(std::uint64_t index) const {
+    return bits(index / 2) >> 16 * (index % 2) & 0xffffu;
+  }
   /// Returns a uniform integer in [0, bound) for bound < 2^32. The multiply-shift method has a bias below bound / 2^32.
   [[nodiscard]] constexpr std::uint32_t below(std::uint32_t bound, std::uint64_t index) const {
     return static_cast<std::uint32_t>((std::uint64_t{bits(index)} * bound) >> 32);

@@ -1,31 +1,33 @@
-// Implements dropout on the Cpu. One Philox block serves four consecutive elements; eight blocks are drawn together.
+// Implements dropout on the Cpu. One Philox block serves eight consecutive elements; eight blocks are drawn together.
 #pragma once
 
 #include <dhp/core/philox.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/dropout.hpp>
 
-#include <cmath>
+#include <array>
+#include <bit>
 #include <cstdint>
 
 namespace dhp::detail::cpu {
 
-/// Calls decide(at, keep) for all at in [0, count), where keep is RandomStream::uniform(first + at) >= p. With p = 0,
-/// every element is kept and no random number is drawn.
+/// Calls decide(at, keep) for all at in [0, count), where keep tells whether dropout keeps element first + at. With
+/// p = 0, every element is kept and no random number is drawn.
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count, auto decide) {
   if (p == 0) {
     for (std::int64_t at = 0; at < count; ++at) decide(at, true);
     return;
   }
-  const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
-  constexpr auto together = static_cast<std::int64_t>(4 * PhiloxBlocks::count);
-  auto at = -static_cast<std::int64_t>(first % 4);  // index of the element that uses word 0
-  for (auto block = first / 4; at < count; block += PhiloxBlocks::count, at += together) {
+  const auto threshold = dropout_threshold(p);
+  constexpr auto together = static_cast<std::int64_t>(8 * PhiloxBlocks::count);
+  auto at = -static_cast<std::int64_t>(first % 8);  // index of the element that uses number 0
+  for (auto block = first / 8; at < count; block += PhiloxBlocks::count, at += together) {
     const PhiloxBlocks blocks(random, block);
     const std::int64_t from = at < 0 ? -at : 0;
     const std::int64_t to = at + together < count ? together : count - at;
-    for (auto word = from; word < to; ++word)
-      decide(at + word, (blocks.words[word] >> 8) >= threshold);
+    const auto numbers = std::bit_cast<std::array<std::uint16_t, together>>(blocks.words);
+    for (auto number = from; number < to; ++number)
+      decide(at + number, numbers[static_cast<std::size_t>(number)] >= threshold);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <dhp/cuda/block.hpp>
 #include <dhp/ops/attention.hpp>
+#include <dhp/ops/dropout.hpp>
 
 #include <cmath>
 
@@ -19,7 +20,7 @@ struct AttentionPlace {
   int sharing;  ///< number of query heads that share one key head
   bool causal;
   double scale, dropout;
-  std::uint32_t threshold;  ///< a probability is kept if its 24 random bits are at least this
+  std::uint32_t threshold;  ///< dropout_threshold
   RandomStream random;
 
   struct Head {
@@ -65,7 +66,7 @@ struct AttentionPlace {
   constexpr bool keeps(const Head& head, std::int64_t query, std::int64_t key) const {
     if (dropout == 0) return true;
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
-    return (random.bits(number) >> 8) >= threshold;
+    return random.short_bits(number) >= threshold;
   }
   /// Returns the random stream with the step loaded once, not once for each Philox block.
   [[nodiscard]] constexpr RandomStream stream() const {
@@ -117,7 +118,7 @@ template <class Dev>
           options.causal,
           1.0 / std::sqrt(static_cast<double>(size)),
           options.dropout,
-          static_cast<std::uint32_t>(std::ceil(options.dropout * 0x1p24)),
+          dropout_threshold(options.dropout),
           options.random};
 }
 

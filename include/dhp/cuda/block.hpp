@@ -45,6 +45,14 @@ template <class Kernel>
   else return 256;
 }
 
+/// Returns how many blocks of Kernel a multiprocessor is to hold at least, its least_blocks or any number (0). More
+/// leave fewer registers for a thread.
+template <class Kernel>
+[[nodiscard]] constexpr int least_blocks() {
+  if constexpr (requires { Kernel::least_blocks; }) return Kernel::least_blocks;
+  else return 0;
+}
+
 /// Throws Error if Kernel cannot run on this grid.
 template <class Kernel>
 void check_grid(const Grid& grid) {

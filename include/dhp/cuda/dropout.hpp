@@ -1,10 +1,8 @@
-// Dropout on the GPU: a thread draws one Philox block for four elements; no mask is stored.
+// Dropout on the GPU: one Philox block serves eight elements; no mask is stored.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/ops/dropout.hpp>
-
-#include <cmath>
 
 namespace dhp::detail::cuda {
 
@@ -13,7 +11,7 @@ template <class T>
 struct DropoutMask {
   using A = Accumulator<T>;
   RandomStream random;
-  std::uint32_t threshold;  // an element is kept if its word's upper 24 bits are at least this
+  std::uint32_t threshold;  // dropout_threshold
   A scale;
   const std::int64_t* index;  // row numbers, or null
   std::int64_t first, total_columns, first_column;
@@ -23,30 +21,26 @@ struct DropoutMask {
     const auto global = index == nullptr ? first + row : index[row];
     return static_cast<std::uint64_t>(global * total_columns + first_column);
   }
-  /// Returns x scaled and unrounded, or 0.
-  [[nodiscard]] constexpr A apply(std::uint32_t word, A x) const {
-    const bool keep = (word >> 8) >= threshold;
-    return keep ? x * scale : A(0);
-  }
-  [[nodiscard]] constexpr T rounded(std::uint32_t word, T x) const {
-    return static_cast<T>(apply(word, static_cast<A>(x)));
+  /// Returns x scaled and unrounded, or 0; at: the element's place among the eight of a block.
+  [[nodiscard]] constexpr A apply(const std::array<std::uint32_t, 4>& words, int at, A x) const {
+    const auto number = words[static_cast<std::size_t>(at / 2)] >> at % 2 * 16 & 0xffffu;
+    return number >= threshold ? x * scale : A(0);
   }
   /// Applies dropout to n neighboring elements, without rounding. The first element's random index must be a multiple
   /// of n, so that one Philox block has all numbers. With probability 0 nothing is drawn.
   template <int n>
   constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
                       Pack<A, n>& x) const {
-    static_assert(n == 1 || n == 2 || n == 4);
+    static_assert(n == 1 || n == 2 || n == 4 || n == 8);
     if (threshold == 0) return;
-    const auto words = from.block(number_of_first / 4);
-    const auto skip = number_of_first % 4;
+    const auto words = from.block(number_of_first / 8);
+    const auto skip = number_of_first % 8;
     for (int at = 0; at < n; ++at) {
-      auto word = words[static_cast<std::size_t>(at)];
+      auto dropped = apply(words, at, x.at[at]);
       // selects by comparing, because registers cannot be indexed
-      for (int start = n; start < 4; start += n)
-        if (skip == static_cast<std::uint64_t>(start))
-          word = words[static_cast<std::size_t>(start + at)];
-      x.at[at] = apply(word, x.at[at]);
+      for (int start = n; start < 8; start += n)
+        if (skip == static_cast<std::uint64_t>(start)) dropped = apply(words, start + at, x.at[at]);
+      x.at[at] = dropped;
     }
   }
   /// Returns the random stream with the step loaded once, not once for each Philox block.
@@ -55,10 +49,9 @@ struct DropoutMask {
   }
 };
 
-/// Handles rows of whole packs whose random indices start at multiples of four.
+/// Handles rows of whole packs whose random indices start at multiples of a pack's width.
 template <class T, int width>
 struct DropoutPacks {
-  static_assert(width % 4 == 0);
   DropoutMask<T> mask;
   std::int64_t rows;
   std::int64_t packs;  // packs of a row
@@ -71,14 +64,10 @@ struct DropoutPacks {
       const auto place = (at.row * packs + at.column) * width;
       const auto first = mask.number(at.row) + static_cast<std::uint64_t>(at.column * width);
       const auto in = load<width>(x + place);
-      Pack<T, width> out;
-      for (int four = 0; four < width; four += 4) {
-        const auto words = random.block((first + static_cast<std::uint64_t>(four)) / 4);
-        for (int word = 0; word < 4; ++word)
-          out.at[four + word] =
-              mask.rounded(words[static_cast<std::size_t>(word)], in.at[four + word]);
-      }
-      store<width>(y + place, out);
+      Pack<Accumulator<T>, width> kept;
+      for (int n = 0; n < width; ++n) kept.at[n] = static_cast<Accumulator<T>>(in.at[n]);
+      mask.template drop<width>(random, first, kept);
+      store_rounded<T>(y + place, kept);
     }
   }
 };
@@ -95,25 +84,25 @@ struct DropoutElements {
     const auto random = mask.stream();
     for (MatrixWalk at = walk_by_thread(block, blocks_a_row()); at.row < rows; at.next()) {
       const auto number = mask.number(at.row);
-      const auto words = random.block(number / 4 + static_cast<std::uint64_t>(at.column));
-      const auto first = 4 * at.column - static_cast<std::int64_t>(number % 4);
-      for (int word = 0; word < 4; ++word) {
-        const auto column = first + word;
+      const auto words = random.block(number / 8 + static_cast<std::uint64_t>(at.column));
+      const auto first = 8 * at.column - static_cast<std::int64_t>(number % 8);
+      for (int n = 0; n < 8; ++n) {
+        const auto column = first + n;
         if (column < 0 || column >= columns) continue;
         const auto place = at.row * columns + column;
-        y[place] = mask.rounded(words[static_cast<std::size_t>(word)], x[place]);
+        y[place] = static_cast<T>(mask.apply(words, n, static_cast<Accumulator<T>>(x[place])));
       }
     }
   }
   /// Returns the blocks of a row, enough for any alignment of its first element.
-  [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 6) / 4; }
+  [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 14) / 8; }
 };
 
 template <class T, KernelDevice Dev>
 [[nodiscard]] DropoutMask<T> dropout_mask(const RowNumbers<Dev>& rows,
                                           const DropoutOptions& options) {
   return {.random = options.random,
-          .threshold = static_cast<std::uint32_t>(std::ceil(options.probability * 0x1p24)),
+          .threshold = dropout_threshold(options.probability),
           .scale = static_cast<Accumulator<T>>(1.0 / (1.0 - options.probability)),
           .index = rows.index.empty() ? nullptr : rows.index.template data<std::int64_t>(),
           .first = rows.first,
@@ -124,8 +113,8 @@ template <class T, KernelDevice Dev>
 template <KernelDevice Dev, class T>
 void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64_t columns,
              const T* x, T* y) {
-  constexpr int width = std::max(4, pack_size<T>);
-  const bool aligned = mask.total_columns % 4 == 0 && mask.first_column % 4 == 0;
+  constexpr int width = pack_size<T>;
+  const bool aligned = mask.total_columns % width == 0 && mask.first_column % width == 0;
   if (aligned && packs_fit<width>(columns, x, y)) {
     const auto packs = columns / width;
     launch(dev, grid_for(dev, rows * packs), DropoutPacks<T, width>{mask, rows, packs, x, y});

@@ -8,6 +8,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -136,28 +137,32 @@ struct AttentionForward {
   }
 };
 
-/// Computes products[head, row] = dy . y; one warp computes each product.
-template <class T>
+/// Computes products[head, row] = dy . y; `lanes` neighbors compute each product, in packs of n.
+template <class T, int n>
 struct AttentionInner {
   using A = Accumulator<T>;
   std::int64_t rows, columns;
-  int heads, size;
+  int heads, size, lanes;
   const T *dy, *y;
   A* products;
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const int lane = block.thread() % warp_size;
-    const auto warps = block.blocks() * (block.threads() / warp_size);
-    auto task = block.index() * (block.threads() / warp_size) + block.thread() / warp_size;
-    for (; task < heads * rows; task += warps) {
-      const auto head = task / rows;
-      const auto first = task % rows * columns + head * size;
+    const int lane = block.thread() % lanes;
+    const auto of_warp = warp_size / lanes;
+    // All lanes of a warp stay in the loop, for the shuffles.
+    for (auto first = grid_thread(block) / warp_size * of_warp; first < heads * rows;
+         first += grid_threads(block) / warp_size * of_warp) {
+      const auto product = first + block.thread() % warp_size / lanes;
+      const auto row = product / heads, head = product % heads;
       A sum = 0;
-      for (int at = lane; at < size; at += warp_size)
-        sum += static_cast<A>(dy[first + at]) * static_cast<A>(y[first + at]);
-      sum = warp_reduce(block, sum);
-      if (lane == 0) products[task] = sum;
+      for (int at = lane * n; at < size && row < rows; at += lanes * n) {
+        const auto place = row * columns + head * size + at;
+        const auto left = load<n>(dy + place), right = load<n>(y + place);
+        for (int e = 0; e < n; ++e) sum += static_cast<A>(left.at[e]) * static_cast<A>(right.at[e]);
+      }
+      for (int mask = lanes / 2; mask > 0; mask /= 2) sum += block.shuffle_xor(sum, mask);
+      if (lane == 0 && row < rows) products[head * rows + row] = sum;
     }
   }
 };
@@ -319,9 +324,17 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
     const A* const sums = logsumexp.template data<A>();
     Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
     A* const products = inner.mut().template data<A>();
-    launch(dev, grid_for(dev, place.heads * place.rows * warp_size),
-           AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
-                             y.template data<T>(), products});
+    const T* const results = y.template data<T>();
+    with_width<pack_size<T>, 1>(
+        place.size,
+        [&](auto n) {
+          const auto packs = static_cast<unsigned>((place.size + n - 1) / n);
+          const int lanes = std::min<int>(static_cast<int>(std::bit_ceil(packs)), warp_size);
+          launch(dev, grid_for(dev, place.heads * place.rows * lanes),
+                 AttentionInner<T, n>{place.rows, place.columns, place.heads, place.size, lanes,
+                                      gradient, results, products});
+        },
+        gradient, results);
     const auto groups = attention_groups(place);
     const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, T* to, T* to_values) {
       if constexpr (is_16_bit<T>)

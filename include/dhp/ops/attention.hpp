@@ -23,8 +23,8 @@ struct Sequences {
 };
 
 /// Options of attention. The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if
-/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, where j counts from the beginning
-/// of the sample.
+/// short_bits((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= 2^16 p, where j counts from the
+/// beginning of the sample.
 struct AttentionOptions {
   int heads = 1;  ///< number of heads in these tensors
   int first_head = 0;
