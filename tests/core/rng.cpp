@@ -29,9 +29,10 @@ TEST_CASE("rng: seed, step, use and the place all matter, high bits too") {
     CHECK(blocks.insert(other.block(0)).second);
   CHECK(blocks.insert(base.block(1)).second);
   CHECK(blocks.insert(base.block(std::uint64_t{1} << 32)).second);
-  for (std::uint64_t index = 0; index < 8; ++index)
+  for (std::uint64_t index = 0; index < 8; ++index) {
     CHECK(base.bits(index) == base.block(index / 4)[index % 4]);
-  CHECK((base.short_bits(2 * index) | base.short_bits(2 * index + 1) << 16) == base.bits(index));
+    CHECK((base.short_bits(2 * index) | base.short_bits(2 * index + 1) << 16) == base.bits(index));
+  }
 }
 
 TEST_CASE("rng: uniform, below and normal have their ranges and moments") {

@@ -4,6 +4,7 @@
 #include <tests/cuda/described_gpus.hpp>
 #include <tests/support/test.hpp>
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 namespace tests {
@@ -16,6 +17,12 @@ inline bool has_driver_library() {
   if (stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr) return true;
   MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
   return false;
+}
+
+/// With a GPU cuDNN loads the kernels of a plan, and crashed with those of another GPU (9.19, on an H200).
+inline bool has_gpu() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
 }  // namespace tests
