@@ -17,7 +17,7 @@ void print_row(const char* name, const Goodput& found) {
 }
 
 void print_table(GoodputOptions of) {
-  of.check_replicas();
+  of.check_sizes();
   const double best =
       std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
   std::printf("%d %s: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,

@@ -35,9 +35,12 @@ struct GoodputOptions {
 
   /// Returns the mean time between two failures of any rank.
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
-  void check_replicas() const {
+  void check_sizes() const {
     dhp::check(ranks % ranks_per_replica == 0, "replicas of ", ranks_per_replica,
                " ranks do not add up to ", ranks);
+    const double failures = duration / failure();
+    dhp::check(failures <= 1e7, "a rank fails every ", failure(), " s, ", failures, " times in ",
+               duration / 86400, " days, which takes too long to simulate: give fewer --days");
   }
 };
 
@@ -68,7 +71,7 @@ struct Goodput {
 class GoodputSimulation {
  public:
   explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
-    of_.check_replicas();
+    of_.check_sizes();
     if (of_.interval == 0)
       of_.interval = std::max(of_.step, daly_interval(of_.save, of_.failure()));
     spares_ = of_.spares;

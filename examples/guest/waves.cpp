@@ -19,8 +19,8 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   model.loss = MeanSquaredError<Cpu>();
   return model;
 }
-int main(int, char** arguments) {
-  run_job<Cpu>(std::stoi(arguments[1]), connect_gloo, [](Comm<Cpu> world) {
+int main(int count, char** arguments) {
+  run_job<Cpu>(count > 1 ? std::atoi(arguments[1]) : 1, connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
     TrainingOptions options{.layout = {.data = world.size()}, .store = {.deterministic = true}};

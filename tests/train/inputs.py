@@ -123,6 +123,7 @@ TABLE = [
     ("schedules", ["--csv", "s.csv"], 2, "--csv is of one pipeline: give its --stages"),
     ("schedules", ["--stages", "2", "--csv", "nowhere/s.csv"], 1, "cannot write --csv nowhere/s.csv: No such file or directory"),
     ("goodput", ["--ranks", "12"], 1, "error: replicas of 8 ranks do not add up to 12"),
+    ("goodput", ["--ranks", "1000000", "--failure-hours", "1"], 1, "a rank fails every 0.0036 s, 7.2e+08 times in 30 days, which takes too long to simulate: give fewer --days"),
     ("goodput", ["--save-s", "0", "--days", "1", "--ranks", "64"], 0, "Daly's interval is 10 s"),
     # files of options
     ("bert", ["--config", "/dev/zero"], 2, "--config: /dev/zero is a device, not a file"),
