@@ -52,9 +52,9 @@ def kind(name):
     return "copies and zeros" if name.startswith(("copy", "fill")) else "kernels of dhp"
 
 
-# dhp's attention with dropout, heads of 64 columns: 1152 FLOP for a query and a key in all its passes. On an H100 these
-# passes took 1.57 ms for 32 x 512 tokens and 16 heads; moving their bytes needs 0.23 ms of that.
-own_flop = 1152 * 32 * 16 * 512**2 / 1.34e-3
+# dhp's attention with dropout, heads of 64 columns: 1152 FLOP for a query and a key in all its passes. On an H200 these
+# passes took 1.03 ms for 32 x 512 tokens and 16 heads; moving their bytes needs 0.16 ms of that.
+own_flop = 1152 * 32 * 16 * 512**2 / 0.87e-3
 gpus = {"H200": "h200x8.toml", "H100": "h100x8.toml"}
 clusters = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "plan", "clusters")
 
