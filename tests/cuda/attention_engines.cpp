@@ -74,7 +74,7 @@ TEST_CASE("attention: what cuDNN lacks is said in a sentence, with its time and 
           concat("cuDNN ", cudnnGetVersion(),
                  " has no engine for attention backward in order bf16 samples 32 heads 16 length "
                  "512 size 64 on A100 (compute capability 8.0): a kernel of dhp does "
-                 "it, in about 1.2 ms per layer and micro-batch; cuDNN does it without "
+                 "it, in about 1.1 ms per layer and micro-batch; cuDNN does it without "
                  "--deterministic and without a tensor axis"));
   }
   auto many = attention_problem(DType::bf16, 512, 1024, 32, 32 * 128);

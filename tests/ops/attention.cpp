@@ -128,7 +128,8 @@ Results expected(const Layout& layout, const AttentionOptions& options, std::int
                                static_cast<std::int64_t>(head);
           const auto number = static_cast<std::uint64_t>(of_head * layout.longest) + j;
           p[j] = std::exp(scale * dot(q, i, k, j)) / sum;
-          mask[j] = stream.short_bits(number) >= 0x1p16 * options.dropout ? 1 / (1 - options.dropout) : 0;
+          mask[j] =
+              stream.short_bits(number) >= 0x1p16 * options.dropout ? 1 / (1 - options.dropout) : 0;
           dp[j] = mask[j] * dot(dy, i, v, j);
           inner += p[j] * dp[j];
           for (std::size_t c = 0; c < size; ++c) {

@@ -39,9 +39,9 @@ struct AttentionEngines {
   if (major == 9) return 0.62 * 2048;
   return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;
 }
-/// A thread's instructions besides mma for each query-key pair, as compiled for sm_90 and heads of 64 columns.
+/// A thread's instructions besides mma for each query-key pair, fitted to the times of an H200 for heads of 64 columns.
 [[nodiscard]] constexpr double flash_instructions(bool backward, bool dropout) {
-  return backward ? dropout ? 77 : 30 : dropout ? 33 : 9;
+  return backward ? dropout ? 34 : 18 : dropout ? 18 : 6;
 }
 
 /// The properties of a GPU that determine the time of dhp's own attention.
@@ -52,7 +52,7 @@ struct AttentionGpu {
   std::size_t memory_bytes = 0;
 
   /// Estimates the time of one pass over a problem. With tensor cores, the estimate is twice the sum of their time and
-  /// the time of other instructions, as measured on an H100. Otherwise, loads from shared memory are the bound.
+  /// the time of other instructions, as measured on an H200. Otherwise, loads from shared memory are the bound.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
                        static_cast<double>(problem.length * problem.length) *
