@@ -90,7 +90,8 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::in
           .runs = runs,
           .prepare = [&](auto& run, const auto& example) { options.prepare(run, example); },
           .steps = static_cast<int>((count + share - 1) / share),
-          .threads = ranks_ == RanksAre::threads};
+          .threads = ranks_ == RanksAre::threads,
+          .recomputes = options.recompute};
 }
 
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t runs) {

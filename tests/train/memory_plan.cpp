@@ -33,7 +33,8 @@ PlannedRun<AllTrainingOptions> planned(const AllTrainingOptions& options, bool r
           .describe = [=](ModelBuilder<Meta>& build) { return model_for(build, recompute); },
           .batch = batch<Meta>,
           .micro_batches = micro_batches,
-          .threads = true};
+          .threads = true,
+          .recomputes = recompute};
 }
 
 struct Counted {
@@ -128,15 +129,15 @@ TEST_CASE("memory plan: activations of the micro-batches in flight, less with re
   CHECK(plan_memory(planned(all), 0).activations() > 2 * first.activations());
 }
 
-TEST_CASE("memory plan: messages that wait for stages of equal speed") {
-  const auto most = [](const AnySchedule& schedule, int stages, int stage) {
-    return detail::most_waiting(all_stages(schedule, stages, 8, 1), 1, stage);
+TEST_CASE("memory plan: when messages have been taken by stages of equal speed") {
+  const auto taken = [](const AnySchedule& schedule, int stages, int stage, int count) {
+    return detail::calls_until_taken(all_stages(schedule, stages, count, 1), 1, stage, false);
   };
-  CHECK(most(OneForwardOneBackward{}, 1, 0) == 0);
-  CHECK(most(OneForwardOneBackward{}, 2, 0) == 1);  // the second one, behind F0 and B0 of the other
-  CHECK(most(OneForwardOneBackward{}, 2, 1) <= 1);
-  CHECK(most(OneForwardOneBackward{}, 4, 0) == 1);
-  CHECK(most(GPipe{}, 4, 0) == 0);
+  using Calls = std::vector<int>;
+  CHECK(taken(OneForwardOneBackward{}, 1, 0, 4) == Calls{});
+  // F0 F1 B0 F2 B1 B2: the second message waits for F0 and B0 of the other, until B0 here.
+  CHECK(taken(OneForwardOneBackward{}, 2, 0, 3) == Calls{1, 2, 4});
+  CHECK(taken(GPipe{}, 2, 0, 3) == Calls{1, 2, 3});
 }
 
 TEST_CASE("memory plan: what a context axis passes around its ring in a layer") {

@@ -20,19 +20,22 @@ class MetaComm {
   struct Place {
     int rank = 0, size = 1;
   };
-  /// splits: the group that each split of this rank returns, in order; later splits return the whole group. threads:
-  /// how many messages wait for each receiver, if ranks are threads; empty if ranks are processes, whose engine holds
-  /// the last send_capacity() messages.
-  explicit MetaComm(Place place, std::vector<Place> splits = {}, std::optional<int> threads = {})
-      : place_(place), splits_(std::move(splits)), threads_(threads) {}
+  /// If ranks are threads: for each message, in the order of sending, the number of sends and receives of this rank
+  /// after which it has been taken. Messages beyond the list are taken at once.
+  using Taken = std::optional<std::vector<int>>;
+
+  /// splits: the group that each split of this rank returns, in order; later splits return the whole group. Without
+  /// taken, ranks are processes, whose engine holds the last send_capacity() messages to each receiver.
+  explicit MetaComm(Place place, std::vector<Place> splits = {}, Taken taken = {})
+      : place_(place), splits_(std::move(splits)), taken_(std::move(taken)) {}
   /// Returns a world for a Mesh of this shape.
-  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, std::optional<int> threads = {}) {
+  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, Taken taken = {}) {
     const int replica = rank / shape.tensor % shape.replicas();
     const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
     std::vector<Place> splits{
         {rank % shape.tensor, shape.tensor}, {replica, shape.replicas()}, pipeline, pipeline};
     if (shape.context > 1) splits.push_back({replica % shape.context, shape.context});
-    return MetaComm({rank, shape.size()}, std::move(splits), threads);
+    return MetaComm({rank, shape.size()}, std::move(splits), std::move(taken));
   }
 
   [[nodiscard]] int rank() const { return place_.rank; }
@@ -48,23 +51,35 @@ class MetaComm {
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
     count(dev, static_cast<double>(message.size_bytes()));
+    if (taken_) {
+      next_call();
+      const auto number = messages_->sends++;
+      if (number < taken_->size())
+        messages_->waiting.emplace((*taken_)[number], std::move(message));
+      return;
+    }
     auto& sent = messages_->sent[{group_, to}];
     sent.push_back(std::move(message));
-    if (std::ssize(sent) > threads_.value_or(send_capacity())) sent.pop_front();
+    if (std::ssize(sent) > send_capacity()) sent.pop_front();
   }
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
-    if (!threads_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
+    if (!taken_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
+    if (taken_) next_call();
     messages_->expected.erase({group_, from});
   }
-  /// Releases all sent messages of this group and of the groups split from it.
-  void all_taken() { messages_->sent.clear(); }
+  /// Releases all sent messages of this group and of the groups split from it; sends and receives count anew.
+  void all_taken() {
+    messages_->waiting.clear();
+    messages_->calls = 0;
+    messages_->sends = 0;
+  }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
+    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, taken_);
     part.messages_ = messages_;
     part.group_ = ++messages_->groups;
     return part;
@@ -78,15 +93,23 @@ class MetaComm {
       if (size() > 1) dev.count_call(bytes);
   }
 
+  /// Releases the messages that have been taken before this send or receive.
+  void next_call() {
+    auto& waiting = messages_->waiting;
+    waiting.erase(waiting.begin(), waiting.lower_bound(++messages_->calls));
+  }
+
   Place place_;
   std::vector<Place> splits_;
-  std::optional<int> threads_;
+  Taken taken_;
   std::size_t next_ = 0;
   int group_ = 0;
   struct Messages {  // keyed by the group and the other rank
     std::map<std::pair<int, int>, std::deque<Tensor<Dev>>> sent{};
     std::map<std::pair<int, int>, Tensor<Dev>> expected{};
-    int groups = 0;
+    std::multimap<int, Tensor<Dev>> waiting{};  // by the call before which it is taken
+    std::size_t sends = 0;
+    int calls = 0, groups = 0;
   };
   std::shared_ptr<Messages> messages_ = std::make_shared<Messages>();
 };

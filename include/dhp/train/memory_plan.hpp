@@ -48,33 +48,44 @@ struct PlannedRun {
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// Number of steps. Plan several if shapes differ: free blocks of other sizes then remain and add up.
   int steps = 1;
-  bool threads = false;  ///< ranks of one process free messages once they are received
+  bool threads = false;     ///< ranks of one process free messages once they are received
+  bool recomputes = false;  ///< backward passes compute activations again, so they take longer
 };
 
 namespace detail {
-/// Returns the largest number of a stage's messages that have not been received yet, if a backward pass takes as long
-/// as two forward passes.
-[[nodiscard]] inline int most_waiting(const StageLists& lists, int chunks, int stage) {
+/// Returns MetaComm::Taken of a stage, if a backward pass takes as long as two forward passes, or as three if it
+/// computes activations again.
+[[nodiscard]] inline std::vector<int> calls_until_taken(const StageLists& lists, int chunks,
+                                                        int stage, bool recomputes) {
+  const ActionCosts costs{.backward_input = recomputes ? 2.0 : 1.0};
   const auto wiring = lists.wiring(chunks);
-  const auto starts = simulate(lists).start;
-  std::vector<std::pair<double, int>> changes;  // (time, change of the number)
+  const auto starts = simulate(lists, costs).start;
   const auto& mine = lists[as_size(stage)];
+  std::vector<double> calls;  // times of this stage's receives and sends
+  std::vector<std::pair<std::size_t, double>>
+      sent;  // the call that sends a message, and when it is taken
   for (std::size_t at = 0; at < mine.size(); ++at) {
+    const auto start = starts[as_size(stage)][at];
+    const auto of_other = [&](int part) { return part >= 0 && wiring.stage_of(part) != stage; };
+    if (of_other(wiring.source(stage, mine[at]))) calls.push_back(start);
     const auto part = wiring.target(stage, mine[at]);
-    const int to = part < 0 ? stage : wiring.stage_of(part);
-    if (to == stage) continue;
-    changes.emplace_back(starts[as_size(stage)][at] + ActionCosts{}.of(mine[at].kind), 1);
+    if (!of_other(part)) continue;
+    const int to = wiring.stage_of(part);
     const auto& others = lists[as_size(to)];
     const auto takes = std::find_if(others.begin(), others.end(), [&](const Action& other) {
       return other.micro_batch == mine[at].micro_batch && wiring.part(to, other) == part &&
              wiring.source(to, other) == wiring.part(stage, mine[at]);
     });
-    changes.emplace_back(starts[as_size(to)][as_size(takes - others.begin())], -1);
+    sent.emplace_back(calls.size(), starts[as_size(to)][as_size(takes - others.begin())]);
+    calls.push_back(start + costs.of(mine[at].kind));
   }
-  std::sort(changes.begin(), changes.end());
-  int waiting = 0, most = 0;
-  for (const auto& [when, more] : changes) most = std::max(most, waiting += more);
-  return most;
+  std::vector<int> taken;
+  for (const auto& [call, when] : sent) {
+    auto next = call + 1;
+    while (next < calls.size() && calls[next] < when) ++next;
+    taken.push_back(static_cast<int>(next));
+  }
+  return taken;
 }
 }  // namespace detail
 
@@ -98,7 +109,9 @@ template <class Options>
   const auto report = check_schedule(lists, chunks, count, MetaComm<Meta>::send_capacity());
   auto world = MetaComm<Meta>::world(
       layout, stage * layout.replicas() * layout.tensor,
-      planned.threads ? std::optional(detail::most_waiting(lists, chunks, stage)) : std::nullopt);
+      planned.threads
+          ? std::optional(detail::calls_until_taken(lists, chunks, stage, planned.recomputes))
+          : std::nullopt);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
