@@ -68,9 +68,14 @@ struct RandomStream {
   [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
     return static_cast<double>(bits(index) >> 8) * 0x1p-24;
   }
-  /// Returns 16 random bits, one half of bits(index / 2); a block has eight of these numbers.
+  /// Returns 16 random bits, one half of bits(index / 2).
   [[nodiscard]] constexpr std::uint32_t short_bits(std::uint64_t index) const {
-    return bits(index / 2) >> 16 * (index % 2) & 0xffffu;
+    return short_bits(block(index / 8), index % 8);
+  }
+  /// Returns one of the eight numbers of 16 bits that a block has.
+  [[nodiscard]] static constexpr std::uint32_t short_bits(const std::array<std::uint32_t, 4>& block,
+                                                          std::size_t at) {
+    return block[at / 2] >> 16 * (at % 2) & 0xffffu;
   }
   /// Returns a uniform integer in [0, bound) for bound < 2^32. The multiply-shift method has a bias below bound / 2^32.
   [[nodiscard]] constexpr std::uint32_t below(std::uint32_t bound, std::uint64_t index) const {

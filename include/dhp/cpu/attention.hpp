@@ -49,15 +49,14 @@ struct ScoreBlock {
 template <class T, class A = Accumulator<T>>
 void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t size, A* to) {
   for (std::int64_t row = 0; row < tokens; ++row)
-    for (std::int64_t c = 0; c < size; ++c)
-      to[row * size + c] = static_cast<A>(from[row * stride + c]);
+    convert(from + row * stride, to + row * size, size);
 }
 /// Rounds a dense matrix to the rows of a run, whose padding becomes 0. to: the run's first row.
 template <class T, class A = Accumulator<T>>
 void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
   for (std::int64_t row = 0; row < run.rows; ++row)
-    for (std::int64_t c = 0; c < size; ++c)
-      to[row * stride + c] = row < run.length ? static_cast<T>(from[row * size + c]) : T(0.0f);
+    if (row < run.length) convert(from + row * size, to + row * stride, size);
+    else std::fill_n(to + row * stride, size, T(0.0f));
 }
 
 /// The keys and values of one key head of one sample.

@@ -29,13 +29,12 @@ template <class A>
 inline constexpr std::int64_t batch_norm_tile = 64;  ///< rows that a thread takes at a time
 
 /// Adds dy and dy * (x - mean) of one row to `sums` and `products`, in `count` columns.
-template <class Gradient, class T, class A>
-void add_norm_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean, A* sums,
+template <class A>
+void add_norm_gradients(std::int64_t count, const A* dy, const A* x, const A* mean, A* sums,
                         A* products) {
   for (std::int64_t c = 0; c < count; ++c) {
-    const A gradient = static_cast<A>(dy[c]);
-    sums[c] += gradient;
-    products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
+    sums[c] += dy[c];
+    products[c] += dy[c] * (x[c] - mean[c]);
   }
 }
 /// Converts the sums of add_norm_gradients to sum_dy and sum_dy_xhat.
@@ -64,11 +63,14 @@ void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu
         dev, x.rows(), x.columns(), 1,
         [columns = x.columns(), all = x.data<T>(), middle = mean.data<A>()](std::int64_t row,
                                                                             A* totals) {
-          const T* from = all + row * columns;
-          for (std::int64_t c = 0; c < columns; ++c) {
-            const A deviation = static_cast<A>(from[c]) - middle[c];
-            totals[c] += deviation * deviation;
-          }
+          cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+            A wide[cpu::row_block];
+            const A* const values = cpu::widened(all + row * columns + first, count, wide);
+            for (std::int64_t c = 0; c < count; ++c) {
+              const A deviation = values[c] - middle[first + c];
+              totals[first + c] += deviation * deviation;
+            }
+          });
         },
         [to = sum.data<A>()](std::int64_t, std::int64_t c, double value) {
           to[c] = static_cast<A>(value);
@@ -124,15 +126,6 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
     const auto columns = x.columns();
     const T *const gradients = dy.data<T>(), *const from = x.data<T>();
     const A* const mean = vectors.mean.data<A>();
-    if (!relu)
-      return cpu::reduce_columns<A>(
-          dev, x.rows(), columns, 2,
-          [=](std::int64_t row, A* totals) {
-            const std::int64_t at = row * columns;
-            cpu::add_norm_gradients(columns, gradients + at, from + at, mean, totals,
-                                    totals + columns);
-          },
-          finish);
     const auto factors = cpu::norm_factors<A>(vectors);
     const cpu::PositivePass<A> pass{factors.data(), vectors.beta.data<A>()};
     cpu::reduce_columns<A>(
@@ -143,10 +136,13 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
           cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
             const std::int64_t at = row * columns + first;
             const A* const values = cpu::widened(from + at, count, wide);
-            const A* const above = cpu::widened(gradients + at, count, wide_gradients);
-            for (std::int64_t c = 0; c < count; ++c)
-              passed[c] = pass(above[c], values[c] - mean[first + c], first + c);
-            cpu::add_norm_gradients(count, passed, values, mean + first, totals + first,
+            const A* above = cpu::widened(gradients + at, count, wide_gradients);
+            if (relu) {
+              for (std::int64_t c = 0; c < count; ++c)
+                passed[c] = pass(above[c], values[c] - mean[first + c], first + c);
+              above = passed;
+            }
+            cpu::add_norm_gradients(count, above, values, mean + first, totals + first,
                                     totals + columns + first);
           });
         },

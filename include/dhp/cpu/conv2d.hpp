@@ -53,6 +53,16 @@ class ImageSource final : public Source<T> {
 
   [[nodiscard]] const Grid& pixels() const { return grid_; }
   [[nodiscard]] std::int64_t piece() const override { return taps_w_ * channels_; }
+  /// Returns the pixels below: those above have been read with other rows of the grid.
+  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
+                            std::int64_t /*length*/) const override {
+    if (grid_.by_rows || first > 0) return {};
+    const auto pixel = grid_.at(line);
+    const auto row = pixel.image * height_ + pixel.h * step_ + first_h_ + taps_w_ - step_;
+    const auto size = channels_ * static_cast<std::int64_t>(sizeof(S));
+    return {reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * step_) * size,
+            step_, count * step_ * size, width_ * size};
+  }
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
     const auto pixel = grid_.at(line);
@@ -172,10 +182,6 @@ class TurnedWeights final : public Source<T> {
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
     return at(line).run(0, first, count, scratch);
-  }
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const override {
-    for (; lines > 0; --lines, ++line) at(line).prefetch(0, 1, first, count);
   }
 
  private:

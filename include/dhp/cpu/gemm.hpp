@@ -97,7 +97,8 @@ struct Blocks {
     const auto a_there = in_place(from_a, false);
     const auto b_there = packed == nullptr ? in_place(from_b, rows <= few_rows) : Columns<E>{};
     Run<E> runs[most_runs];
-    const auto size_a = (std::min(high_group, rows) + P::rows - 1) / P::rows * panel_a;
+    const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
+    const auto size_a = panels_of(std::min(high_group, rows)) * panel_a;
     const auto size_b = packed == nullptr ? most * wide : 0;
     const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
     E* const packed_a = buffer.get();
@@ -112,10 +113,11 @@ struct Blocks {
       if (packed == nullptr && full < columns)
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
-      // While panels are multiplied, prefetch what is packed next: the next rows of A or the next block of k.
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      Ahead<E> ahead_b(b, column, columns, later, packed == nullptr ? later_deep : 0,
-                       (rows + P::rows - 1) / P::rows * panels<R>(columns));
+      const auto steps = deep * panels<R>(columns) / P::steps_together;  // for a panel of rows
+      Soon soon;  // the next rows of A, or the next block of k
+      if (packed == nullptr)
+        soon.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         const auto tall_rows = a_there.data == nullptr ? 0 : high / P::rows * P::rows;
@@ -126,10 +128,10 @@ struct Blocks {
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
         const auto below = i0 + high;
         const bool next_rows = below < rows;
-        Ahead<E> ahead_a(a, next_rows ? row + below : row,
-                         std::min(high_group, next_rows ? rows - below : rows),
-                         next_rows ? p0 : later, next_rows ? deep : later_deep,
-                         (high + P::rows - 1) / P::rows * panels<R>(columns));
+        const auto next = std::min(high_group, next_rows ? rows - below : rows);
+        soon.a = {next_rows ? a.block(row + below, next, p0, deep)
+                            : a.block(row, next, later, later_deep),
+                  steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           std::span<const Run<E>> left;
@@ -144,8 +146,6 @@ struct Blocks {
             left = {runs, runs + 1};
           }
           for (std::int64_t j = 0; j < columns; j += P::columns) {
-            ahead_a.prefetch();
-            ahead_b.prefetch();
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
@@ -153,8 +153,8 @@ struct Blocks {
                 j < full
                     ? Columns<E>{b_there.data + p0 * b_there.stride + column + j, b_there.stride}
                     : Columns<E>{packed_b + (j - full) * deep, P::columns};
-            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid);
-            else multiply_panel<false>(registers, left, right, at, tall, valid);
+            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid, soon);
+            else multiply_panel<false>(registers, left, right, at, tall, valid, soon);
           }
         }
         if (p0 + deep == k) done(i0, high);

@@ -5,6 +5,8 @@
 
 #include <dhp/core/types.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -66,6 +68,7 @@ struct Panel {
   static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
+  static constexpr int steps_together = rows < 14 ? 4 : 1;  // prefetches would slow short steps
 };
 
 /// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
@@ -174,12 +177,65 @@ template <class T, class R, int rows>
   store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
 }
 
+/// Memory as lines, with their length and distance in bytes.
+struct Lines {
+  const std::byte* at = nullptr;
+  std::int64_t count = 0, bytes = 0, stride = 0;
+};
+/// Prefetches lines into the L2 cache, a little in each step of products: many prefetches at once wait for each other.
+class Ahead {
+ public:
+  Ahead() = default;
+  /// steps: the number of calls of step() before the lines are needed.
+  Ahead(Lines of, std::int64_t steps) {
+    if (of.count <= 0 || steps <= 0) return;
+    if (of.stride == of.bytes) of = {of.at, 1, of.count * of.bytes, 0};
+    at_ = of.at;
+    end_ = of.at + of.bytes;
+    next_ = of.stride - of.bytes;
+    pace_ = std::min<std::int64_t>(64, of.count * of.bytes / steps + 1);
+    left_ = of.count - 1;
+    bytes_ = of.bytes;
+  }
+  [[gnu::always_inline]] void step() {
+    __builtin_prefetch(at_, 0, 2);
+    at_ += pace_;
+    if (at_ >= end_) next_line();
+  }
+
+ private:
+  [[gnu::always_inline]] void next_line() {
+    if (left_-- <= 0) *this = {};
+    else at_ = end_ + next_, end_ = at_ + bytes_;
+  }
+  static constexpr std::byte nothing{};
+
+  const std::byte *at_ = &nothing, *end_ = &nothing + 1;
+  std::int64_t next_ = 0;  // bytes from the end of a line to the next line
+  std::int64_t pace_ = 0, left_ = 0, bytes_ = 0;
+};
+/// What is prefetched while panels are multiplied: the parts of A and B that are needed next.
+struct Soon {
+  Ahead a, b;
+  [[gnu::always_inline]] void step() {
+    a.step();
+    b.step();
+  }
+};
+
 /// A panel of B: lines across k, `stride` elements apart.
 template <class T>
 struct Columns {
   const T* data = nullptr;
   std::int64_t stride = 0;
 };
+
+/// Prefetches the two vectors of a row of c.
+template <int width, class T>
+[[gnu::always_inline]] inline void prefetch_row(const Target<T>& to, int row) {
+  __builtin_prefetch(to.c + to.rows[row], 1);
+  __builtin_prefetch(to.c + to.rows[row] + width, 1);
+}
 
 /// Loads the two vectors of B at `b`, and prefetches those that are loaded six steps later.
 template <class T, class V>
@@ -195,21 +251,20 @@ template <class T, class V>
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
-                                                          int valid_columns) {
+                                                          int valid_columns, Soon& after) {
   using P = Panel<T, R>;
   using V = typename Vector<T, R>::type;
   V sums[rows][2] = {};
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    __builtin_prefetch(to.c + to.rows[i], 1);
-    __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
-  }
+  auto soon = after;  // in registers
+  int prefetched = 0;
   auto [from, step] = b;
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
       V left, right;
       load_columns(from, step, left, right);
+      if (length % P::steps_together == 0) soon.step();
+      if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
@@ -221,6 +276,7 @@ template <class T, class R, bool deep, int rows>
       from += step;
     }
   }
+  after = soon;
   store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
@@ -228,20 +284,20 @@ template <class T, class R, bool deep, int rows>
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
-                                                         int valid_columns) {
+                                                         int valid_columns, Soon& soon) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (valid_rows > half)
-    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns, soon);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns, soon);
+  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns, soon);
 }
 
 template <bool deep, class T>
 void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
-                    int valid_rows, int valid_columns) {
-  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns);
+                    int valid_rows, int valid_columns, Soon& soon) {
+  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
 
 // Builds for AVX2 (x86-64-v3) select AVX-512 at run time if the machine has it. Builds for older targets do not: they
@@ -250,8 +306,8 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
                                                const Target<T>& to, int valid_rows,
-                                               int valid_columns) {
-  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns);
+                                               int valid_columns, Soon& soon) {
+  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
 void with_widest_registers(const auto& body) {
@@ -272,21 +328,20 @@ inline constexpr bool has_pair_kernel = true;
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns) {
+    int valid_columns, Soon& after) {
   using P = Panel<Pair, Avx512>;
   using V = typename Vector<Pair, Avx512>::type;
   typename Vector<float, Avx512>::type sums[rows][2] = {};
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    __builtin_prefetch(to.c + to.rows[i], 1);
-    __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
-  }
+  auto soon = after;
+  int prefetched = 0;
   auto [from, step] = b;
   for (auto [upper, lower, stride, length] : a) {
     constexpr int half = P::rows / 2;
     for (; length > 0; --length) {
       V left, right;
       load_columns(from, step, left, right);
+      if (length % P::steps_together == 0) soon.step();
+      if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const Pair* const at = !deep      ? upper + i
@@ -303,15 +358,17 @@ template <bool deep, int rows>
       from += step;
     }
   }
+  after = soon;
   store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
 }
 template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   Columns<Pair> b, const Target<float>& to,
-                                                  int valid_rows, int valid_columns) {
-  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns);
-  else if (valid_rows > 4) multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns);
+                                                  int valid_rows, int valid_columns, Soon& soon) {
+  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, soon);
+  else if (valid_rows > 4)
+    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, soon);
+  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, soon);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

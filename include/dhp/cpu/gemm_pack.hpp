@@ -38,10 +38,10 @@ class PairSource final : public Source<Pair> {
                              std::int64_t count) const override {
     return of_.is_zero(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
   }
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const override {
-    if (deep) of_.prefetch(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
-    else of_.prefetch(2 * line, std::min(2 * lines, k_ - 2 * line), first, count);
+  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
+                            std::int64_t length) const override {
+    if (deep) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
+    return of_.lines(2 * line, std::min(2 * count, k_ - 2 * line), first, length);
   }
   /// Copies lines as pairs in panel order.
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,

@@ -10,13 +10,6 @@
 
 namespace dhp::detail::cpu {
 
-/// Prefetches `count` elements, which are needed soon, into the L2 cache.
-template <class S>
-void prefetch(const S* from, std::int64_t count) {
-  constexpr auto line = static_cast<std::int64_t>(64 / sizeof(S));
-  for (std::int64_t at = 0; at < count; at += line) __builtin_prefetch(from + at, 0, 2);
-}
-
 /// Copies a short run without a call to memcpy, mostly by whole vectors.
 template <class T>
 [[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
@@ -48,9 +41,18 @@ class Source {
   /// Returns elements [first, first + count) of a line, in place or copied to scratch.
   virtual const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                        T* scratch) const = 0;
-  /// Prefetches several lines. Does nothing for images: finding their pixels costs more than it gains.
-  virtual void prefetch(std::int64_t /*line*/, std::int64_t /*lines*/, std::int64_t /*first*/,
-                        std::int64_t /*count*/) const {}
+  /// Returns memory that is prefetched before a part of the matrix is read: elements [first, first + length) of `count`
+  /// lines. It may be less than the part, or more.
+  [[nodiscard]] virtual Lines lines(std::int64_t /*line*/, std::int64_t /*count*/,
+                                    std::int64_t /*first*/, std::int64_t /*length*/) const {
+    return {};
+  }
+  /// Like lines(), for rows or columns [start, start + across) and elements [p0, p0 + depth) along k.
+  [[nodiscard]] Lines block(std::int64_t start, std::int64_t across, std::int64_t p0,
+                            std::int64_t depth) const {
+    if (depth <= 0) return {};
+    return deep ? lines(start, across, p0, depth) : lines(p0, depth, start, across);
+  }
   /// If not deep: returns the number of contiguous elements in each piece of a line.
   [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
   /// If not deep: returns the whole matrix, or null if elements need a conversion.
@@ -76,28 +78,6 @@ class Source {
   explicit Source(bool is_deep) : deep(is_deep) {}
   Source(const Source&) = default;
   ~Source() = default;
-};
-
-/// Prefetches lines of a source in `steps` parts: one part before each product of panels.
-template <class T>
-struct Ahead {
-  const Source<T>& of;
-  std::int64_t line, end, first, count, together;
-
-  /// Selects rows or columns [start, start + across), elements [p0, p0 + depth) along k.
-  Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
-        std::int64_t depth, std::int64_t steps)
-      : of(source),
-        line(source.deep ? start : p0),
-        end(line + (source.deep && depth > 0 ? across : std::max<std::int64_t>(depth, 0))),
-        first(source.deep ? p0 : start),
-        count(source.deep ? depth : across),
-        together((end - line + steps - 1) / steps) {}
-  void prefetch() {
-    if (line >= end) return;
-    of.prefetch(line, std::min(together, end - line), first, count);
-    line += together;
-  }
 };
 
 template <class T, class S>
@@ -133,10 +113,11 @@ class MatrixSource final : public Source<T> {
       if (!this->deep) return {data_, stride_};
     return {};
   }
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const override {
-    for (auto at = line; at < line + lines; ++at)
-      cpu::prefetch(data_ + at * stride_ + first, count);
+  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
+                            std::int64_t length) const override {
+    constexpr auto size = static_cast<std::int64_t>(sizeof(S));
+    return {reinterpret_cast<const std::byte*>(data_ + line * stride_ + first), count,
+            length * size, stride_ * size};
   }
 
  private:

@@ -23,7 +23,7 @@ struct DropoutMask {
   }
   /// Returns x scaled and unrounded, or 0; at: the element's place among the eight of a block.
   [[nodiscard]] constexpr A apply(const std::array<std::uint32_t, 4>& words, int at, A x) const {
-    const auto number = words[static_cast<std::size_t>(at / 2)] >> at % 2 * 16 & 0xffffu;
+    const auto number = RandomStream::short_bits(words, static_cast<std::size_t>(at));
     return number >= threshold ? x * scale : A(0);
   }
   /// Applies dropout to n neighboring elements, without rounding. The first element's random index must be a multiple

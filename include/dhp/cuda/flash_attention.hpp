@@ -128,7 +128,7 @@ struct FlashHead {
     const auto words = random.block(number / 8);
     std::uint32_t bits = 0;
     unrolled<8>([&](auto at) {
-      bits |= ((words[at / 2] >> at % 2 * 16 & 0xffffu) >= place.threshold ? 1u : 0u) << at;
+      bits |= (RandomStream::short_bits(words, at) >= place.threshold ? 1u : 0u) << at;
     });
     return bits;
   }
