@@ -118,68 +118,66 @@ struct Described {
   return made;
 }
 
+/// A layout that fits, with the bytes that a rank of each of its stages holds.
+struct Line {
+  StepTime time;
+  Layout layout;
+  std::vector<double> stage_bytes;
+};
+
 class Page {
  public:
-  Page(MemoryPlanner& planner, StepModel& model, const Described& of, int ranks)
-      : planner_(planner), model_(model), of_(of), ranks_(ranks) {}
+  Page(MemoryPlanner& planner, StepModel model, const Described& of, int ranks,
+       std::int64_t samples)
+      : planner_(planner), model_(std::move(model)), of_(of), ranks_(ranks), samples_(samples) {}
 
   /// The fastest layouts whose memory fits. It is counted by a step of the whole program.
-  [[nodiscard]] std::vector<Timed> best(int ranks, std::int64_t samples, std::size_t most) {
-    auto choices = choices_of(of_, ranks);
-    choices.samples = samples;
-    std::vector<Timed> kept;
+  [[nodiscard]] std::vector<Line> best(std::size_t most) {
+    auto choices = choices_of(of_, ranks_);
+    choices.samples = samples_;
+    std::vector<Line> kept;
     for (auto& [time, layout] : fastest(model_, choices, 4 * most, &tried_)) {
-      time.memory_bytes = counted(layout);
-      if (time.memory_bytes > 0 && time.memory_bytes <= model_.cluster().memory_bytes)
-        kept.emplace_back(time, layout);
+      // After twice as many micro-batches as stages a schedule holds no more activations.
+      const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
+      std::vector<double> bytes;
+      for (const auto& stage : planner_.plan(layout, many))
+        bytes.push_back(static_cast<double>(stage.most));
+      if (bytes.empty()) continue;  // it cannot run
+      const auto& cluster = model_.cluster();
+      time.memory_bytes = std::ranges::max(bytes) * cluster.sharers(ranks_);
+      if (time.memory_bytes <= cluster.memory_bytes) kept.push_back({time, layout, bytes});
       if (kept.size() == most) break;
     }
     return kept;
   }
   [[nodiscard]] std::size_t tried() const { return tried_; }
 
-  [[nodiscard]] double samples_per_s(const StepTime& time) const {
-    return static_cast<double>(of_.options.global_batch) / time.total();
-  }
-  [[nodiscard]] double utilisation(const StepTime& time) const {
-    const auto& c = model_.cluster();
-    const bool half = of_.options.precision != dhp::accumulation_type(of_.options.precision);
-    const double hosts = std::ceil(ranks_ / c.devices);
-    const double devices = c.cores > 0 ? std::min<double>(c.cores * hosts, ranks_) : ranks_;
-    return time.flop / time.total() / devices / (half ? c.flop_16 : c.flop_32);
-  }
-  [[nodiscard]] double dollars(const StepTime& time) const {
-    const double epoch = of_.options.samples > 0 ? static_cast<double>(of_.options.samples) : 1e6;
-    return model_.cluster().dollars * ranks_ / 3600 * epoch / samples_per_s(time);
-  }
-
-  void print(const std::vector<Timed>& found) const {
+  void print(const std::vector<Line>& found) const {
     std::printf(
         "   layout (D x H x P)  schedule       micro zero rec  ms/step |  layers  tensor  pipeline"
         "    data  update  shared | idle %% wait %%  MFU %%     GB  samples/s      $\n");
-    for (std::size_t at = 0; at < found.size(); ++at) {
-      const auto& [time, layout] = found[at];
+    int number = 0;
+    for (const auto& [time, layout, bytes] : found) {
       const auto& mesh = layout.mesh;
       auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
       if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
       auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule;
       if (layout.chunks > 1) schedule += dhp::concat(" ", layout.chunks);
-      std::printf("%2zu %-19s %-14s %5lld %4d %3s %8.2f |", at + 1, shape.c_str(), schedule.c_str(),
-                  static_cast<long long>(layout.micro_batch), layout.zero,
+      std::printf("%2d %-19s %-14s %5lld %4d %3s %8.2f |", ++number, shape.c_str(),
+                  schedule.c_str(), static_cast<long long>(layout.micro_batch), layout.zero,
                   layout.recompute ? "yes" : "no", 1e3 * time.total());
       for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
       std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
                   100 * time.exposed_share(), 100 * utilisation(time), time.memory_bytes / 1e9,
                   samples_per_s(time), dollars(time));
-      if (at > 0)
-        std::printf("   slower than 1 by %.1f %%: %s\n",
-                    100 * (time.total() / found[0].first.total() - 1),
-                    why_slower(found[0].first, time).c_str());
+      if (const auto& first = found[0].time; number > 1)
+        std::printf("   slower than 1 by %.1f %%: %s\n", 100 * (time.total() / first.total() - 1),
+                    why_slower(first, time).c_str());
     }
   }
-  [[nodiscard]] std::string json(const std::vector<Timed>& found) {
+  [[nodiscard]] std::string json(const std::vector<Line>& found) const {
     auto list = nlohmann::ordered_json::array();
-    for (const auto& [time, layout] : found) {
+    for (const auto& [time, layout, bytes] : found) {
       nlohmann::ordered_json parts;
       for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
         parts[StepTime::parts.at(at)] = time.seconds().at(at);
@@ -194,7 +192,7 @@ class Page {
                       {"parts", parts},
                       {"idle", time.idle_share},
                       {"memory_bytes", time.memory_bytes},
-                      {"stage_bytes", stage_bytes(layout)},
+                      {"stage_bytes", bytes},
                       {"utilisation", utilisation(time)},
                       {"samples_per_s", samples_per_s(time)},
                       {"dollars", dollars(time)}});
@@ -203,47 +201,46 @@ class Page {
   }
 
  private:
-  /// Bytes of a rank of each stage; empty if the layout cannot run. After twice as many micro-batches as stages a
-  /// schedule holds no more activations.
-  [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
-    const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
-    std::vector<double> bytes;
-    for (const auto& stage : planner_.plan(layout, many))
-      bytes.push_back(static_cast<double>(stage.most));
-    return bytes;
+  [[nodiscard]] double samples_per_s(const StepTime& time) const {
+    return static_cast<double>(samples_) / time.total();
   }
-  /// Bytes of a device; 0 if the layout cannot run.
-  [[nodiscard]] double counted(const Layout& layout) {
-    double most = 0;
-    for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);
-    return most * model_.cluster().sharers(ranks_);
+  [[nodiscard]] double utilisation(const StepTime& time) const {
+    const auto& c = model_.cluster();
+    const bool half = of_.options.precision != dhp::accumulation_type(of_.options.precision);
+    const double hosts = std::ceil(ranks_ / c.devices);
+    const double devices = c.cores > 0 ? std::min<double>(c.cores * hosts, ranks_) : ranks_;
+    return time.flop / time.total() / devices / (half ? c.flop_16 : c.flop_32);
+  }
+  [[nodiscard]] double dollars(const StepTime& time) const {
+    const double epoch = of_.options.samples > 0 ? static_cast<double>(of_.options.samples) : 1e6;
+    return model_.cluster().dollars * ranks_ / 3600 * epoch / samples_per_s(time);
   }
 
   MemoryPlanner& planner_;
-  StepModel& model_;
+  StepModel model_;
   const Described& of_;
   int ranks_;
+  std::int64_t samples_;
   std::size_t tried_ = 0;
 };
 
 int plan(const Asked& asked, Cluster cluster, const Described& of) {
   const auto start = std::chrono::steady_clock::now();
-  const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
-  if (const double limit = of.options.memory_limit_gb * 1e9; limit > 0)
+  const auto& options = of.options;
+  const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
+  if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
-  MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
+  MemoryPlanner planner(options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
                         cluster.cores == 0         ? RanksAre::on_gpus
                         : ranks <= cluster.devices ? RanksAre::threads
                                                    : RanksAre::processes);
-  auto model = planner.step_model(cluster);
-  Page page(planner, model, of, ranks);
-  const auto found = page.best(ranks, of.options.global_batch, asked.top);
-  const auto tried = page.tried();
-  dhp::check(tried > 0, "no layout of ", ranks,
+  Page page(planner, planner.step_model(cluster), of, ranks, options.global_batch);
+  const auto found = page.best(asked.top);
+  dhp::check(page.tried() > 0, "no layout of ", ranks,
              " ranks has the axes that are given and work for each rank: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
-  dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
-             of.options.memory_limit_gb > 0 ? " and --memory-limit" : "",
+  dhp::check(!found.empty(), "none of ", page.tried(), " layouts of ", ranks, " ranks fits ",
+             cluster.name, options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   if (!asked.json.empty()) {
     std::ofstream file(asked.json);
@@ -251,22 +248,21 @@ int plan(const Asked& asked, Cluster cluster, const Described& of) {
     dhp::detail::check_system(file.good(), "cannot write --json ", asked.json);
   }
   std::printf("%s, %d %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
-              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(of.options.global_batch),
-              tried);
+              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(options.global_batch),
+              page.tried());
   page.print(found);
   // One host alone, with the same number of samples for each rank.
   if (const int host = static_cast<int>(cluster.devices);
-      host < ranks && of.options.global_batch * host % ranks == 0) {
-    const auto samples = of.options.global_batch * host / ranks;
-    auto alone = planner.step_model(cluster, samples);
-    Page of_host(planner, alone, of, host);
-    if (const auto one = of_host.best(host, samples, 1); !one.empty())
+      host < ranks && options.global_batch * host % ranks == 0) {
+    const auto samples = options.global_batch * host / ranks;
+    Page alone(planner, planner.step_model(cluster, samples), of, host, samples);
+    if (const auto one = alone.best(1); !one.empty())
       std::printf("from one host of %d to %d ranks: %.1f %% efficient\n", host, ranks,
-                  100 * one[0].first.total() / found[0].first.total());
+                  100 * one[0].time.total() / found[0].time.total());
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("$: of %s samples; planned in %.1f s\n",
-              of.options.samples > 0 ? std::to_string(of.options.samples).c_str() : "a million",
+              options.samples > 0 ? std::to_string(options.samples).c_str() : "a million",
               taken.count());
   return 0;
 }

@@ -196,7 +196,7 @@ class ScheduleSearch {
       if (x.busy > y.busy) return false;
       for (int what = 0; what <= weights; ++what)
         if (x.begun[what] < y.begun[what] ||
-            (what < backwards && parts_share_room() && x.begun[what] > y.begun[what]))
+            (x.begun[what] > y.begun[what] && what < backwards && parts_share_room()))
           return false;
       // `a` has not finished the action under way in `b`: a busy stage must do the same, or be in the same state.
       if (x.busy > 0 && x != y && x.doing != y.doing) return false;
