@@ -174,7 +174,6 @@ class StepModel {
     double tied = 0;  // sums gradients of parameters that other stages share
     double kept_bytes = 0;
     double parameters = 0;
-    std::map<const void*, double> elements{};  // of each parameter
     std::vector<Passes> layers{};
   };
   struct Pipeline {
@@ -199,9 +198,10 @@ class StepModel {
   [[nodiscard]] double exposed(const Stage& stage, int zero, int rounds, double summing,
                                double gathering) const {
     std::vector<Passes> buckets{{}};  // the last layers first
+    const double least = bucket_bytes(stage, zero) / 4;
     double passes = 0;
     for (const auto& layer : stage.layers | std::views::reverse) {
-      if (4 * buckets.back().parameters >= bucket_bytes(stage, zero)) buckets.emplace_back();
+      if (buckets.back().parameters >= least) buckets.emplace_back();
       auto& bucket = buckets.back();
       bucket.parameters += layer.parameters;
       bucket.tied |= layer.tied;
@@ -259,25 +259,27 @@ class StepModel {
       return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
     };
     std::vector<Stage> stages(dhp::detail::as_size(mesh.pipeline));
+    std::vector<std::map<const void*, double>> held(stages.size());  // elements of each parameter
     std::vector<dhp::ActionCosts> costs;
     double message = 0;
     for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
-      auto& stage = stages[dhp::detail::as_size(wiring.stage_of(std::ssize(costs)))];
+      const auto at = dhp::detail::as_size(wiring.stage_of(std::ssize(costs)));
+      auto& stage = stages[at];
       auto& cost = costs.emplace_back(dhp::ActionCosts{0, 0, 0});
       for (auto layer = cuts[part]; layer < cuts[part + 1]; ++layer) {
         const auto& of = work.layers[dhp::detail::as_size(layer)];
         const double forward = seconds(of.forward), backward = seconds(of.backward);
-        const double exchanged = inside(of.forward) + inside(of.backward);
+        const double there = inside(of.forward), back = inside(of.backward);
         stage.compute += micro_batches * (forward + backward);
-        stage.tensor += micro_batches * exchanged;
-        cost.forward += forward + inside(of.forward);
-        cost.backward_input += backward / 2 + inside(of.backward);
+        stage.tensor += micro_batches * (there + back);
+        cost.forward += forward + there;
+        cost.backward_input += backward / 2 + back;
         cost.backward_weight += backward / 2;
         stage.kept_bytes += of.kept_bytes / layout.chunks;
-        auto& passes = stage.layers.emplace_back(Passes{
-            .forward = forward + inside(of.forward), .backward = backward + inside(of.backward)});
+        auto& passes = stage.layers.emplace_back(
+            Passes{.forward = forward + there, .backward = backward + back});
         for (const auto& [id, elements] : of.parameters)
-          if (stage.elements.emplace(id, elements).second) passes.parameters += elements;
+          if (held[at].emplace(id, elements).second) passes.parameters += elements;
           else passes.tied = true;
         stage.parameters += passes.parameters;
       }
@@ -287,11 +289,12 @@ class StepModel {
     }
     const int stride = mesh.size() / mesh.pipeline;
     const double bytes_each = work.gradient_bytes / work.parameters;
-    for (auto& stage : stages)
-      for (const auto& [id, elements] : stage.elements) {
-        const auto ranks = static_cast<int>(std::ranges::count_if(
-            stages, [&](const Stage& other) { return other.elements.contains(id); }));
-        stage.tied += exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1), ranks, stride);
+    for (std::size_t at = 0; at < stages.size(); ++at)
+      for (const auto& [id, elements] : held[at]) {
+        const auto ranks = static_cast<int>(
+            std::ranges::count_if(held, [&](const auto& of) { return of.contains(id); }));
+        stages[at].tied +=
+            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1), ranks, stride);
       }
     const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
     const auto runs = simulated(layout, micro_batches, costs, hop);
