@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 
 namespace examples {
 namespace {
@@ -28,12 +27,9 @@ struct Asked {
   std::size_t top = 10;
 };
 
-/// The model that the options describe, with data of its shapes.
-struct Described {
-  RunOptions options{};
-  AnyBatcher batcher{};
-  DescribePlanned describe{};
-  bool same_shapes = true, equal_shares = false, any_micro_batch = false;
+/// What the options describe, with data of the model's shapes.
+struct Described : PlannedTraining {
+  bool any_micro_batch = false;
 };
 
 /// Whether the user gave this option of the trainer.
@@ -58,15 +54,14 @@ struct Described {
     const auto data = load_images(options);
     made.batcher = data.train;
     made.equal_shares = options.sync_batch_norm;
-    made.describe =
-        planned_model(ResNetConfig{.depth = options.depth,
-                                   .width = options.width,
-                                   .image_size = data.image_size,
-                                   .image_channels = data.channels,
-                                   .classes = data.classes,
-                                   .stem_stride = options.stem_stride,
-                                   .synchronised_batch_norm = options.sync_batch_norm},
-                      [](auto& build, const auto& config) { return resnet(build, config); });
+    made.describe = planned_model(ResNetConfig{.depth = options.depth,
+                                               .width = options.width,
+                                               .image_size = data.image_size,
+                                               .image_channels = data.channels,
+                                               .classes = data.classes,
+                                               .stem_stride = options.stem_stride,
+                                               .synchronised_batch_norm = options.sync_batch_norm},
+                                  resnet<dhp::Meta>);
     return {};
   }
   if (model == "gpt") {
@@ -75,8 +70,7 @@ struct Described {
     if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
-    made.describe = planned_model(
-        data.config, [](auto& build, const auto& config) { return gpt(build, config); });
+    made.describe = planned_model(data.config, gpt<dhp::Meta>);
     return {};
   }
   auto parsed = parse_bert(argc, argv, gpu);
@@ -85,36 +79,30 @@ struct Described {
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
-  made.describe = planned_model(
-      data.bert.config, [](auto& build, const auto& config) { return bert(build, config); });
+  made.describe = planned_model(data.bert.config, bert<dhp::Meta>);
   return {};
 }
 
 [[nodiscard]] Choices choices_of(const Described& of, int ranks) {
   const auto& options = of.options;
   const auto given = layout_of(options);
-  const auto axis = [&](const char* name, int value) {
-    return is_given(options, name) ? value : 0;
-  };
   auto made = Choices::near(given, options.global_batch, of.equal_shares);
   made.ranks = {ranks};
-  made.tensor = axis("tensor-parallel", given.mesh.tensor);
-  made.pipeline = axis("pipeline-parallel", given.mesh.pipeline);
+  if (is_given(options, "tensor-parallel")) made.tensor = given.mesh.tensor;
+  if (is_given(options, "pipeline-parallel")) made.pipeline = given.mesh.pipeline;
   const auto most = std::min<std::int64_t>(of.any_micro_batch ? options.global_batch : 0, 512);
   for (auto size = given.micro_batch + 1; size <= most; ++size)
     if (options.global_batch % size == 0) made.micro_batches.push_back(size);
   if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
   if (is_given(options, "schedule")) return made;
-  made.schedules = {{dhp::OneForwardOneBackward::name, 1}};
-  for (const auto& schedule : dhp::built_in_schedules())
-    for (const int chunks : {1, 2, 4}) {
-      const std::string name = schedule.name();
-      const bool useful = schedule.needed_chunks() || chunks > 1;
-      if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
-          schedule.needed_chunks().value_or(chunks) == chunks)
-        made.schedules.emplace_back(name, chunks);
-    }
+  made.schedules.clear();  // 1F1B comes first; it is as fast as GPipe and holds less
+  for (const auto& schedule : dhp::built_in_schedules()) {
+    const auto needed = schedule.needed_chunks();
+    if (schedule.name() == dhp::GPipe::name) continue;
+    for (const int chunks : needed ? std::vector{*needed} : std::vector{2, 4})
+      made.schedules.emplace_back(schedule.name(), chunks);
+  }
   return made;
 }
 
@@ -224,16 +212,16 @@ class Page {
   std::size_t tried_ = 0;
 };
 
-int plan(const Asked& asked, Cluster cluster, const Described& of) {
+int plan(const Asked& asked, Cluster cluster, Described of) {
   const auto start = std::chrono::steady_clock::now();
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
-  MemoryPlanner planner(options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
-                        cluster.cores == 0         ? RanksAre::on_gpus
-                        : ranks <= cluster.devices ? RanksAre::threads
-                                                   : RanksAre::processes);
+  of.ranks = cluster.cores == 0         ? RanksAre::on_gpus
+             : ranks <= cluster.devices ? RanksAre::threads
+                                        : RanksAre::processes;
+  MemoryPlanner planner(of);
   Page page(planner, planner.step_model(cluster), of, ranks, options.global_batch);
   const auto found = page.best(asked.top);
   dhp::check(page.tried() > 0, "no layout of ", ranks,
@@ -288,20 +276,19 @@ int main(int argc, char** argv) {
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
   auto words = app.remaining();
-  words.insert(words.begin(), argv[0]);
   Described of;
+  of.same_shapes = true;
   of.any_micro_batch = std::none_of(words.begin(), words.end(), [](const auto& word) {
     return word.starts_with("--micro-batch") || word.starts_with("--config");
   });
   if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
-  std::vector<char*> rest;
+  std::vector<char*> rest{argv[0]};
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
     const auto cluster = Cluster::read(path);
-    const bool gpu = cluster.cores == 0;
-    if (const auto status =
-            describe(asked.model, static_cast<int>(rest.size()), rest.data(), gpu, of))
-      return *status;
+    const auto status =
+        describe(asked.model, static_cast<int>(rest.size()), rest.data(), cluster.cores == 0, of);
+    if (status) return *status;
     return plan(asked, cluster, of);
   });
 }
