@@ -101,7 +101,7 @@ struct Described : PlannedTraining {
     const auto needed = schedule.needed_chunks();
     if (schedule.name() == dhp::GPipe::name) continue;
     for (const int chunks : needed ? std::vector{*needed} : std::vector{2, 4})
-      made.schedules.emplace_back(schedule.name(), chunks);
+      made.schedules.emplace_back(schedule, chunks);
   }
   return made;
 }
@@ -126,7 +126,8 @@ class Page {
     std::vector<Line> kept;
     for (auto& [time, layout] : fastest(model_, choices, 4 * most, &tried_)) {
       // After twice as many micro-batches as stages a schedule holds no more activations.
-      const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
+      const int many =
+          layout.schedule.name() == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
       std::vector<double> bytes;
       for (const auto& stage : planner_.plan(layout, many))
         bytes.push_back(static_cast<double>(stage.most));
@@ -149,7 +150,7 @@ class Page {
       const auto& mesh = layout.mesh;
       auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
       if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
-      auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule;
+      auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule.name();
       if (layout.chunks > 1) schedule += dhp::concat(" ", layout.chunks);
       std::printf("%2d %-19s %-14s %5lld %4d %3s %8.2f |", ++number, shape.c_str(),
                   schedule.c_str(), static_cast<long long>(layout.micro_batch), layout.zero,
@@ -171,7 +172,7 @@ class Page {
         parts[StepTime::parts.at(at)] = time.seconds().at(at);
       list.push_back({{"mesh", {layout.mesh.data, layout.mesh.tensor, layout.mesh.pipeline}},
                       {"context", layout.mesh.context},
-                      {"schedule", layout.schedule},
+                      {"schedule", layout.schedule.name()},
                       {"chunks", layout.chunks},
                       {"micro_batch", layout.micro_batch},
                       {"zero", layout.zero},

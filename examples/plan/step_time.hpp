@@ -22,7 +22,7 @@ namespace examples {
 /// How a training is laid out.
 struct Layout {
   dhp::MeshShape mesh{};
-  std::string schedule = "1f1b";
+  dhp::AnySchedule schedule = dhp::OneForwardOneBackward{};
   int chunks = 1;
   std::int64_t micro_batch = 1;
   int zero = 0;
@@ -56,9 +56,7 @@ struct StepTime {
 
 struct StepModelOptions {
   Cluster cluster{};
-  std::function<dhp::AnySchedule(const std::string&)> schedule =
-      dhp::parse_schedule;  ///< finds one by name
-  bool half = false;        ///< matrix products run in 16 bits
+  bool half = false;  ///< matrix products run in 16 bits
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< samples of a step
   /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model
@@ -239,7 +237,7 @@ class StepModel {
   [[nodiscard]] const Pipeline* staged(const Layout& layout, int micro_batches) {
     const auto& mesh = layout.mesh;
     const auto [known, fresh] = pipelines_.try_emplace(
-        Cut{mesh.tensor, mesh.context, mesh.pipeline, layout.schedule, layout.chunks,
+        Cut{mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(), layout.chunks,
             layout.micro_batch, micro_batches, layout.recompute});
     auto& made = known->second;
     if (fresh) try {
@@ -252,8 +250,7 @@ class StepModel {
   [[nodiscard]] std::vector<Stage> stages_of(const Layout& layout, int micro_batches,
                                              const ModelWork& work) const {
     const auto& mesh = layout.mesh;
-    const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks,
-                                     options_.schedule(layout.schedule).v_shaped()};
+    const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks, layout.schedule.v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     const auto inside = [&](const Work& of) {
       return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
@@ -315,8 +312,7 @@ class StepModel {
                                                 double hop) const {
     const int stages = layout.mesh.pipeline;
     const auto run = [&](int count) {
-      const auto lists =
-          dhp::all_stages(options_.schedule(layout.schedule), stages, count, layout.chunks);
+      const auto lists = dhp::all_stages(layout.schedule, stages, count, layout.chunks);
       std::vector<StageRun> runs;
       for (const double end : dhp::simulate(lists, costs, hop).end) {
         int held = 0, most = 0;
@@ -330,7 +326,7 @@ class StepModel {
       return runs;
     };
     const int few = 4 * stages + micro_batches % stages, more = few + stages;
-    const bool is_fixed = layout.schedule.ends_with(".csv");
+    const bool is_fixed = layout.schedule.name().ends_with(".csv");
     if (is_fixed || micro_batches <= 2 * more) return run(micro_batches);
     auto runs = run(few);
     const auto longer = run(more);

@@ -27,13 +27,16 @@ std::string flags(const Layout& layout, const Layout& from) {
 }  // namespace
 
 Layout layout_of(const RunOptions& options) {
-  return {options.mesh,        options.pipeline.schedule.name(),         options.pipeline.chunks,
-          options.micro_batch, static_cast<int>(options.sharding.stage), options.recompute};
+  return {options.mesh,
+          options.pipeline.schedule,
+          options.pipeline.chunks,
+          options.micro_batch,
+          static_cast<int>(options.sharding.stage),
+          options.recompute};
 }
 void choose(RunOptions& options, const Layout& layout) {
-  if (layout.schedule != options.pipeline.schedule.name())
-    options.pipeline.schedule = dhp::parse_schedule(layout.schedule);
   options.mesh = layout.mesh;
+  options.pipeline.schedule = layout.schedule;
   options.pipeline.chunks = layout.chunks;
   options.micro_batch = layout.micro_batch;
   options.sharding.stage = static_cast<dhp::ZeroStage>(layout.zero);
@@ -137,10 +140,6 @@ StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&of_.options.reducer);
   return StepModel(
       {.cluster = cluster,
-       .schedule =
-           [own = of_.options.pipeline.schedule](const std::string& name) {
-             return name == own.name() ? own : dhp::parse_schedule(name);
-           },
        .half = of_.options.precision != dhp::accumulation_type(of_.options.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples(),
@@ -215,16 +214,13 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
         (mesh.size() > ranks ? 4 : 0);
     if (distance > 0) found.emplace_back(distance, layout);
   });
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(found, {}, &std::pair<double, Layout>::first);
   return found;
 }
 
 void MemoryPlanner::check_fits(const MemoryLimit& limit) {
   if (stages().empty()) return;
-  const auto& worst = *std::max_element(
-      stages().begin(), stages().end(),
-      [](const dhp::MemoryPlan& a, const dhp::MemoryPlan& b) { return a.most < b.most; });
+  const auto& worst = *std::ranges::max_element(stages(), {}, &dhp::MemoryPlan::most);
   const auto most = worst.most;
   if (most <= limit.bytes) return;
   constexpr int most_tried = 100;

@@ -69,12 +69,7 @@ Best shortest(const ScheduleProblem& of, double seconds) {
   return best;
 }
 
-std::string number(double value) {
-  if (value == HUGE_VAL) return "?";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string number(double value) { return value == HUGE_VAL ? "?" : short_number(value); }
 std::string in_words(const Best& best) {
   if (best.proven()) return number(best.length);
   return dhp::concat(number(best.at_least), "..", number(best.length));

@@ -78,8 +78,8 @@ class ScheduleSearch {
   [[nodiscard]] ShortestSchedule run(std::optional<int> known = {}) {
     ShortestSchedule found;
     std::tie(found.at_least, found.because) = schedule_bound(of_);
-    int most =
-        known.value_or(of_.micro_batches * of_.parts() * (cost(0) + cost(2) + cost(weights)) + 1);
+    int most = known.value_or(
+        of_.micro_batches * of_.parts() * (cost(0) + cost(backwards) + cost(weights)) + 1);
     const auto finds = [&](int slots, std::size_t width) {
       const auto ended = search(slots, width);
       if (ended == End::found) found.length = slots, found.lists = lists();
@@ -255,9 +255,7 @@ class ScheduleSearch {
         if (number % 64 == 0 && Clock::now() > end_) return End::unknown;
       }
       std::vector<State> layer(next.begin(), next.end());
-      std::sort(layer.begin(), layer.end(), [](const State& a, const State& b) {
-        return std::pair{-sum(a), a.from} < std::pair{-sum(b), b.from};
-      });
+      std::ranges::sort(layer, {}, [](const State& of) { return std::pair{-sum(of), of.from}; });
       drop_those_behind(layer);
       all = all && next.size() <= 8 * width && layer.size() <= width;
       layer.resize(std::min(layer.size(), width));

@@ -88,7 +88,8 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
                                      return std::make_shared<const ModelWork>(four_layers());
                                    }});
   CHECK(many({.mesh = {1, 1, 4}})->total() == Approx((1000 + 3) * 3 + 0.25));
-  CHECK(many({.mesh = {1, 1, 4}, .schedule = "gpipe"})->memory_bytes == Approx(16e6 + 1000 * 1e6));
+  CHECK(many({.mesh = {1, 1, 4}, .schedule = dhp::GPipe{}})->memory_bytes ==
+        Approx(16e6 + 1000 * 1e6));
 }
 
 TEST_CASE("step time: buckets that are ready early are hidden, the last one is not") {

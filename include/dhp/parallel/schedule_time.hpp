@@ -33,7 +33,7 @@ struct ActionCosts {
 
 struct ScheduleTimes {
   std::vector<std::vector<double>> start;  ///< start[stage][position] of each action
-  std::vector<double> end;         ///< end of the last action, one for each stage
+  std::vector<double> end;                 ///< end of the last action, one for each stage
   double makespan = 0;             ///< from the start of the first action to the end of the last
   std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
