@@ -1,5 +1,6 @@
 // Reads a cluster's file as a file of options, of which none may lack.
 #include "../plan/cluster.hpp"
+
 #include "checked_options.hpp"
 
 #include <sstream>

@@ -35,7 +35,8 @@ struct Choices {
   }
 };
 
-void for_each_layout(const Choices& choices, auto visit) {
+[[nodiscard]] inline std::vector<Layout> layouts_of(const Choices& choices) {
+  std::vector<Layout> found;
   const auto may_be = [&](int axis, int asked) {
     const bool power = (axis & (axis - 1)) == 0;
     return asked > 0 ? axis == asked : power || !choices.powers_of_two;
@@ -57,9 +58,10 @@ void for_each_layout(const Choices& choices, auto visit) {
             for (const auto& [schedule, chunks] : choices.schedules)
               for (const bool recompute : choices.recompute)
                 if (pipeline > 1 || &schedule == &choices.schedules.front().first)
-                  visit(Layout{mesh, schedule, chunks, micro_batch, zero, recompute});
+                  found.push_back({mesh, schedule, chunks, micro_batch, zero, recompute});
           }
       }
+  return found;
 }
 
 using Timed = std::pair<StepTime, Layout>;
@@ -68,13 +70,8 @@ using Timed = std::pair<StepTime, Layout>;
 /// powers of two are tried.
 [[nodiscard]] inline std::vector<Timed> fastest(StepModel& model, Choices choices, std::size_t most,
                                                 std::size_t* tried = nullptr) {
-  std::vector<Layout> layouts;
-  const auto collect = [&] {
-    layouts.clear();
-    for_each_layout(choices, [&](const Layout& layout) { layouts.push_back(layout); });
-  };
-  collect();
-  if (layouts.size() > 100'000) choices.powers_of_two = true, collect();
+  auto layouts = layouts_of(choices);
+  if (layouts.size() > 100'000) choices.powers_of_two = true, layouts = layouts_of(choices);
   if (tried != nullptr) *tried = layouts.size();
   std::vector<Timed> found;
   for (const auto& layout : layouts)

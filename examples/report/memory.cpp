@@ -204,7 +204,7 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
     return std::abs(std::log2(static_cast<double>(second) / static_cast<double>(first)));
   };
   std::vector<std::pair<double, Layout>> found;
-  for_each_layout(choices, [&](const Layout& layout) {
+  for (const auto& layout : layouts_of(choices)) {
     const auto& mesh = layout.mesh;
     // More computation or more ranks count as a larger distance than more messages.
     const double distance =
@@ -213,7 +213,7 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
         2 * (steps(from.mesh.tensor, mesh.tensor) + steps(from.mesh.pipeline, mesh.pipeline)) +
         (mesh.size() > ranks ? 4 : 0);
     if (distance > 0) found.emplace_back(distance, layout);
-  });
+  }
   std::ranges::stable_sort(found, {}, &std::pair<double, Layout>::first);
   return found;
 }
