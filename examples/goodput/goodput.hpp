@@ -84,16 +84,12 @@ class GoodputSimulation {
     }
     const auto steps_until_save = std::max<std::int64_t>(1, std::llround(of_.interval / of_.step));
     while (now_ < of_.duration) {
-      const double begin = now_;
       if (missing() >= replicas() || (missing() > 0 && !of_.elastic)) {  // waits for enough ranks
-        (void)wait(events_.top().at - now_);
-        found_.stopped += now_ - begin;
+        (void)spend(events_.top().at - now_, found_.stopped);
       } else if (stop_ > 0) {
-        if (wait(stop_)) stop_ = 0;
-        found_.stopped += now_ - begin;
+        if (spend(stop_, found_.stopped)) stop_ = 0;
       } else if (unsaved_ >= steps_until_save) {
-        if (wait(of_.save)) keep();
-        found_.saving += now_ - begin;
+        if (spend(of_.save, found_.saving)) keep();
       } else {
         work(steps_until_save - unsaved_);
       }
@@ -126,13 +122,15 @@ class GoodputSimulation {
     return of_.step * fewer * (slow_ > 0 ? of_.slow_factor : 1);
   }
 
-  /// Returns whether this time passes before a rank fails.
-  [[nodiscard]] bool wait(double length) {
-    const double end = now_ + length;
+  /// Returns whether this time passes before a rank fails; adds what passes to a share.
+  [[nodiscard]] bool spend(double length, double& share) {
+    const double begin = now_, end = now_ + length;
     const int failures = found_.failures;
     while (events_.top().at <= end && found_.failures == failures) take_event();
-    if (found_.failures == failures) now_ = end;
-    return found_.failures == failures;
+    const bool passes = found_.failures == failures;
+    if (passes) now_ = end;
+    share += now_ - begin;
+    return passes;
   }
   /// Does all steps that end before the next event, and begins the one that does not.
   void work(std::int64_t most) {
@@ -145,9 +143,9 @@ class GoodputSimulation {
     done(steps);
     now_ += static_cast<double>(steps) * length;
     if (steps == most) return;
-    const double begin = now_;
-    if (wait(length)) done(1);
-    else found_.lost += now_ - begin;
+    double begun = 0;
+    if (spend(length, begun)) done(1);
+    else found_.lost += begun;
   }
   void keep() {
     const double useful = static_cast<double>(unsaved_) * of_.step;

@@ -7,11 +7,7 @@
 #include <dhp/core/open_file.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
-#include <set>
 #include <string>
-#include <string_view>
 
 namespace examples {
 
@@ -60,6 +56,7 @@ struct Cluster {
     visitor("rack_link.us", cluster.rack.latency_s, 1e-6);
     visitor("rack_link.gb_per_s", cluster.rack.bytes_per_s, 1e9);
   }
+  /// Throws an error of one sentence that names the wrong line.
   [[nodiscard]] static Cluster parse(const std::string& text, const std::string& path);
   [[nodiscard]] static Cluster read(const std::string& path) {
     return parse(dhp::text_of(path), path);
@@ -67,65 +64,9 @@ struct Cluster {
   [[nodiscard]] std::string text() const;
 };
 
-/// Throws an error of one sentence that names the wrong line.
-inline Cluster Cluster::parse(const std::string& text, const std::string& path) {
-  Cluster made;
-  std::set<std::string> found;
-  int number = 0;
-  const auto trimmed = [](std::string_view part) {
-    const auto first = part.find_first_not_of(" \t\r");
-    return first == part.npos ? std::string_view()
-                              : part.substr(first, part.find_last_not_of(" \t\r") + 1 - first);
-  };
-  for (std::string_view rest = text; !rest.empty();) {
-    const auto end = std::min(rest.find('\n'), rest.size());
-    auto line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    ++number;
-    const auto wrong = [&](const auto&... what) {
-      dhp::fail(path, ", line ", number, ": ", what...);
-    };
-    const bool quoted = line.find('"') < line.find('#');
-    line = trimmed(line.substr(0, line.find('#', quoted ? line.rfind('"') : 0)));
-    if (line.empty()) continue;
-    const auto equals = line.find('=');
-    if (equals == line.npos) wrong("\"", line, "\" is not key = number");
-    const auto key = std::string(trimmed(line.substr(0, equals)));
-    const auto value = trimmed(line.substr(equals + 1));
-    if (!found.insert(key).second) wrong(key, " is there twice; leave one of them");
-    if (key == "name") {
-      if (value.size() < 2 || value.front() != '"' || value.back() != '"')
-        wrong("a name stands in quotes: name = \"", value, "\"");
-      made.name = value.substr(1, value.size() - 2);
-      continue;
-    }
-    bool known = false;
-    visit(made, [&](std::string_view name, double& into, double unit) {
-      if (name != key) return;
-      known = true;
-      const auto* const last = value.data() + value.size();
-      const auto read = std::from_chars(value.data(), last, into);
-      const bool may_be_zero =
-          name == "host.cores" || name == "device.dollars_per_hour" || name.ends_with("us");
-      if (read.ec != std::errc() || read.ptr != last || !(may_be_zero ? into >= 0 : into > 0) ||
-          into > 1e15)
-        wrong(key, " is a number ", may_be_zero ? "of 0 or more" : "above 0", ", not ",
-              value.empty() ? "nothing" : value);
-      into *= unit;
-    });
-    if (!known) wrong("there is no ", key, "; clusters/laptop.toml has all that there is");
-  }
-  visit(made, [&](std::string_view name, const double&, double) {
-    dhp::check(
-        found.contains(std::string(name)), path, " lacks ", name,
-        "; clusters/laptop.toml has all that there is, and dhp_doctor --calibrate writes it");
-  });
-  return made;
-}
-
 inline std::string Cluster::text() const {
   auto made = dhp::concat("name = \"", name, "\"\n");
-  visit(*this, [&](std::string_view key, const double& value, double unit) {
+  visit(*this, [&](const char* key, double value, double unit) {
     made += dhp::concat(key, " = ", value / unit, "\n");
   });
   return made;

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 
 namespace examples {
 namespace {
@@ -28,12 +27,9 @@ struct Asked {
   std::size_t top = 10;
 };
 
-/// The model that the options describe, with data of its shapes.
-struct Described {
-  RunOptions options{};
-  AnyBatcher batcher{};
-  DescribePlanned describe{};
-  bool same_shapes = true, equal_shares = false, any_micro_batch = false;
+/// What the options describe, with data of the model's shapes.
+struct Described : PlannedTraining {
+  bool any_micro_batch = false;
 };
 
 /// Whether the user gave this option of the trainer.
@@ -58,15 +54,14 @@ struct Described {
     const auto data = load_images(options);
     made.batcher = data.train;
     made.equal_shares = options.sync_batch_norm;
-    made.describe =
-        planned_model(ResNetConfig{.depth = options.depth,
-                                   .width = options.width,
-                                   .image_size = data.image_size,
-                                   .image_channels = data.channels,
-                                   .classes = data.classes,
-                                   .stem_stride = options.stem_stride,
-                                   .synchronised_batch_norm = options.sync_batch_norm},
-                      [](auto& build, const auto& config) { return resnet(build, config); });
+    made.describe = planned_model(ResNetConfig{.depth = options.depth,
+                                               .width = options.width,
+                                               .image_size = data.image_size,
+                                               .image_channels = data.channels,
+                                               .classes = data.classes,
+                                               .stem_stride = options.stem_stride,
+                                               .synchronised_batch_norm = options.sync_batch_norm},
+                                  resnet<dhp::Meta>);
     return {};
   }
   if (model == "gpt") {
@@ -75,8 +70,7 @@ struct Described {
     if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
-    made.describe = planned_model(
-        data.config, [](auto& build, const auto& config) { return gpt(build, config); });
+    made.describe = planned_model(data.config, gpt<dhp::Meta>);
     return {};
   }
   auto parsed = parse_bert(argc, argv, gpu);
@@ -85,61 +79,119 @@ struct Described {
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
-  made.describe = planned_model(
-      data.bert.config, [](auto& build, const auto& config) { return bert(build, config); });
+  made.describe = planned_model(data.bert.config, bert<dhp::Meta>);
   return {};
 }
 
 [[nodiscard]] Choices choices_of(const Described& of, int ranks) {
   const auto& options = of.options;
   const auto given = layout_of(options);
-  const auto axis = [&](const char* name, int value) {
-    return is_given(options, name) ? value : 0;
-  };
   auto made = Choices::near(given, options.global_batch, of.equal_shares);
   made.ranks = {ranks};
-  made.tensor = axis("tensor-parallel", given.mesh.tensor);
-  made.pipeline = axis("pipeline-parallel", given.mesh.pipeline);
+  if (is_given(options, "tensor-parallel")) made.tensor = given.mesh.tensor;
+  if (is_given(options, "pipeline-parallel")) made.pipeline = given.mesh.pipeline;
   const auto most = std::min<std::int64_t>(of.any_micro_batch ? options.global_batch : 0, 512);
   for (auto size = given.micro_batch + 1; size <= most; ++size)
     if (options.global_batch % size == 0) made.micro_batches.push_back(size);
   if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
   if (is_given(options, "schedule")) return made;
-  made.schedules = {{dhp::OneForwardOneBackward::name, 1}};
-  for (const auto& schedule : dhp::built_in_schedules())
-    for (const int chunks : {1, 2, 4}) {
-      const std::string name = schedule.name();
-      const bool useful = schedule.needed_chunks() || chunks > 1;
-      if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
-          schedule.needed_chunks().value_or(chunks) == chunks)
-        made.schedules.emplace_back(name, chunks);
-    }
+  made.schedules.clear();  // 1F1B comes first; it is as fast as GPipe and holds less
+  for (const auto& schedule : dhp::built_in_schedules()) {
+    const auto needed = schedule.needed_chunks();
+    if (schedule.name() == dhp::GPipe::name) continue;
+    for (const int chunks : needed ? std::vector{*needed} : std::vector{2, 4})
+      made.schedules.emplace_back(schedule, chunks);
+  }
   return made;
 }
 
+/// A layout that fits, with the bytes that a rank of each of its stages holds.
+struct Line {
+  StepTime time;
+  Layout layout;
+  std::vector<double> stage_bytes;
+};
+
 class Page {
  public:
-  Page(MemoryPlanner& planner, StepModel& model, const Described& of, int ranks)
-      : planner_(planner), model_(model), of_(of), ranks_(ranks) {}
+  Page(MemoryPlanner& planner, StepModel model, const Described& of, int ranks,
+       std::int64_t samples)
+      : planner_(planner), model_(std::move(model)), of_(of), ranks_(ranks), samples_(samples) {}
 
   /// The fastest layouts whose memory fits. It is counted by a step of the whole program.
-  [[nodiscard]] std::vector<Timed> best(int ranks, std::int64_t samples, std::size_t most) {
-    auto choices = choices_of(of_, ranks);
-    choices.samples = samples;
-    std::vector<Timed> kept;
+  [[nodiscard]] std::vector<Line> best(std::size_t most) {
+    auto choices = choices_of(of_, ranks_);
+    choices.samples = samples_;
+    std::vector<Line> kept;
     for (auto& [time, layout] : fastest(model_, choices, 4 * most, &tried_)) {
-      time.memory_bytes = counted(layout);
-      if (time.memory_bytes > 0 && time.memory_bytes <= model_.cluster().memory_bytes)
-        kept.emplace_back(time, layout);
+      // After twice as many micro-batches as stages a schedule holds no more activations.
+      const int many =
+          layout.schedule.name() == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
+      std::vector<double> bytes;
+      for (const auto& stage : planner_.plan(layout, many))
+        bytes.push_back(static_cast<double>(stage.most));
+      if (bytes.empty()) continue;  // it cannot run
+      const auto& cluster = model_.cluster();
+      time.memory_bytes = std::ranges::max(bytes) * cluster.sharers(ranks_);
+      if (time.memory_bytes <= cluster.memory_bytes) kept.push_back({time, layout, bytes});
       if (kept.size() == most) break;
     }
     return kept;
   }
   [[nodiscard]] std::size_t tried() const { return tried_; }
 
+  void print(const std::vector<Line>& found) const {
+    std::printf(
+        "   layout (D x H x P)  schedule       micro zero rec  ms/step |  layers  tensor  pipeline"
+        "    data  update  shared | idle %% wait %%  MFU %%     GB  samples/s      $\n");
+    int number = 0;
+    for (const auto& [time, layout, bytes] : found) {
+      const auto& mesh = layout.mesh;
+      auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
+      if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
+      auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule.name();
+      if (layout.chunks > 1) schedule += dhp::concat(" ", layout.chunks);
+      std::printf("%2d %-19s %-14s %5lld %4d %3s %8.2f |", ++number, shape.c_str(),
+                  schedule.c_str(), static_cast<long long>(layout.micro_batch), layout.zero,
+                  layout.recompute ? "yes" : "no", 1e3 * time.total());
+      for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
+      std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
+                  100 * time.exposed_share(), 100 * utilisation(time), time.memory_bytes / 1e9,
+                  samples_per_s(time), dollars(time));
+      if (const auto& first = found[0].time; number > 1)
+        std::printf("   slower than 1 by %.1f %%: %s\n", 100 * (time.total() / first.total() - 1),
+                    why_slower(first, time).c_str());
+    }
+  }
+  [[nodiscard]] std::string json(const std::vector<Line>& found) const {
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& [time, layout, bytes] : found) {
+      nlohmann::ordered_json parts;
+      for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
+        parts[StepTime::parts.at(at)] = time.seconds().at(at);
+      list.push_back({{"mesh", {layout.mesh.data, layout.mesh.tensor, layout.mesh.pipeline}},
+                      {"context", layout.mesh.context},
+                      {"schedule", layout.schedule.name()},
+                      {"chunks", layout.chunks},
+                      {"micro_batch", layout.micro_batch},
+                      {"zero", layout.zero},
+                      {"recompute", layout.recompute},
+                      {"seconds", time.total()},
+                      {"parts", parts},
+                      {"idle", time.idle_share},
+                      {"memory_bytes", time.memory_bytes},
+                      {"stage_bytes", bytes},
+                      {"utilisation", utilisation(time)},
+                      {"samples_per_s", samples_per_s(time)},
+                      {"dollars", dollars(time)}});
+    }
+    return list.dump(1) + "\n";
+  }
+
+ private:
   [[nodiscard]] double samples_per_s(const StepTime& time) const {
-    return static_cast<double>(of_.options.global_batch) / time.total();
+    return static_cast<double>(samples_) / time.total();
   }
   [[nodiscard]] double utilisation(const StepTime& time) const {
     const auto& c = model_.cluster();
@@ -153,97 +205,31 @@ class Page {
     return model_.cluster().dollars * ranks_ / 3600 * epoch / samples_per_s(time);
   }
 
-  void print(const std::vector<Timed>& found) const {
-    std::printf(
-        "   layout (D x H x P)  schedule       micro zero rec  ms/step |  layers  tensor  pipeline"
-        "    data  update  shared | idle %% wait %%  MFU %%     GB  samples/s      $\n");
-    for (std::size_t at = 0; at < found.size(); ++at) {
-      const auto& [time, layout] = found[at];
-      const auto& mesh = layout.mesh;
-      auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
-      if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
-      auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule;
-      if (layout.chunks > 1) schedule += dhp::concat(" ", layout.chunks);
-      std::printf("%2zu %-19s %-14s %5lld %4d %3s %8.2f |", at + 1, shape.c_str(), schedule.c_str(),
-                  static_cast<long long>(layout.micro_batch), layout.zero,
-                  layout.recompute ? "yes" : "no", 1e3 * time.total());
-      for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
-      std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
-                  100 * time.exposed_share(), 100 * utilisation(time), time.memory_bytes / 1e9,
-                  samples_per_s(time), dollars(time));
-      if (at > 0)
-        std::printf("   slower than 1 by %.1f %%: %s\n",
-                    100 * (time.total() / found[0].first.total() - 1),
-                    why_slower(found[0].first, time).c_str());
-    }
-  }
-  [[nodiscard]] std::string json(const std::vector<Timed>& found) {
-    auto list = nlohmann::ordered_json::array();
-    for (const auto& [time, layout] : found) {
-      nlohmann::ordered_json parts;
-      for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
-        parts[StepTime::parts.at(at)] = time.seconds().at(at);
-      list.push_back({{"mesh", {layout.mesh.data, layout.mesh.tensor, layout.mesh.pipeline}},
-                      {"context", layout.mesh.context},
-                      {"schedule", layout.schedule},
-                      {"chunks", layout.chunks},
-                      {"micro_batch", layout.micro_batch},
-                      {"zero", layout.zero},
-                      {"recompute", layout.recompute},
-                      {"seconds", time.total()},
-                      {"parts", parts},
-                      {"idle", time.idle_share},
-                      {"memory_bytes", time.memory_bytes},
-                      {"stage_bytes", stage_bytes(layout)},
-                      {"utilisation", utilisation(time)},
-                      {"samples_per_s", samples_per_s(time)},
-                      {"dollars", dollars(time)}});
-    }
-    return list.dump(1) + "\n";
-  }
-
- private:
-  /// Bytes of a rank of each stage; empty if the layout cannot run. After twice as many micro-batches as stages a
-  /// schedule holds no more activations.
-  [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
-    const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
-    std::vector<double> bytes;
-    for (const auto& stage : planner_.plan(layout, many))
-      bytes.push_back(static_cast<double>(stage.most));
-    return bytes;
-  }
-  /// Bytes of a device; 0 if the layout cannot run.
-  [[nodiscard]] double counted(const Layout& layout) {
-    double most = 0;
-    for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);
-    return most * model_.cluster().sharers(ranks_);
-  }
-
   MemoryPlanner& planner_;
-  StepModel& model_;
+  StepModel model_;
   const Described& of_;
   int ranks_;
+  std::int64_t samples_;
   std::size_t tried_ = 0;
 };
 
-int plan(const Asked& asked, Cluster cluster, const Described& of) {
+int plan(const Asked& asked, Cluster cluster, Described of) {
   const auto start = std::chrono::steady_clock::now();
-  const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
-  if (const double limit = of.options.memory_limit_gb * 1e9; limit > 0)
+  const auto& options = of.options;
+  const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
+  if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
-  MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
-                        cluster.cores == 0         ? RanksAre::on_gpus
-                        : ranks <= cluster.devices ? RanksAre::threads
-                                                   : RanksAre::processes);
-  auto model = planner.step_model(cluster);
-  Page page(planner, model, of, ranks);
-  const auto found = page.best(ranks, of.options.global_batch, asked.top);
-  const auto tried = page.tried();
-  dhp::check(tried > 0, "no layout of ", ranks,
+  of.ranks = cluster.cores == 0         ? RanksAre::on_gpus
+             : ranks <= cluster.devices ? RanksAre::threads
+                                        : RanksAre::processes;
+  MemoryPlanner planner(of);
+  Page page(planner, planner.step_model(cluster), of, ranks, options.global_batch);
+  const auto found = page.best(asked.top);
+  dhp::check(page.tried() > 0, "no layout of ", ranks,
              " ranks has the axes that are given and work for each rank: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
-  dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
-             of.options.memory_limit_gb > 0 ? " and --memory-limit" : "",
+  dhp::check(!found.empty(), "none of ", page.tried(), " layouts of ", ranks, " ranks fits ",
+             cluster.name, options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   if (!asked.json.empty()) {
     std::ofstream file(asked.json);
@@ -251,22 +237,21 @@ int plan(const Asked& asked, Cluster cluster, const Described& of) {
     dhp::detail::check_system(file.good(), "cannot write --json ", asked.json);
   }
   std::printf("%s, %d %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
-              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(of.options.global_batch),
-              tried);
+              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(options.global_batch),
+              page.tried());
   page.print(found);
   // One host alone, with the same number of samples for each rank.
   if (const int host = static_cast<int>(cluster.devices);
-      host < ranks && of.options.global_batch * host % ranks == 0) {
-    const auto samples = of.options.global_batch * host / ranks;
-    auto alone = planner.step_model(cluster, samples);
-    Page of_host(planner, alone, of, host);
-    if (const auto one = of_host.best(host, samples, 1); !one.empty())
+      host < ranks && options.global_batch * host % ranks == 0) {
+    const auto samples = options.global_batch * host / ranks;
+    Page alone(planner, planner.step_model(cluster, samples), of, host, samples);
+    if (const auto one = alone.best(1); !one.empty())
       std::printf("from one host of %d to %d ranks: %.1f %% efficient\n", host, ranks,
-                  100 * one[0].first.total() / found[0].first.total());
+                  100 * one[0].time.total() / found[0].time.total());
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("$: of %s samples; planned in %.1f s\n",
-              of.options.samples > 0 ? std::to_string(of.options.samples).c_str() : "a million",
+              options.samples > 0 ? std::to_string(options.samples).c_str() : "a million",
               taken.count());
   return 0;
 }
@@ -292,20 +277,19 @@ int main(int argc, char** argv) {
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
   auto words = app.remaining();
-  words.insert(words.begin(), argv[0]);
   Described of;
+  of.same_shapes = true;
   of.any_micro_batch = std::none_of(words.begin(), words.end(), [](const auto& word) {
     return word.starts_with("--micro-batch") || word.starts_with("--config");
   });
   if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
-  std::vector<char*> rest;
+  std::vector<char*> rest{argv[0]};
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
     const auto cluster = Cluster::read(path);
-    const bool gpu = cluster.cores == 0;
-    if (const auto status =
-            describe(asked.model, static_cast<int>(rest.size()), rest.data(), gpu, of))
-      return *status;
+    const auto status =
+        describe(asked.model, static_cast<int>(rest.size()), rest.data(), cluster.cores == 0, of);
+    if (status) return *status;
     return plan(asked, cluster, of);
   });
 }

@@ -4,7 +4,6 @@
 #include <dhp/train/memory_plan.hpp>
 
 #include <map>
-#include <set>
 #include <vector>
 
 namespace examples {
@@ -62,26 +61,25 @@ template <class Options>
   work.costs = run.stage().options().costs;
   dhp::ModelBuilder<Meta> builder(run.mesh(), options.store);
   const auto model = planned.describe(builder);
+  const auto count_parameters = [&](const auto& of) {
+    dhp::ParameterList<Meta> list;
+    of.parameters(list);
+    for (const auto& each : list)
+      work.layers.back().parameters[each.get()] =
+          static_cast<double>(each->spec.local_shape().count());
+  };
   auto shape = example.input.shape();
   for (const auto& layer : model.layers) {
-    auto& made = work.layers.emplace_back();
     shape = layer.output_shape(shape, example);
-    made.output_bytes =
-        static_cast<double>(shape.count()) * static_cast<double>(size_of(options.store.compute));
-    dhp::ParameterList<Meta> list;
-    layer.parameters(list);
-    for (const auto& each : list)
-      made.parameters[each.get()] = static_cast<double>(each->spec.local_shape().count());
+    const auto bytes = dhp::detail::as_size(shape.count()) * size_of(options.store.compute);
+    work.layers.push_back({.output_bytes = static_cast<double>(bytes)});
+    count_parameters(layer);
   }
-  dhp::ParameterList<Meta> of_loss;
-  model.loss.parameters(of_loss);
-  for (const auto& each : of_loss)
-    work.layers.back().parameters[each.get()] =
-        static_cast<double>(each->spec.local_shape().count());
-  std::set<const void*> counted;
+  count_parameters(model.loss);
+  std::map<const void*, double> all;
   for (const auto& layer : work.layers)
-    for (const auto& [id, elements] : layer.parameters)
-      if (counted.insert(id).second) work.parameters += elements;
+    all.insert(layer.parameters.begin(), layer.parameters.end());
+  for (const auto& [id, elements] : all) work.parameters += elements;
   std::int64_t pages = 0;
   for (const auto& each : run.store().parameters())
     if (each->spec.is_trained()) pages = dhp::detail::in_pages(pages, *each).last;

@@ -16,10 +16,11 @@ struct Choices {
   std::vector<std::int64_t> micro_batches{};
   std::vector<int> zero{0};
   std::vector<bool> recompute{false};
-  std::vector<std::pair<std::string, int>> schedules{{"1f1b", 1}};  ///< schedule and chunks
-  std::int64_t samples = 0;                                         ///< samples of a step
-  bool equal_shares = false;   ///< all replicas need the same number of micro-batches
-  bool powers_of_two = false;  ///< only axes that are powers of two
+  std::vector<std::pair<dhp::AnySchedule, int>> schedules{
+      {dhp::OneForwardOneBackward{}, 1}};  ///< schedule and chunks
+  std::int64_t samples = 0;                ///< samples of a step
+  bool equal_shares = false;               ///< all replicas need the same number of micro-batches
+  bool powers_of_two = false;              ///< only axes that are powers of two
 
   /// The same number of ranks on any axes, with all else as in `layout`.
   [[nodiscard]] static Choices near(const Layout& layout, std::int64_t samples, bool equal_shares) {
@@ -34,7 +35,8 @@ struct Choices {
   }
 };
 
-void for_each_layout(const Choices& choices, auto visit) {
+[[nodiscard]] inline std::vector<Layout> layouts_of(const Choices& choices) {
+  std::vector<Layout> found;
   const auto may_be = [&](int axis, int asked) {
     const bool power = (axis & (axis - 1)) == 0;
     return asked > 0 ? axis == asked : power || !choices.powers_of_two;
@@ -56,35 +58,28 @@ void for_each_layout(const Choices& choices, auto visit) {
             for (const auto& [schedule, chunks] : choices.schedules)
               for (const bool recompute : choices.recompute)
                 if (pipeline > 1 || &schedule == &choices.schedules.front().first)
-                  visit(Layout{mesh, schedule, chunks, micro_batch, zero, recompute});
+                  found.push_back({mesh, schedule, chunks, micro_batch, zero, recompute});
           }
       }
+  return found;
 }
 
 using Timed = std::pair<StepTime, Layout>;
 
-/// The fastest layouts whose estimated memory fits, the best first. If there are more than `exhaustive`, only axes that
-/// are powers of two are tried.
+/// The fastest layouts whose estimated memory fits, the best first. If there are more than 100,000, only axes that are
+/// powers of two are tried.
 [[nodiscard]] inline std::vector<Timed> fastest(StepModel& model, Choices choices, std::size_t most,
-                                                std::size_t* tried = nullptr,
-                                                std::size_t exhaustive = 100'000) {
-  std::vector<Layout> layouts;
-  const auto collect = [&] {
-    layouts.clear();
-    for_each_layout(choices, [&](const Layout& layout) { layouts.push_back(layout); });
-  };
-  collect();
-  if (layouts.size() > exhaustive) choices.powers_of_two = true, collect();
+                                                std::size_t* tried = nullptr) {
+  auto layouts = layouts_of(choices);
+  if (layouts.size() > 100'000) choices.powers_of_two = true, layouts = layouts_of(choices);
   if (tried != nullptr) *tried = layouts.size();
   std::vector<Timed> found;
   for (const auto& layout : layouts)
     if (const auto time = model(layout); time && time->memory_bytes <= model.cluster().memory_bytes)
       found.emplace_back(*time, layout);
-  const auto order = [](const Timed& a, const Timed& b) {
-    return std::tuple(a.first.total(), a.first.memory_bytes) <
-           std::tuple(b.first.total(), b.first.memory_bytes);
-  };
-  std::stable_sort(found.begin(), found.end(), order);
+  std::ranges::stable_sort(found, {}, [](const Timed& one) {
+    return std::pair(one.first.total(), one.first.memory_bytes);
+  });
   if (found.size() > most) found.resize(most);
   return found;
 }

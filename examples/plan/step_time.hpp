@@ -14,6 +14,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <tuple>
 
 namespace examples {
@@ -21,7 +22,7 @@ namespace examples {
 /// How a training is laid out.
 struct Layout {
   dhp::MeshShape mesh{};
-  std::string schedule = "1f1b";
+  dhp::AnySchedule schedule = dhp::OneForwardOneBackward{};
   int chunks = 1;
   std::int64_t micro_batch = 1;
   int zero = 0;
@@ -55,9 +56,7 @@ struct StepTime {
 
 struct StepModelOptions {
   Cluster cluster{};
-  std::function<dhp::AnySchedule(const std::string&)> schedule =
-      dhp::parse_schedule;  ///< finds one by name
-  bool half = false;        ///< matrix products run in 16 bits
+  bool half = false;  ///< matrix products run in 16 bits
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< samples of a step
   /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model
@@ -100,35 +99,34 @@ class StepModel {
   /// Returns nothing if the model cannot be split that way, or a replica would have no micro-batch.
   [[nodiscard]] std::optional<StepTime> operator()(const Layout& layout) {
     const auto& mesh = layout.mesh;
+    const auto& c = options_.cluster;
     const auto micro_batches = std::max<std::int64_t>(options_.samples / layout.micro_batch, 1);
     if (micro_batches < mesh.data) return {};
-    const auto share = dhp::part_of(micro_batches, mesh.data, 0).size();
-    const auto& c = options_.cluster;
-    const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
-    const auto* const pipeline = staged(layout, static_cast<int>(share));
+    const auto share = static_cast<int>(dhp::part_of(micro_batches, mesh.data, 0).size());
+    const auto* const pipeline = staged(layout, share);
     if (pipeline == nullptr) return {};
     const auto& work = *pipeline->work;
+    const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
+    const bool sharded = layout.zero > 0;
+    const int replicas = mesh.replicas(), rounds = layout.zero >= 2 ? share : 1;
+    double makespan = 0;
+    for (const auto& stage : pipeline->stages) makespan = std::max(makespan, stage.end);
     StepTime slowest;
     double idle = 0, busy = 0;
     for (const auto& stage : pipeline->stages) {
       StepTime time;
-      const int replicas = mesh.replicas();
-      const double part = stage.parameters / work.parameters;
-      const double cut = layout.zero > 0 ? part * work.in_pages / work.parameters : part;
-      const double gradients = work.gradient_bytes * cut, weights = work.weight_bytes * cut;
-      const auto sent = [&](double calls, double bytes) {
-        return exchange(calls, bytes, replicas, mesh.tensor);
-      };
-      const bool sharded = layout.zero > 0;
-      const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
-      const double summing =
-          sent(sharded ? calls / 2 : calls, data_bytes(gradients, 0, replicas, sharded, 1));
-      const double gathering =
-          sharded ? sent(calls / 2, data_bytes(0, weights, replicas, 1, 1)) : 0;
-      const auto rounds = layout.zero >= 2 ? static_cast<int>(share) : 1;
       time.compute = stage.compute;
       time.tensor = stage.tensor;
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
+      const double part = stage.parameters / work.parameters;
+      const double cut = sharded ? part * work.in_pages / work.parameters : part;
+      const double gradients = work.gradient_bytes * cut, weights = work.weight_bytes * cut;
+      const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
+      const auto sent = [&](double bytes) {
+        return exchange(sharded ? calls / 2 : calls, bytes, replicas, mesh.tensor);
+      };
+      const double summing = sent(data_bytes(gradients, 0, replicas, sharded, 1));
+      const double gathering = sharded ? sent(data_bytes(0, weights, replicas, 1, 1)) : 0;
       const double exchanging = rounds * summing + gathering * (layout.zero == 3 ? 2 * rounds : 1);
       if (exchanging > 0) {
         time.data = exposed(stage, layout.zero, rounds, summing, gathering);
@@ -137,19 +135,17 @@ class StepModel {
                        data_bytes(gradients, weights, replicas, layout.zero, rounds);
       }
       auto update = work.update;
-      update.add(update, (layout.zero > 0 ? part / replicas : part) - 1);
+      update.add(update, (sharded ? part / replicas : part) - 1);
       time.update = seconds(update) + exchange(6, 0, mesh.size(), 1);
       const auto state = state_bytes(work.weight_bytes * part, work.gradient_bytes * part,
                                      work.optimizer_bytes * part, replicas, layout.zero);
-      time.memory_bytes = state.sum() + stage.kept_bytes + work.transient_bytes;
-      slowest.memory_bytes = std::max(slowest.memory_bytes, time.memory_bytes);
+      time.memory_bytes =
+          std::max(slowest.memory_bytes, state.sum() + stage.kept_bytes + work.transient_bytes);
       busy += time.compute + time.update;
       if (mesh.size() <= c.devices) busy += time.tensor + exchanging;  // by copies
-      idle += std::max(0.0, 1 - (time.compute + time.tensor) / pipeline->makespan);
-      if (time.total() > slowest.total()) {
-        time.memory_bytes = slowest.memory_bytes;
-        slowest = time;
-      }
+      idle += std::max(0.0, 1 - (time.compute + time.tensor) / makespan);
+      slowest.memory_bytes = time.memory_bytes;
+      if (time.total() > slowest.total()) slowest = time;
     }
     // A step lasts at least as long as the host's cores need for the work of all its ranks.
     if (c.cores > 0) {
@@ -174,15 +170,15 @@ class StepModel {
   struct Stage {
     double compute = 0, tensor = 0, end = 0;
     double tied = 0;  // sums gradients of parameters that other stages share
-    double parameters = 0, kept_bytes = 0;
-    std::vector<Passes> layers{};  // the last one first
+    double kept_bytes = 0;
+    double parameters = 0;
+    std::vector<Passes> layers{};
   };
   struct Pipeline {
     std::shared_ptr<const ModelWork> work{};
-    double makespan = 0;
     std::vector<Stage> stages{};
   };
-  using Cut = std::tuple<int, int, int, std::string, int, std::int64_t, bool>;
+  using Cut = std::tuple<int, int, int, std::string, int, std::int64_t, int, bool>;
 
   /// Core time of TCP for each byte that is both sent and received, measured on an AMD EPYC. It delays computation that
   /// overlaps with the exchange if a rank has no spare core.
@@ -200,9 +196,10 @@ class StepModel {
   [[nodiscard]] double exposed(const Stage& stage, int zero, int rounds, double summing,
                                double gathering) const {
     std::vector<Passes> buckets{{}};  // the last layers first
+    const double least = bucket_bytes(stage, zero) / 4;
     double passes = 0;
-    for (const auto& layer : stage.layers) {
-      if (4 * buckets.back().parameters >= bucket_bytes(stage, zero)) buckets.emplace_back();
+    for (const auto& layer : stage.layers | std::views::reverse) {
+      if (buckets.back().parameters >= least) buckets.emplace_back();
       auto& bucket = buckets.back();
       bucket.parameters += layer.parameters;
       bucket.tied |= layer.tied;
@@ -219,9 +216,9 @@ class StepModel {
     const int few = std::min(rounds, 3);
     for (int round = 0; round < few; ++round) {
       const double start = now;
-      for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
-        if (zero == 3 || (zero > 0 && round == 0)) gather(*bucket);
-        now += bucket->forward;
+      for (const auto& bucket : buckets | std::views::reverse) {
+        if (zero == 3 || (zero > 0 && round == 0)) gather(bucket);
+        now += bucket.forward;
       }
       for (const auto& bucket : buckets) {
         if (zero == 3) gather(bucket);
@@ -240,119 +237,105 @@ class StepModel {
   [[nodiscard]] const Pipeline* staged(const Layout& layout, int micro_batches) {
     const auto& mesh = layout.mesh;
     const auto [known, fresh] = pipelines_.try_emplace(
-        Cut{mesh.tensor, mesh.context, mesh.pipeline, layout.schedule, layout.chunks,
-            layout.micro_batch * 1'000'000 + micro_batches, layout.recompute});
+        Cut{mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(), layout.chunks,
+            layout.micro_batch, micro_batches, layout.recompute});
     auto& made = known->second;
     if (fresh) try {
         made.work = options_.work(layout);
-        if (made.work) stage(layout, micro_batches, made);
-      } catch (const dhp::Error&) {
-        made = {};
+        if (made.work) made.stages = stages_of(layout, micro_batches, *made.work);
+      } catch (const dhp::Error&) {  // there are no stages
       }
     return made.stages.empty() ? nullptr : &made;
   }
-  void stage(const Layout& layout, int micro_batches, Pipeline& made) const {
+  [[nodiscard]] std::vector<Stage> stages_of(const Layout& layout, int micro_batches,
+                                             const ModelWork& work) const {
     const auto& mesh = layout.mesh;
-    const auto& work = *made.work;
-    const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks,
-                                     options_.schedule(layout.schedule).v_shaped()};
+    const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks, layout.schedule.v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
-    made.stages.resize(static_cast<std::size_t>(mesh.pipeline));
-    std::vector<dhp::ActionCosts> costs;
-    std::vector<std::map<const void*, double>> held(made.stages.size());
     const auto inside = [&](const Work& of) {
       return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
     };
+    std::vector<Stage> stages(dhp::detail::as_size(mesh.pipeline));
+    std::vector<std::map<const void*, double>> held(stages.size());  // elements of each parameter
+    std::vector<dhp::ActionCosts> costs;
     double message = 0;
-    std::vector<double> kept(made.stages.size(), 0);
-    for (std::int64_t part = 0; part < wiring.parts(); ++part) {
-      const auto at = static_cast<std::size_t>(wiring.stage_of(part));
-      auto& stage = made.stages[at];
+    for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
+      const auto at = dhp::detail::as_size(wiring.stage_of(std::ssize(costs)));
+      auto& stage = stages[at];
       auto& cost = costs.emplace_back(dhp::ActionCosts{0, 0, 0});
-      for (auto layer = cuts[static_cast<std::size_t>(part)];
-           layer < cuts[static_cast<std::size_t>(part) + 1]; ++layer) {
-        const auto& of = work.layers[static_cast<std::size_t>(layer)];
+      for (auto layer = cuts[part]; layer < cuts[part + 1]; ++layer) {
+        const auto& of = work.layers[dhp::detail::as_size(layer)];
         const double forward = seconds(of.forward), backward = seconds(of.backward);
-        const double exchanged = inside(of.forward) + inside(of.backward);
+        const double there = inside(of.forward), back = inside(of.backward);
         stage.compute += micro_batches * (forward + backward);
-        stage.tensor += micro_batches * exchanged;
-        cost.forward += forward + inside(of.forward);
-        cost.backward_input += backward / 2 + inside(of.backward);
+        stage.tensor += micro_batches * (there + back);
+        cost.forward += forward + there;
+        cost.backward_input += backward / 2 + back;
         cost.backward_weight += backward / 2;
-        kept[at] += of.kept_bytes / layout.chunks;
-        Passes passes{.forward = forward + inside(of.forward),
-                      .backward = backward + inside(of.backward)};
+        stage.kept_bytes += of.kept_bytes / layout.chunks;
+        auto& passes = stage.layers.emplace_back(
+            Passes{.forward = forward + there, .backward = backward + back});
         for (const auto& [id, elements] : of.parameters)
           if (held[at].emplace(id, elements).second) passes.parameters += elements;
           else passes.tied = true;
         stage.parameters += passes.parameters;
-        stage.layers.insert(stage.layers.begin(), passes);
       }
-      if (part + 1 < wiring.parts())
-        message = std::max(
-            message,
-            work.layers[static_cast<std::size_t>(cuts[static_cast<std::size_t>(part) + 1]) - 1]
-                .output_bytes);
+      if (part + 2 < cuts.size())
+        message =
+            std::max(message, work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes);
     }
     const int stride = mesh.size() / mesh.pipeline;
     const double bytes_each = work.gradient_bytes / work.parameters;
-    for (std::size_t at = 0; at < held.size(); ++at)
+    for (std::size_t at = 0; at < stages.size(); ++at)
       for (const auto& [id, elements] : held[at]) {
-        const auto ranks = static_cast<int>(std::count_if(
-            held.begin(), held.end(), [&](const auto& of) { return of.contains(id); }));
-        made.stages[at].tied +=
+        const auto ranks = static_cast<int>(
+            std::ranges::count_if(held, [&](const auto& of) { return of.contains(id); }));
+        stages[at].tied +=
             exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1), ranks, stride);
       }
     const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
-    const auto times = simulated(layout, micro_batches, costs, hop);
-    made.makespan = times.makespan;
-    for (std::size_t at = 0; at < made.stages.size(); ++at) {
-      made.stages[at].end = times.ends[at];
-      made.stages[at].kept_bytes = kept[at] * times.in_flight[at];
+    const auto runs = simulated(layout, micro_batches, costs, hop);
+    for (std::size_t at = 0; at < stages.size(); ++at) {
+      stages[at].end = runs[at].end;
+      stages[at].kept_bytes *= runs[at].in_flight;
     }
+    return stages;
   }
-  struct Times {
-    double makespan = 0;
-    std::vector<double> ends{}, in_flight{};
+
+  /// When a stage ends, and how many parts x micro-batches it holds at most.
+  struct StageRun {
+    double end = 0, in_flight = 0;
   };
   /// Simulates few micro-batches and extrapolates to the others.
-  [[nodiscard]] Times simulated(const Layout& layout, int micro_batches,
-                                const std::vector<dhp::ActionCosts>& costs, double hop) const {
+  [[nodiscard]] std::vector<StageRun> simulated(const Layout& layout, int micro_batches,
+                                                const std::vector<dhp::ActionCosts>& costs,
+                                                double hop) const {
     const int stages = layout.mesh.pipeline;
-    const int few = 4 * stages + micro_batches % stages, more = few + stages;
     const auto run = [&](int count) {
-      const auto lists =
-          dhp::all_stages(options_.schedule(layout.schedule), stages, count, layout.chunks);
-      const auto found = dhp::simulate(lists, costs, hop);
-      Times times{found.makespan, {}, {}};
-      for (std::size_t at = 0; at < lists.size(); ++at) {
-        const auto part = lists.wiring(layout.chunks).part(static_cast<int>(at), lists[at].back());
-        times.ends.push_back(found.start[at].back() +
-                             costs[static_cast<std::size_t>(part)].of(lists[at].back().kind));
+      const auto lists = dhp::all_stages(layout.schedule, stages, count, layout.chunks);
+      std::vector<StageRun> runs;
+      for (const double end : dhp::simulate(lists, costs, hop).end) {
         int held = 0, most = 0;
-        for (const auto& action : lists[at]) {
+        for (const auto& action : lists[runs.size()]) {
           held += action.kind == dhp::Action::Kind::forward ? 1 : 0;
           most = std::max(most, held);
-          const bool last = action.kind == dhp::Action::Kind::backward ||
-                            action.kind == dhp::Action::Kind::backward_weight;
-          held -= last ? 1 : 0;
+          held -= dhp::detail::ends_backward(action) ? 1 : 0;
         }
-        times.in_flight.push_back(most);
+        runs.push_back({end, 1.0 * most});
       }
-      return times;
+      return runs;
     };
-    const bool is_fixed = layout.schedule.ends_with(".csv");
+    const int few = 4 * stages + micro_batches % stages, more = few + stages;
+    const bool is_fixed = layout.schedule.name().ends_with(".csv");
     if (is_fixed || micro_batches <= 2 * more) return run(micro_batches);
-    auto first = run(few);
-    const auto second = run(more);
+    auto runs = run(few);
+    const auto longer = run(more);
     const double times = static_cast<double>(micro_batches - few) / stages;
-    const auto extend = [&](double& from, double to) { from += (to - from) * times; };
-    extend(first.makespan, second.makespan);
-    for (std::size_t at = 0; at < first.ends.size(); ++at) {
-      extend(first.ends[at], second.ends[at]);
-      extend(first.in_flight[at], second.in_flight[at]);
+    for (std::size_t at = 0; at < runs.size(); ++at) {
+      runs[at].end += (longer[at].end - runs[at].end) * times;
+      runs[at].in_flight += (longer[at].in_flight - runs[at].in_flight) * times;
     }
-    return first;
+    return runs;
   }
 
   StepModelOptions options_;

@@ -27,47 +27,41 @@ std::string flags(const Layout& layout, const Layout& from) {
 }  // namespace
 
 Layout layout_of(const RunOptions& options) {
-  return {options.mesh,        options.pipeline.schedule.name(),         options.pipeline.chunks,
-          options.micro_batch, static_cast<int>(options.sharding.stage), options.recompute};
+  return {options.mesh,
+          options.pipeline.schedule,
+          options.pipeline.chunks,
+          options.micro_batch,
+          static_cast<int>(options.sharding.stage),
+          options.recompute};
 }
 void choose(RunOptions& options, const Layout& layout) {
-  if (layout.schedule != options.pipeline.schedule.name())
-    options.pipeline.schedule = dhp::parse_schedule(layout.schedule);
   options.mesh = layout.mesh;
+  options.pipeline.schedule = layout.schedule;
   options.pipeline.chunks = layout.chunks;
   options.micro_batch = layout.micro_batch;
   options.sharding.stage = static_cast<dhp::ZeroStage>(layout.zero);
   options.recompute = layout.recompute;
 }
 
-MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
-                             DescribePlanned describe, bool same_shapes, bool equal_shares,
-                             RanksAre ranks)
-    : options_(options),
-      batcher_(std::move(batcher)),
-      describe_(std::move(describe)),
-      same_shapes_(same_shapes),
-      equal_shares_(equal_shares),
-      ranks_(ranks) {}
-
 std::int64_t MemoryPlanner::samples() const {
-  return options_.resident() ? options_.global_batch
-                             : std::min(options_.global_batch, batcher_.size());
+  return of_.options.resident() ? of_.options.global_batch
+                                : std::min(of_.options.global_batch, of_.batcher.size());
 }
 
 /// Returns a few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
-  const auto size = std::min(micro_batch, batcher_.size());
+  const auto size = std::min(micro_batch, of_.batcher.size());
   // Resident data are the micro-batches of one step, again and again.
-  const auto all = options_.resident() ? samples() : batcher_.size();
-  const auto count = same_shapes_ ? 1 : std::clamp<std::int64_t>(all / size, 1, different_shapes);
+  const auto all = of_.options.resident() ? samples() : of_.batcher.size();
+  const auto count =
+      of_.same_shapes ? 1 : std::clamp<std::int64_t>(all / size, 1, different_shapes);
   for (std::int64_t k = 0; k < count; ++k) {
     std::vector<std::int64_t> indices;
     for (std::int64_t sample = 0; sample < size; ++sample)
-      indices.push_back((k * size + sample) % batcher_.size());
-    batches.push_back(batcher_.collate(indices, 0));
+      indices.push_back((k * size + sample) % of_.batcher.size());
+    batches.push_back(of_.batcher.collate(indices, 0));
   }
   return batches;
 }
@@ -80,7 +74,7 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::in
   auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
   if (runs > 0) share = std::min(share, runs);
   return {.options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
-          .describe = [&](auto& build) { return describe_(build, options.recompute); },
+          .describe = [&](auto& build) { return of_.describe(build, options.recompute); },
           .batch =
               [&batches, count, size](dhp::Meta& dev, std::int64_t k) {
                 return dhp::upload(dev, batches[static_cast<std::size_t>(k % count)], k,
@@ -90,23 +84,23 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::in
           .runs = runs,
           .prepare = [&](auto& run, const auto& example) { options.prepare(run, example); },
           .steps = static_cast<int>((count + share - 1) / share),
-          .threads = ranks_ == RanksAre::threads,
+          .threads = of_.ranks == RanksAre::threads,
           .recomputes = options.recompute};
 }
 
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t runs) {
-  auto options = options_;
+  auto options = of_.options;
   choose(options, layout);
-  const bool gpu = ranks_ == RanksAre::on_gpus;
+  const bool gpu = of_.ranks == RanksAre::on_gpus;
   std::vector<dhp::MemoryPlan> stages;
-  if (batcher_.size() == 0) return stages;
+  if (of_.batcher.size() == 0) return stages;
   try {
     const auto run = planned(options, runs);
     for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
       auto& plan =
           stages.emplace_back(dhp::plan_memory(run, stage, {.least_step = gpu ? 256u : 64u}));
       // A GPU's free blocks can be reused, but not those of a recorded step.
-      if (gpu && !options.records_steps(same_shapes_)) plan.most = plan.most_in_use;
+      if (gpu && !options.records_steps(of_.same_shapes)) plan.most = plan.most_in_use;
     }
   } catch (const dhp::Error&) {
     return {};
@@ -142,15 +136,11 @@ Cluster cluster_of(const RunOptions& options, bool gpu) {
 
 StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
   // cuDNN's attention takes the same time with dropout as without.
-  if (options_.library_dropout) cluster.flop_dropout = std::numeric_limits<double>::infinity();
-  const auto* const bucketed = std::get_if<dhp::Bucketed>(&options_.reducer);
+  if (of_.options.library_dropout) cluster.flop_dropout = std::numeric_limits<double>::infinity();
+  const auto* const bucketed = std::get_if<dhp::Bucketed>(&of_.options.reducer);
   return StepModel(
       {.cluster = cluster,
-       .schedule =
-           [own = options_.pipeline.schedule](const std::string& name) {
-             return name == own.name() ? own : dhp::parse_schedule(name);
-           },
-       .half = options_.precision != dhp::accumulation_type(options_.precision),
+       .half = of_.options.precision != dhp::accumulation_type(of_.options.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples(),
        .work = [this](const Layout& layout) { return work(layout); }});
@@ -165,14 +155,14 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   auto small = layout;
   for (small.micro_batch = 1; 8 * small.micro_batch <= layout.micro_batch;) small.micro_batch *= 8;
   const auto more = layout.micro_batch - small.micro_batch;
-  if (options_.resident() && more > 0) {
+  if (of_.options.resident() && more > 0) {
     auto large = small;
     large.micro_batch *= 8;
     const auto from = work(small), to = from ? work(large) : nullptr;
     const auto way = static_cast<double>(more) / static_cast<double>(7 * small.micro_batch);
     if (to) return made = std::make_shared<const ModelWork>(between(*from, *to, way));
   }
-  auto options = options_;
+  auto options = of_.options;
   choose(options, layout);
   options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
@@ -203,18 +193,18 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
 std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
   const auto from = layout();
   const auto ranks = from.mesh.size();
-  auto choices = Choices::near(from, options_.global_batch, equal_shares_);
+  auto choices = Choices::near(from, of_.options.global_batch, of_.equal_shares);
   choices.ranks.push_back(2 * ranks);
   while (choices.micro_batches.back() % 2 == 0)
     choices.micro_batches.push_back(choices.micro_batches.back() / 2);
-  const bool bucketed = std::holds_alternative<dhp::Bucketed>(options_.reducer);
+  const bool bucketed = std::holds_alternative<dhp::Bucketed>(of_.options.reducer);
   for (int zero = from.zero + 1; bucketed && zero <= 3; ++zero) choices.zero.push_back(zero);
   if (!from.recompute) choices.recompute.push_back(true);
   const auto steps = [](auto first, auto second) {
     return std::abs(std::log2(static_cast<double>(second) / static_cast<double>(first)));
   };
   std::vector<std::pair<double, Layout>> found;
-  for_each_layout(choices, [&](const Layout& layout) {
+  for (const auto& layout : layouts_of(choices)) {
     const auto& mesh = layout.mesh;
     // More computation or more ranks count as a larger distance than more messages.
     const double distance =
@@ -223,17 +213,14 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
         2 * (steps(from.mesh.tensor, mesh.tensor) + steps(from.mesh.pipeline, mesh.pipeline)) +
         (mesh.size() > ranks ? 4 : 0);
     if (distance > 0) found.emplace_back(distance, layout);
-  });
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+  std::ranges::stable_sort(found, {}, &std::pair<double, Layout>::first);
   return found;
 }
 
 void MemoryPlanner::check_fits(const MemoryLimit& limit) {
   if (stages().empty()) return;
-  const auto& worst = *std::max_element(
-      stages().begin(), stages().end(),
-      [](const dhp::MemoryPlan& a, const dhp::MemoryPlan& b) { return a.most < b.most; });
+  const auto& worst = *std::ranges::max_element(stages(), {}, &dhp::MemoryPlan::most);
   const auto most = worst.most;
   if (most <= limit.bytes) return;
   constexpr int most_tried = 100;
@@ -245,15 +232,15 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
     const auto need = this->need(layout);
     if (need == 0 || need >= least) continue;
     const auto share = limit.of_host
-                           ? limit.bytes * static_cast<std::size_t>(options_.mesh.size()) /
+                           ? limit.bytes * static_cast<std::size_t>(of_.options.mesh.size()) /
                                  static_cast<std::size_t>(layout.mesh.size())
                            : limit.bytes;
-    way_out = dhp::concat(flags(layout, layout_of(options_)), " takes ", bytes_text(need));
+    way_out = dhp::concat(flags(layout, layout_of(of_.options)), " takes ", bytes_text(need));
     if (need <= share) break;
     least = need;
     way_out = "no layout near it fits; " + way_out;
   }
-  dhp::fail("a rank of ", options_.mesh, " takes ", bytes_text(most), " (weights ",
+  dhp::fail("a rank of ", of_.options.mesh, " takes ", bytes_text(most), " (weights ",
             bytes_text(worst.weights), ", gradients ", bytes_text(worst.gradients), ", optimizer ",
             bytes_text(worst.optimizer), ", activations ", bytes_text(worst.activations()),
             "), but has ", bytes_text(limit.bytes), ", ", limit.from, "; ",

@@ -21,6 +21,16 @@ struct MemoryLimit {
   bool of_host = false;   ///< the limit is this rank's share of the host's memory
 };
 
+/// A training whose memory or time is planned.
+struct PlannedTraining {
+  RunOptions options{};
+  AnyBatcher batcher{};
+  DescribePlanned describe{};
+  bool same_shapes = false;   ///< all micro-batches have the same shapes
+  bool equal_shares = false;  ///< all replicas need equally many micro-batches
+  RanksAre ranks = RanksAre::threads;
+};
+
 [[nodiscard]] Layout layout_of(const RunOptions& options);
 /// Changes the options to this layout.
 void choose(RunOptions& options, const Layout& layout);
@@ -29,12 +39,14 @@ void choose(RunOptions& options, const Layout& layout);
 
 class MemoryPlanner {
  public:
-  /// same_shapes: all micro-batches have the same shapes. equal_shares: all replicas need equally many micro-batches.
-  MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
-                bool same_shapes, bool equal_shares, RanksAre ranks);
+  explicit MemoryPlanner(PlannedTraining of) : of_(std::move(of)) {}
   explicit MemoryPlanner(const TrainingSetup& setup)
-      : MemoryPlanner(setup.options, setup.train, setup.plan_model, setup.same_shapes,
-                      setup.waits_for_replicas, ranks_are(setup.options)) {}
+      : of_{setup.options,
+            setup.train,
+            setup.plan_model,
+            setup.same_shapes,
+            setup.waits_for_replicas,
+            ranks_are(setup.options)} {}
 
   /// Returns one line for each stage; none if the layout cannot run, since the run's own error is clearer.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
@@ -44,7 +56,7 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
-  [[nodiscard]] Layout layout() const { return layout_of(options_); }
+  [[nodiscard]] Layout layout() const { return layout_of(of_.options); }
   /// Returns a model of the step time of `samples` samples (0: as in the options); it refers to this planner.
   [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);
 
@@ -61,12 +73,7 @@ class MemoryPlanner {
   [[nodiscard]] Counted work(const Layout& layout);
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 
-  RunOptions options_;
-  AnyBatcher batcher_;
-  DescribePlanned describe_;
-  bool same_shapes_;
-  bool equal_shares_;
-  RanksAre ranks_;
+  PlannedTraining of_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
   std::map<std::tuple<int, int, std::int64_t, bool>, Counted> works_;
   std::optional<std::vector<dhp::MemoryPlan>> stages_;

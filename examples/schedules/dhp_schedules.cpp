@@ -16,33 +16,28 @@ namespace {
 
 using namespace examples;
 
-/// memory: limit in activations of a whole stage.
-struct Case {
-  int stages, micro_batches, memory;
-};
-constexpr Case cases[] = {{2, 4, 1}, {3, 6, 2},  {4, 4, 4},  {4, 8, 2}, {4, 8, 3},
-                          {4, 8, 4}, {6, 12, 3}, {6, 12, 6}, {8, 8, 8}, {8, 16, 6}};
+// In this file, memory and costs of a ScheduleProblem are those of a whole stage, of which each part takes a share.
 
-/// Costs of a whole stage; each of its two parts takes half.
-struct Costs {
-  int forward = 1, backward_input = 1, backward_weight = 1;
-};
+/// Stages, micro-batches and memory.
+constexpr int cases[][3] = {{2, 4, 1}, {3, 6, 2},  {4, 4, 4},  {4, 8, 2}, {4, 8, 3},
+                            {4, 8, 4}, {6, 12, 3}, {6, 12, 6}, {8, 8, 8}, {8, 16, 6}};
+
+dhp::ActionCosts costs_of(const ScheduleProblem& of) {
+  return {1.0 * of.forward, 1.0 * of.backward_input, 1.0 * of.backward_weight};
+}
 
 struct Timed {
   double length;  ///< time in slots of a whole stage
   bool fits;
 };
 
-Timed timed(const dhp::StageLists& lists, const Case& of, int chunks, const Costs& costs) {
+Timed timed(const dhp::StageLists& lists, const ScheduleProblem& of, int chunks) {
   constexpr int messages = 4;  // message buffers that every engine has from one rank to another
   const auto report = dhp::check_schedule(lists, chunks, of.micro_batches, messages);
-  const dhp::ActionCosts part{1.0 * costs.forward / chunks, 1.0 * costs.backward_input / chunks,
-                              1.0 * costs.backward_weight / chunks};
-  return {dhp::simulate(lists, part).makespan,
+  return {dhp::simulate(lists, costs_of(of)).makespan / chunks,
           std::ranges::max(report.most_until_weight_gradient) <= chunks * of.memory};
 }
 
-/// The shortest schedule with one part per stage, or with two in a V.
 struct Best {
   double at_least, length;
   std::string because;
@@ -50,48 +45,42 @@ struct Best {
   [[nodiscard]] bool proven() const { return length <= at_least; }
 };
 
-Best shortest(const Case& of, bool v_shaped, const Costs& costs, double seconds) {
-  const ScheduleProblem problem{
-      of.stages,     of.micro_batches,     of.memory * (v_shaped ? 2 : 1), v_shaped,
-      costs.forward, costs.backward_input, costs.backward_weight};
+Best shortest(const ScheduleProblem& of, double seconds) {
+  const int chunks = of.chunks();
   Best best{0, HUGE_VAL, "", {}};
   for (const auto& schedule : dhp::built_in_schedules()) {
-    if (schedule.v_shaped() != v_shaped ||
-        schedule.needed_chunks().value_or(problem.chunks()) != problem.chunks())
+    if (schedule.v_shaped() != of.v_shaped || schedule.needed_chunks().value_or(chunks) != chunks)
       continue;
-    auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, problem.chunks());
-    const auto [length, fits] = timed(lists, of, problem.chunks(), costs);
+    auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, chunks);
+    const auto [length, fits] = timed(lists, of, chunks);
     if (fits && length < best.length) best.length = length, best.lists = std::move(lists);
   }
-  // The search counts time in slots of a part of a stage, `best` in slots of a whole stage.
+  auto of_parts = of;  // the search counts time in slots of a part
+  of_parts.memory *= chunks;
   std::optional<int> known;
-  if (best.length < HUGE_VAL) known = static_cast<int>(std::lround(best.length * problem.chunks()));
-  auto found = ScheduleSearch(problem, seconds).run(known);
-  best.at_least = 1.0 * found.at_least / problem.chunks();
+  if (best.length < HUGE_VAL) known = static_cast<int>(std::lround(best.length * chunks));
+  auto found = ScheduleSearch(of_parts, seconds).run(known);
+  best.at_least = 1.0 * found.at_least / chunks;
   best.because = std::move(found.because);
   if (found.length) {
     best.lists = std::move(found.lists);
-    best.length = timed(best.lists, of, problem.chunks(), costs).length;
+    best.length = timed(best.lists, of, chunks).length;
   }
   return best;
 }
 
-std::string number(double value) {
-  if (value == HUGE_VAL) return "?";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string number(double value) { return value == HUGE_VAL ? "?" : short_number(value); }
 std::string in_words(const Best& best) {
   if (best.proven()) return number(best.length);
   return dhp::concat(number(best.at_least), "..", number(best.length));
 }
 
-void print_case(const Case& of, const Costs& costs, double seconds) {
+void print_case(ScheduleProblem of, double seconds) {
   std::printf("%2d %3d %3d |", of.stages, of.micro_batches, of.memory);
   std::string why;
   for (const bool v : {false, true}) {
-    const auto best = shortest(of, v, costs, seconds);
+    of.v_shaped = v;
+    const auto best = shortest(of, seconds);
     std::printf(" %9s", in_words(best).c_str());
     why += dhp::concat(v ? "; V: " : "one part: ", best.proven() ? "" : "not proven; ", "at least ",
                        number(best.at_least), " by ", best.because);
@@ -100,7 +89,7 @@ void print_case(const Case& of, const Costs& costs, double seconds) {
   for (const auto& schedule : dhp::built_in_schedules()) {
     const int chunks = schedule.needed_chunks().value_or(2);
     const auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, chunks);
-    const auto [length, fits] = timed(lists, of, chunks, costs);
+    const auto [length, fits] = timed(lists, of, chunks);
     std::printf(" %*s", static_cast<int>(std::max<std::size_t>(6, schedule.name().size())),
                 (fits ? number(length) : "(" + number(length) + ")").c_str());
   }
@@ -108,7 +97,7 @@ void print_case(const Case& of, const Costs& costs, double seconds) {
   std::fflush(stdout);
 }
 
-void print_table(const Costs& costs, double seconds) {
+void print_table(ScheduleProblem of, double seconds) {
   std::printf(
       "Slots of a step; in brackets where more than the memory is held. Searches end after "
       "%s s each.\n\n",
@@ -117,7 +106,10 @@ void print_table(const Costs& costs, double seconds) {
   for (const auto& schedule : dhp::built_in_schedules())
     std::printf(" %6s", schedule.name().c_str());
   std::printf("\n");
-  for (const auto& of : cases) print_case(of, costs, seconds);
+  for (const auto& [stages, micro_batches, memory] : cases) {
+    of.stages = stages, of.micro_batches = micro_batches, of.memory = memory;
+    print_case(of, seconds);
+  }
 }
 
 /// With the moves of ZeRO 3, where each part of the model is one unit of weights.
@@ -132,25 +124,21 @@ void insert_moves(dhp::StageLists& lists, int chunks, int micro_batches) {
   }
 }
 
-void write_one(const Case& of, bool v_shaped, const Costs& costs, double seconds, bool moves,
-               const std::string& file) {
+void write_one(const ScheduleProblem& of, double seconds, bool moves, const std::string& file) {
   std::ofstream out;
   if (!file.empty()) {
     out.open(file);
     dhp::detail::check_system(out.is_open(), "cannot write --csv ", file);
   }
-  auto best = shortest(of, v_shaped, costs, seconds);
+  auto best = shortest(of, seconds);
   dhp::check(!best.lists.empty(), "no schedule was found in ", seconds,
              " s; give --seconds more, or --memory");
-  std::printf(
-      "%s%s slots, %s; at least %s by %s\n",
-      dhp::draw(best.lists,
-                {1.0 * costs.forward, 1.0 * costs.backward_input, 1.0 * costs.backward_weight})
-          .c_str(),
-      number(best.length).c_str(), best.proven() ? "proven" : "not proven to be the shortest",
-      number(best.at_least).c_str(), best.because.c_str());
+  std::printf("%s%s slots, %s; at least %s by %s\n", dhp::draw(best.lists, costs_of(of)).c_str(),
+              number(best.length).c_str(),
+              best.proven() ? "proven" : "not proven to be the shortest",
+              number(best.at_least).c_str(), best.because.c_str());
   if (file.empty()) return;
-  if (moves) insert_moves(best.lists, v_shaped ? 2 : 1, of.micro_batches);
+  if (moves) insert_moves(best.lists, of.chunks(), of.micro_batches);
   out << dhp::FixedSchedule::to_csv(best.lists) << std::flush;
   dhp::detail::check_system(out.good(), "cannot write --csv ", file);
 }
@@ -161,26 +149,23 @@ int main(int argc, char** argv) {
   CommandLine app(
       "The shortest schedule of a pipeline under a limit of memory, or how far it can be at most "
       "from what was found, beside the schedules that have a name. Without --stages: a table.");
-  Case of{0, 8, 0};
-  Costs costs;
-  bool v_shaped = false, moves = false;
+  ScheduleProblem of{0, 8, 0};
+  bool moves = false;
   double seconds = 10;
   std::string file;
   app.option_defaults()->always_capture_default();
-  app.add_option("--stages", of.stages, "Of the pipeline; 0: the table of ten")
-      ->check(number_up_to(8));
-  app.add_option("--micro-batches", of.micro_batches, "Of a step")->check(number_from_to(1, 100));
+  app.add_option("--stages", of.stages, "Of the pipeline; 0: the table of ten", number_up_to(8));
+  app.add_option("--micro-batches", of.micro_batches, "Of a step", number_from_to(1, 100));
   app.add_option("--memory", of.memory,
-                 "Activations that a stage has room for, of a micro-batch; 0: as many as stages")
-      ->check(number_up_to(100));
-  app.add_flag("--v", v_shaped, "Two parts of the model per stage, in a V");
-  app.add_option("--forward", costs.forward, "Slots of a stage's forward")
-      ->check(number_from_to(1, 50));
-  app.add_option("--backward-input", costs.backward_input, "Of its input gradient")
-      ->check(number_from_to(1, 50));
-  app.add_option("--backward-weight", costs.backward_weight, "Of its weight gradient")
-      ->check(number_from_to(1, 50));
-  app.add_option("--seconds", seconds, "After which a search ends")->check(positive_number());
+                 "Activations that a stage has room for, of a micro-batch; 0: as many as stages",
+                 number_up_to(100));
+  app.add_flag("--v", of.v_shaped, "Two parts of the model per stage, in a V");
+  app.add_option("--forward", of.forward, "Slots of a stage's forward", number_from_to(1, 50));
+  app.add_option("--backward-input", of.backward_input, "Of its input gradient",
+                 number_from_to(1, 50));
+  app.add_option("--backward-weight", of.backward_weight, "Of its weight gradient",
+                 number_from_to(1, 50));
+  app.add_option("--seconds", seconds, "After which a search ends", positive_number());
   app.add_option("--csv", file, "Writes the schedule for --schedule FILE of the trainers");
   app.add_flag("--moves", moves,
                "The file also says when ZeRO 3 moves weights and gradients of whole parts");
@@ -193,8 +178,8 @@ int main(int argc, char** argv) {
   if (const auto status = app.read(argc, argv, check)) return *status;
   return exit_status_of([&] {
     if (of.memory == 0) of.memory = of.stages;
-    if (of.stages == 0) print_table(costs, seconds);
-    else write_one(of, v_shaped, costs, seconds, moves, file);
+    if (of.stages == 0) print_table(of, seconds);
+    else write_one(of, seconds, moves, file);
     return 0;
   });
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -77,15 +78,11 @@ class ScheduleSearch {
   [[nodiscard]] ShortestSchedule run(std::optional<int> known = {}) {
     ShortestSchedule found;
     std::tie(found.at_least, found.because) = schedule_bound(of_);
-    int most = known.value_or(of_.micro_batches * of_.parts() *
-                                  (of_.forward + of_.backward_input + of_.backward_weight) +
-                              1);
+    int most = known.value_or(
+        of_.micro_batches * of_.parts() * (cost(0) + cost(backwards) + cost(weights)) + 1);
     const auto finds = [&](int slots, std::size_t width) {
       const auto ended = search(slots, width);
-      if (ended == End::found) {
-        found.length = slots;
-        found.lists = lists();
-      }
+      if (ended == End::found) found.length = slots, found.lists = lists();
       return ended;
     };
     // A narrow search finds some schedule soon, a wide search proves.
@@ -110,11 +107,13 @@ class ScheduleSearch {
   enum class End { found, none, unknown };
   static constexpr int most_stages = 8;
   static constexpr std::size_t most_states = 20000;
+  /// Places in Stage::begun: forwards and backwards have one for each of two chunks.
+  static constexpr int backwards = 2, weights = 4;
 
   struct Stage {
-    Count forwards[2] = {}, backwards[2] = {}, weights = 0;
+    Count begun[5] = {};
     Count busy = 0;   // remaining slots of the current action
-    Count doing = 0;  // current action: 1 + kind * 2 + chunk
+    Count doing = 0;  // current action: its place in begun, counted from 1
     friend bool operator==(const Stage&, const Stage&) = default;
   };
   struct State {
@@ -129,67 +128,54 @@ class ScheduleSearch {
           {reinterpret_cast<const char*>(state.stages.data()), sizeof state.stages});
     }
   };
-  enum Kind { forward, backward, weight };
 
-  [[nodiscard]] int cost(int kind) const {
-    return kind == forward    ? of_.forward
-           : kind == backward ? of_.backward_input
-                              : of_.backward_weight;
-  }
-  [[nodiscard]] static int doing(int kind, int chunk) { return 1 + kind * 2 + chunk; }
-  /// Returns how many of the part's actions of this kind are finished.
-  [[nodiscard]] int finished(const State& state, int kind, int part) const {
-    const auto& stage = at(state, wiring_.stage_of(part));
-    const int chunk = wiring_.chunk_of(part);
-    const int begun = kind == forward ? stage.forwards[chunk] : stage.backwards[chunk];
-    return begun - (stage.busy > 0 && stage.doing == doing(kind, chunk) ? 1 : 0);
+  [[nodiscard]] int cost(int what) const {
+    return what < backwards ? of_.forward
+           : what < weights ? of_.backward_input
+                            : of_.backward_weight;
   }
   [[nodiscard]] static const Stage& at(const State& state, int stage) {
     return state.stages[static_cast<std::size_t>(stage)];
   }
-  [[nodiscard]] static int kept(const Stage& stage) {
-    return stage.forwards[0] + stage.forwards[1] - stage.weights;
+  /// Returns how many forwards (what: 0) or backwards of the part are finished.
+  [[nodiscard]] int finished(const State& state, int what, int part) const {
+    const auto& stage = at(state, wiring_.stage_of(part));
+    what += wiring_.chunk_of(part);
+    return stage.begun[what] - (stage.doing == 1 + what ? 1 : 0);
   }
-
-  [[nodiscard]] bool can(const State& state, int s, int kind, int chunk) const {
-    const auto& stage = at(state, s);
-    if (kind == weight)
-      return chunk == 0 && stage.weights < stage.backwards[0] + stage.backwards[1];
+  [[nodiscard]] bool can(const State& state, int s, int what) const {
+    const auto& n = at(state, s).begun;
+    if (what == weights) return n[weights] < n[backwards] + n[backwards + 1];
+    const int chunk = what % 2;
+    if (chunk == of_.chunks() || n[what] == of_.micro_batches) return false;
     const int part = static_cast<int>(wiring_.part(s, chunk));
-    const int begun = kind == forward ? stage.forwards[chunk] : stage.backwards[chunk];
-    if (begun == of_.micro_batches) return false;
-    if (kind == forward)
-      return kept(stage) < of_.memory && (part == 0 || finished(state, forward, part - 1) > begun);
+    if (what < backwards)
+      return n[0] + n[1] - n[weights] < of_.memory &&
+             (part == 0 || finished(state, 0, part - 1) > n[what]);
     const bool last = part == of_.parts() - 1;
-    return last ? finished(state, forward, part) > begun
-                : finished(state, backward, part + 1) > begun;
-  }
-  static void begin(Stage& stage, int kind, int chunk, int cost) {
-    auto& count = kind == forward    ? stage.forwards[chunk]
-                  : kind == backward ? stage.backwards[chunk]
-                                     : stage.weights;
-    ++count;
-    stage.busy = static_cast<Count>(cost);
-    stage.doing = static_cast<Count>(doing(kind, chunk));
+    return (last ? finished(state, 0, part) : finished(state, backwards, part + 1)) > n[what];
   }
 
   /// Returns whether the remaining work fits into the remaining slots.
   [[nodiscard]] bool in_time(const State& state, int left) const {
     for (int s = 0; s < of_.stages; ++s) {
       const auto& stage = at(state, s);
-      int work = stage.busy + (of_.chunks() * of_.micro_batches - stage.weights) * cost(weight);
+      const auto remaining = [&](int what, int all) {
+        return (all - stage.begun[what]) * cost(what);
+      };
+      int work = stage.busy + remaining(weights, of_.chunks() * of_.micro_batches);
       for (int chunk = 0; chunk < of_.chunks(); ++chunk) {
         const int part = static_cast<int>(wiring_.part(s, chunk));
-        const int forwards = (of_.micro_batches - stage.forwards[chunk]) * cost(forward);
-        const int backwards = (of_.micro_batches - stage.backwards[chunk]) * cost(backward);
-        work += forwards + backwards;
+        const int forward = remaining(chunk, of_.micro_batches);
+        const int backward = remaining(backwards + chunk, of_.micro_batches);
+        work += forward + backward;
         // After the last forward a micro-batch passes to the end and back; after the last backward it passes to part 0.
-        const int back = part * cost(backward) + cost(weight);
-        if (forwards > 0 && stage.busy + forwards + (of_.parts() - 1 - part) * cost(forward) +
-                                    (of_.parts() - part) * cost(backward) + back >
-                                left)
+        const int back = part * cost(backwards) + cost(weights);
+        const int there_and_back =
+            (of_.parts() - 1 - part) * cost(0) + (of_.parts() - part) * cost(backwards) + back;
+        if ((forward > 0 && stage.busy + forward + there_and_back > left) ||
+            (backward > 0 && stage.busy + backward + back > left))
           return false;
-        if (backwards > 0 && stage.busy + backwards + back > left) return false;
       }
       if (work > left) return false;
     }
@@ -197,27 +183,26 @@ class ScheduleSearch {
   }
   /// Returns the progress of a state; actions late on a micro-batch's way count more.
   [[nodiscard]] static int sum(const State& state) {
+    constexpr int worth[] = {2, 4, 8, 6, 4};
     int all = 0;
     for (const auto& stage : state.stages)
-      all += 2 * stage.forwards[0] + 4 * stage.forwards[1] + 6 * stage.backwards[1] +
-             8 * stage.backwards[0] + 4 * stage.weights - stage.busy;
+      all += std::inner_product(worth, worth + 5, stage.begun, -int{stage.busy});
     return all;
   }
   /// Returns whether `a` can do all that `b` can, as early.
   [[nodiscard]] bool ahead(const State& a, const State& b) const {
     for (std::size_t s = 0; s < most_stages; ++s) {
       const auto &x = a.stages[s], &y = b.stages[s];
-      if (x.busy > y.busy || x.weights < y.weights) return false;
-      for (const int chunk : {0, 1})
-        if (x.forwards[chunk] < y.forwards[chunk] || x.backwards[chunk] < y.backwards[chunk] ||
-            (parts_share_room() && x.forwards[chunk] != y.forwards[chunk]))
+      if (x.busy > y.busy) return false;
+      for (int what = 0; what <= weights; ++what)
+        if (x.begun[what] < y.begun[what] ||
+            (x.begun[what] > y.begun[what] && what < backwards && parts_share_room()))
           return false;
       // `a` has not finished the action under way in `b`: a busy stage must do the same, or be in the same state.
       if (x.busy > 0 && x != y && x.doing != y.doing) return false;
     }
     return true;
   }
-
   [[nodiscard]] bool parts_share_room() const {
     return of_.v_shaped && of_.memory < 2 * of_.micro_batches;
   }
@@ -225,7 +210,7 @@ class ScheduleSearch {
   /// Adds all states that may follow one slot later, until there are too many.
   void follow(const State& state, std::uint32_t number, int left, std::size_t room,
               auto& into) const {
-    const bool may_wait = std::max({of_.forward, of_.backward_input, of_.backward_weight}) > 1;
+    const bool may_wait = std::max({cost(0), cost(backwards), cost(weights)}) > 1;
     State next = state;
     next.from = number;
     const auto choose = [&](auto& self, int s) -> void {
@@ -242,14 +227,15 @@ class ScheduleSearch {
       auto& stage = next.stages[static_cast<std::size_t>(s)];
       const auto before = stage;
       bool any = false;
-      for (const int kind : {backward, forward, weight})
-        for (int chunk = of_.chunks(); chunk-- > 0;)
-          if (before.busy == 0 && can(state, s, kind, chunk)) {
-            any = any || kind != forward || !parts_share_room();
-            begin(stage, kind, chunk, cost(kind));
-            self(self, s + 1);
-            stage = before;
-          }
+      for (const int what : {3, 2, 1, 0, 4})
+        if (before.busy == 0 && can(state, s, what)) {
+          any = any || what >= backwards || !parts_share_room();
+          ++stage.begun[what];
+          stage.busy = static_cast<Count>(cost(what));
+          stage.doing = static_cast<Count>(1 + what);
+          self(self, s + 1);
+          stage = before;
+        }
       // If actions take one slot, doing an action that takes no room from others is never worse than waiting.
       if (!any || may_wait) self(self, s + 1);
     };
@@ -263,24 +249,16 @@ class ScheduleSearch {
     bool all = true;
     for (int slot = 0; slot < slots; ++slot) {
       std::unordered_set<State, Hash> next;
-      for (std::size_t number = 0; number < layers_.back().size(); ++number) {
-        follow(layers_.back()[number], static_cast<std::uint32_t>(number), slots - slot, 8 * width,
-               next);
-        if (next.size() > 8 * width) {
-          all = false;
-          break;
-        }
+      for (std::uint32_t number = 0; number < layers_.back().size() && next.size() <= 8 * width;
+           ++number) {
+        follow(layers_.back()[number], number, slots - slot, 8 * width, next);
         if (number % 64 == 0 && Clock::now() > end_) return End::unknown;
       }
       std::vector<State> layer(next.begin(), next.end());
-      std::sort(layer.begin(), layer.end(), [](const State& a, const State& b) {
-        return std::pair{-sum(a), a.from} < std::pair{-sum(b), b.from};
-      });
+      std::ranges::sort(layer, {}, [](const State& of) { return std::pair{-sum(of), of.from}; });
       drop_those_behind(layer);
-      if (layer.size() > width) {
-        all = false;
-        layer.resize(width);
-      }
+      all = all && next.size() <= 8 * width && layer.size() <= width;
+      layer.resize(std::min(layer.size(), width));
       if (layer.empty()) return all ? End::none : End::unknown;
       states_ += static_cast<std::int64_t>(layer.size());
       layers_.push_back(std::move(layer));
@@ -290,40 +268,33 @@ class ScheduleSearch {
   void drop_those_behind(std::vector<State>& layer) const {
     constexpr std::size_t looked_at = 400;
     std::vector<State> front;
-    for (const auto& state : layer) {
-      const auto first = std::min(front.size(), looked_at);
-      if (std::none_of(front.begin(), front.begin() + static_cast<std::ptrdiff_t>(first),
-                       [&](const State& other) { return ahead(other, state); }))
+    for (const auto& state : layer)
+      if (std::ranges::none_of(front | std::views::take(looked_at),
+                               [&](const State& other) { return ahead(other, state); }))
         front.push_back(state);
-    }
     layer = std::move(front);
   }
 
   /// Lists the actions that each stage began, slot by slot.
   [[nodiscard]] dhp::StageLists lists() const {
-    std::vector<State> path;
+    using enum dhp::Action::Kind;
+    constexpr dhp::Action actions[] = {
+        {forward, 0}, {forward, 1}, {backward_input, 0}, {backward_input, 1}, {backward_weight}};
+    std::vector<State> path;  // the last state first
     std::size_t number = 0;
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
       path.push_back((*layer)[number]);
       number = path.back().from;
     }
-    dhp::StageLists made(static_cast<std::size_t>(of_.stages));
+    dhp::StageLists made;
     made.v_shaped = of_.v_shaped;
     for (int s = 0; s < of_.stages; ++s) {
-      auto& list = made[static_cast<std::size_t>(s)];
-      std::vector<dhp::Action> due;
-      for (std::size_t slot = path.size() - 1; slot-- > 0;) {
-        const auto &before = at(path[slot + 1], s), &after = at(path[slot], s);
-        for (const int chunk : {0, 1}) {
-          if (after.forwards[chunk] > before.forwards[chunk])
-            list.push_back({dhp::Action::Kind::forward, chunk, before.forwards[chunk]});
-          if (after.backwards[chunk] > before.backwards[chunk]) {
-            list.push_back({dhp::Action::Kind::backward_input, chunk, before.backwards[chunk]});
-            due.push_back({dhp::Action::Kind::backward_weight, chunk, before.backwards[chunk]});
-          }
-        }
-        if (after.weights > before.weights) list.push_back(due[before.weights]);
-      }
+      dhp::detail::ListWriter list(of_.chunks(), of_.micro_batches);
+      for (std::size_t slot = path.size() - 1; slot-- > 0;)
+        for (int what = 0; what <= weights; ++what)
+          if (at(path[slot], s).begun[what] > at(path[slot + 1], s).begun[what])
+            list.add(actions[what].kind, actions[what].chunk);
+      made.push_back(list.done());
     }
     return made;
   }

@@ -67,13 +67,13 @@ TEST_CASE(
 
 TEST_CASE("memory planner: the inputs of a whole step, though it runs few of the micro-batches") {
   Setup made;
-  examples::MemoryPlanner planner(made.setup.options, made.train, four_layers, true, false,
-                                  examples::RanksAre::threads);
+  examples::MemoryPlanner planner(
+      {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
   const auto all = planner.need(planner.layout());
   CHECK(planner.need(planner.layout(), 1) == all);
   made.setup.options.global_batch = 12;
-  examples::MemoryPlanner fewer(made.setup.options, made.train, four_layers, true, false,
-                                examples::RanksAre::threads);
+  examples::MemoryPlanner fewer(
+      {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
   CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // an input and targets, as blocks
 }
 
@@ -86,8 +86,8 @@ TEST_CASE("memory planner: of resident data those of one step") {
   };
   Setup made;
   const auto need = [&](const examples::AnyBatcher& train) {
-    examples::MemoryPlanner planner(made.setup.options, train, four_layers, false, false,
-                                    examples::RanksAre::threads);
+    examples::MemoryPlanner planner(
+        {made.setup.options, train, four_layers, false, false, examples::RanksAre::threads});
     return planner.need(planner.layout());
   };
   const examples::AnyBatcher longer{Longer()};
@@ -101,8 +101,8 @@ TEST_CASE("memory planner: a GPU's free blocks make room, but for those of a rec
   made.setup.options.global_batch = made.setup.options.micro_batch = 48;
   for (const bool recorded : {true, false}) {
     made.setup.options.cuda_graphs = recorded;
-    examples::MemoryPlanner planner(made.setup.options, made.train, four_layers, true, false,
-                                    examples::RanksAre::on_gpus);
+    examples::MemoryPlanner planner(
+        {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::on_gpus});
     const auto plan = planner.plan(planner.layout())[0];
     CHECK((plan.most > plan.most_in_use) == recorded);
   }

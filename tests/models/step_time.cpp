@@ -88,7 +88,8 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
                                      return std::make_shared<const ModelWork>(four_layers());
                                    }});
   CHECK(many({.mesh = {1, 1, 4}})->total() == Approx((1000 + 3) * 3 + 0.25));
-  CHECK(many({.mesh = {1, 1, 4}, .schedule = "gpipe"})->memory_bytes == Approx(16e6 + 1000 * 1e6));
+  CHECK(many({.mesh = {1, 1, 4}, .schedule = dhp::GPipe{}})->memory_bytes ==
+        Approx(16e6 + 1000 * 1e6));
 }
 
 TEST_CASE("step time: buckets that are ready early are hidden, the last one is not") {
@@ -164,20 +165,23 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
   const auto with = [&](const std::string& from, const std::string& to) {
     auto changed = text;
     changed.replace(changed.find(from), from.size(), to);
-    return tests::message_of([&] { (void)Cluster::parse(changed, "c.toml"); });
+    try {
+      (void)Cluster::parse(changed, "c.toml");
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
   };
-  CHECK(tests::has(with("devices = 2", "devices = two"),
-                   "c.toml, line 2: host.devices is a number above 0, not two"));
-  CHECK(tests::has(with("devices = 2", "devices = -1"), "above 0, not -1"));
+  CHECK(with("devices = 2", "devices = two") ==
+        "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3");
+  CHECK(tests::has(with("devices = 2", "devices = -1"), "-1 is not a number above 0"));
   CHECK(tests::has(with("devices = 2", "device = 2"),
-                   "there is no host.device; clusters/laptop.toml"));
-  CHECK(tests::has(with("devices = 2", "devices"), "is not key = number"));
+                   "there is no option \"host.device\"; did you mean host.devices?"));
+  CHECK(tests::has(with("devices = 2", "devices"), "host.devices has no value"));
   CHECK(tests::has(with("devices = 2", "devices = 2\nhost.devices = 2"),
-                   "line 3: host.devices is there twice"));
+                   "line 3: host.devices stands in line 2 already"));
   CHECK(tests::has(with("host.devices = 2\n", ""),
                    "c.toml lacks host.devices; clusters/laptop.toml has all"));
-  CHECK(
-      tests::has(with("\"a laptop\"", "a laptop"), "a name stands in quotes: name = \"a laptop\""));
   CHECK(Cluster::parse("# one\n" + text + "# \"end\" = [\n", "f").devices == 2);
 }
 

@@ -98,6 +98,7 @@ TEST_CASE("schedule_time: starts and idle shares of a small case, by hand") {
   // stage 1 | .  F0 B0--- F1 B1--- .  .
   const auto times = dhp::simulate(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2));
   CHECK(times.start == std::vector<std::vector<double>>{{0, 1, 4, 7}, {1, 2, 4, 5}});
+  CHECK(times.end == std::vector<double>{9, 7});
   CHECK(times.makespan == 9);
   CHECK(times.idle_share == std::vector<double>{1 - 6 / 9., 1 - 6 / 9.});
 }

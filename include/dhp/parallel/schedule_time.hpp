@@ -33,6 +33,7 @@ struct ActionCosts {
 
 struct ScheduleTimes {
   std::vector<std::vector<double>> start;  ///< start[stage][position] of each action
+  std::vector<double> end;                 ///< end of the last action, one for each stage
   double makespan = 0;             ///< from the start of the first action to the end of the last
   std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
@@ -77,33 +78,33 @@ struct ScheduleTimes {
   constexpr double not_yet = -1;
   std::vector<double> activation_at(cells, not_yet);  // time of arrival, by part and micro-batch
   std::vector<double> gradient_at(cells, not_yet);
-  std::vector<double> clock(lists.size(), 0);
   std::vector<double> sent(lists.size(), 0);  // arrival of the stage's last message
   std::vector<double> busy(lists.size(), 0);
   ScheduleTimes times;
   times.start.resize(lists.size());
+  times.end.resize(lists.size(), 0);
   /// False if the next action of the stage waits for a message.
   const auto advance = [&](std::size_t s) {
     const int stage = static_cast<int>(s);
     const auto& action = lists[s][times.start[s].size()];
     if (detail::is_move(action)) {
-      times.start[s].push_back(clock[s]);
+      times.start[s].push_back(times.end[s]);
       return true;
     }
     auto& done_at = action.kind == Action::Kind::forward ? activation_at : gradient_at;
     const auto cell = [&](std::int64_t part) {
       return static_cast<std::size_t>(part * micro_batches + action.micro_batch);
     };
-    double ready = clock[s];
+    double ready = times.end[s];
     if (const auto source = wiring.source(stage, action); source >= 0) {
       if (done_at[cell(source)] == not_yet) return false;
       ready = std::max(ready, done_at[cell(source)]);
     }
     times.start[s].push_back(ready);
-    clock[s] = ready + cost_of(stage, action);
+    times.end[s] = ready + cost_of(stage, action);
     busy[s] += cost_of(stage, action);
     if (action.kind == Action::Kind::backward_weight) return true;
-    auto& done = done_at[cell(wiring.part(stage, action))] = clock[s];
+    auto& done = done_at[cell(wiring.part(stage, action))] = times.end[s];
     if (const auto target = wiring.target(stage, action);
         target >= 0 && wiring.stage_of(target) != stage)
       done = sent[s] = std::max(sent[s], done) + message;
@@ -119,7 +120,7 @@ struct ScheduleTimes {
     const auto at = times.start[s].size();
     if (at < lists[s].size())
       fail("schedule: stage ", s, ", position ", at, " (", lists[s][at], ") waits for ever");
-    times.makespan = std::max(times.makespan, clock[s]);
+    times.makespan = std::max(times.makespan, times.end[s]);
   }
   for (const double time : busy)
     times.idle_share.push_back(times.makespan > 0 ? 1 - time / times.makespan : 0);

@@ -1,0 +1,32 @@
+// Reads a cluster's file as a file of options, of which none may lack.
+#include "../plan/cluster.hpp"
+
+#include "checked_options.hpp"
+
+#include <sstream>
+
+namespace examples {
+
+Cluster Cluster::parse(const std::string& text, const std::string& path) {
+  Cluster made;
+  CommandLine app("");
+  app.CLI::App::add_option("--file")->configurable(false)->add_result(path);
+  app.add_option("--name", made.name, "");
+  visit(made, [&](const std::string& key, double& value, double) {
+    const bool may_be_zero =
+        key == "host.cores" || key == "device.dollars_per_hour" || key.ends_with("us");
+    app.add_option("--" + key, value, "", may_be_zero ? not_negative_number() : positive_number(),
+                   number_up_to(1e15));
+  });
+  std::istringstream lines(text);
+  (void)OptionFile(app, "--file").from_config(lines);
+  visit(made, [&](const std::string& key, double& value, double unit) {
+    dhp::check(
+        app.count("--" + key) > 0, path, " lacks ", key,
+        "; clusters/laptop.toml has all that there is, and dhp_doctor --calibrate writes it");
+    value *= unit;
+  });
+  return made;
+}
+
+}  // namespace examples
