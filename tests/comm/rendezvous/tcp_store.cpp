@@ -25,6 +25,7 @@ TEST_CASE("tcp store: it says which ranks have left") {
   TcpStoreServer server(serve());
   auto first = std::make_unique<TcpStore>(client_of(server, 1));
   const TcpStore second(client_of(server, 2));
+  first->set("a", "");
   CHECK(server.list(dhp::detail::left_prefix).empty());
   first.reset();
   CHECK(server.get("left/1", 10) == "");

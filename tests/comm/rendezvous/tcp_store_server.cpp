@@ -117,6 +117,13 @@ TEST_CASE("tcp store server: a handshake that was overheard opens no second conn
   CHECK(has(notes.all(), "as rank 5 it has not the secret of the job"));
 }
 
+TEST_CASE("tcp store server: who gives up on its welcome has not left") {
+  TcpStoreServer server(serve());
+  { const Member far_away(server.port(), 5); }
+  TcpStore client(client_of(server, 5));  // connects once the first connection has ended
+  CHECK(client.list(dhp::detail::left_prefix).empty());
+}
+
 TEST_CASE("tcp store server: requests that make no sense end the connection, and do nothing") {
   Notes notes;
   TcpStoreServer server(serve(notes));

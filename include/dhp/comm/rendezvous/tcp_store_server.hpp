@@ -110,8 +110,9 @@ class TcpStoreServer final : public KeyValueStore {
     Deadline patience;  // time left to authenticate
     std::string server_nonce = nonce(handshake::nonce_bytes);
     FrameReader reader{handshake::longest_payload};
-    std::string out{};  // bytes to send before more are read
-    int rank = -1;      // -1 until the client is authenticated
+    std::string out{};   // bytes to send before more are read
+    int rank = -1;       // -1 until the client is authenticated
+    bool asked = false;  // has used the store; one that gave up on its welcome comes again
     bool closing = false, ended = false;
   };
 
@@ -166,7 +167,7 @@ class TcpStoreServer final : public KeyValueStore {
         }
       }
       clients_.remove_if([this](const Client& client) {
-        if (client.ended && client.rank >= 0) set(concat(left_prefix, client.rank), "");
+        if (client.ended && client.asked) set(concat(left_prefix, client.rank), "");
         return client.ended;
       });
       if (polled[1].revents != 0) accept();
@@ -223,6 +224,7 @@ class TcpStoreServer final : public KeyValueStore {
       const auto frame = client.reader.next();
       if (!client.reader.refusal().empty()) end(client, client.reader.refusal());
       if (!frame) return;
+      client.asked = client.rank >= 0;
       if (client.rank < 0) authenticate(client, *frame);
       else if (const auto made = answer(*frame)) send(client, *made);
       else end(client, "its request makes no sense");
