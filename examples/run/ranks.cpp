@@ -68,8 +68,9 @@ struct ProcessSetup {
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
 /// Returns whether MPI carried the ranks; if not, another transport must.
 [[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto& body) {
-  const bool asked_for = setup.options.transport == "mpi";
-  if (!asked_for && !started_for_mpi(setup.me)) return false;
+  const auto& transport = setup.options.transport;
+  const bool asked_for = transport == "mpi";
+  if (!asked_for && (transport == "gloo" || !started_for_mpi(setup.me))) return false;
   const MpiProcess mpi;
   if (MpiProcess::size() != setup.me.size) {
     dhp::check(!asked_for, "MPI has started ", MpiProcess::size(), " ranks, but ",

@@ -107,6 +107,9 @@ def main():
         for options, said in TABLE[:5] if "mpi" in sys.argv else []:
             if not re.search(rf"error: rank \d: {re.escape(said)}", text := launched(program, options)):
                 wrong.append(f"mpirun, {options}: {text}")
+        for over, engine in (("automatic", "MPI"), ("gloo", "Gloo")) if "mpi" in sys.argv else []:
+            if f"data axis: 2 ranks, {engine} " not in (text := launched(program, [[*D2, "--transport", over]] * 2)):
+                wrong.append(f"mpirun, --transport {over}: {text}")
         wrong += newcomer(program)
         os.chdir("/")
     print(f"{len(TABLE)} starts", *wrong, sep="\n")
