@@ -28,6 +28,14 @@ TEST_CASE("progress: runs while its rank does something else with the same ranks
   for (const int wrong : broken) CHECK(wrong == 0);
 }
 
+TEST_CASE("progress: its split has a line of dhp, whoever makes it") {
+  std::vector<std::shared_ptr<FlightRecorder>> recorders;
+  for (int rank = 0; rank < 2; ++rank) recorders.push_back(std::make_shared<FlightRecorder>());
+  run_ranks(2, [](Comm<Cpu> world) { std::optional<Progress<Cpu>>().emplace(world); },
+            {.timeout_s = hang_s, .recorders = recorders});
+  CHECK(has(to_text(recorders[0]->contents().ended.front().call.where), "progress.hpp:"));
+}
+
 TEST_CASE("progress: two of them do not wait for each other") {
   // Each rank issues in another order: one queue would be a deadlock.
   const auto sums = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {

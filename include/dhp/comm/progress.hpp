@@ -18,9 +18,8 @@ template <class Dev>
 class Progress {
  public:
   /// Splits off a communicator. Collective over the group.
-  explicit Progress(Comm<Dev>& group, CallSite where = CallSite::current())
-      : state_(std::make_unique<State>()) {
-    state_->comm = group.split(0, group.rank(), where);
+  explicit Progress(Comm<Dev>& group) : state_(std::make_unique<State>()) {
+    state_->comm = group.split(0, group.rank());
     state_->thread = std::thread([state = state_.get()] { state->work(); });
   }
   Progress(Progress&&) noexcept = default;
@@ -105,8 +104,7 @@ template <class Dev>
 class Progress<Dev> {
  public:
   /// Splits off a communicator. Collective over the group.
-  explicit Progress(Comm<Dev>& group, CallSite where = CallSite::current())
-      : comm_(group.split(0, group.rank(), where)) {}
+  explicit Progress(Comm<Dev>& group) : comm_(group.split(0, group.rank())) {}
 
   [[nodiscard]] Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     return comm_.start(dev, collective);
