@@ -36,9 +36,7 @@ struct Chain {
   friend bool operator==(const Chain&, const Chain&) = default;
 };
 
-// before(predictor, store) is called before each step.
-template <class Before>
-Chain run(const Settings& settings, int steps, Before before) {
+Chain run(const Settings& settings, int steps) {
   const auto stages = static_cast<std::size_t>(settings.stages);
   Chain found{std::vector<double>(stages), std::vector<double>(stages)};
   on_ranks_of<Cpu>(settings.stages * settings.replicas, [&](Cpu& dev, Comm<Cpu> world) {
@@ -60,7 +58,6 @@ Chain run(const Settings& settings, int steps, Before before) {
     Trainer trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = rate}});
     const auto mine = part_of(settings.micro_batches, settings.replicas, mesh.data_index());
     for (int step = 0; step < steps; ++step) {
-      before(predictor, stage.store());
       StepBatches<Cpu> batches{.batches = {}, .micro_batches = settings.micro_batches};
       for (auto k = mine.first; k < mine.last; ++k)
         batches.batches.push_back(sample(dev, settings, step, static_cast<int>(k)));
@@ -73,9 +70,6 @@ Chain run(const Settings& settings, int steps, Before before) {
     if (predictor != nullptr) found.a[at] = widened(dev, predictor->weights().view())[0];
   });
   return found;
-}
-Chain run(const Settings& settings, int steps) {
-  return run(settings, steps, [](auto*, auto&) {});
 }
 
 // The same in plain doubles.
@@ -126,35 +120,6 @@ TEST_CASE("stages go by predictions, which are corrected by what comes from the 
         CHECK(right.a[0] != 0);
         CHECK(found == run(settings, 4));
       }
-}
-
-TEST_CASE("nothing is predicted at first: the stages before the last one stand still for a step") {
-  const auto found = run({.stages = 3}, 1);
-  CHECK(found.w[0] == 1);
-  CHECK(found.w[1] == 1 - 0.1);
-  CHECK(found.w[2] < 1 - 0.2);
-}
-
-TEST_CASE("with a predictor that knows the gradient it is the pipeline") {
-  // The gradient of the mean of (w y)^2 by y is 2 w^2 / count y. Stage 1 tells its weight by a second chain.
-  const Settings plain{.synthetic = {}, .target = 0};
-  double w = 1 - 0.1;
-  for (const int steps : {1, 2, 3}) {
-    std::vector<double> weights_of_last;
-    for (int done = 0; done < steps; ++done) {
-      weights_of_last.push_back(w);
-      w = run(plain, done + 1).w[1];
-    }
-    w = 1 - 0.1;
-    std::size_t step = 0;
-    const auto found = run({.target = 0}, steps, [&](auto* predictor, auto&) {
-      if (predictor == nullptr) return;
-      const double last = weights_of_last[step++];
-      Cpu dev;
-      fill(dev, predictor->weights().mut(), 2 * last * last / 3);
-    });
-    CHECK(distance(found.w, run(plain, steps).w) < 1e-14);
-  }
 }
 
 TEST_CASE("one stage has nothing to predict") {
