@@ -1,4 +1,4 @@
-// The two example models in eight layouts: each gives the serial run's numbers, with exact sums every bit of them.
+// The example models in layouts: each gives the serial run's numbers, with exact sums every bit of them.
 #include <examples/resnet50/model.hpp>
 #include <tests/parallel/layouts.hpp>
 
