@@ -7,7 +7,7 @@
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <tests/cuda/emulator.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/support/layer_run.hpp>
 
 namespace tests {
 
@@ -134,41 +134,6 @@ std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
 
 namespace {
 
-struct Outcome {
-  std::vector<double> y, dx, gradients;
-};
-/// Of two micro-batches, whose gradients add up.
-template <class L>
-Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
-            StepContext::Mode mode = StepContext::Mode::train) {
-  ParameterList<Dev> parameters;
-  layer.parameters(parameters);
-  ParameterStore<Dev> store(dev, parameters,
-                            {.compute = DType::f64, .deterministic = deterministic, .seed = 4});
-  const auto values = [&](const Shape& of, std::uint32_t use) {
-    return Tensor<Dev>::from_host(dev, of, random_doubles(of, use));
-  };
-  std::uint32_t use = 100;
-  for (const auto& parameter : parameters)  // biases start as 0
-    axpy(dev, 0.3, values(parameter->value.shape(), use++).view(), parameter->value);
-  Outcome outcome;
-  for (const std::uint32_t micro_batch : {0u, 1u}) {
-    Tape<Dev> tape({.mode = mode});
-    outcome.y =
-        layer.forward(dev, values(shape, 1 + micro_batch), tape).template to_host<double>(dev);
-    if (mode == StepContext::Mode::train)
-      outcome.dx =
-          layer.backward(dev, values(shape, 3 + micro_batch), tape).template to_host<double>(dev);
-    CHECK(tape.empty());
-  }
-  store.finalize_gradients(dev, {0, store.size()});
-  for (const auto& parameter : parameters) {  // with what running statistics are moved by
-    const auto part = widened<Dev>(dev, parameter->gradient);
-    outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());
-  }
-  return outcome;
-}
-
 const Shape rows{6, 5}, image{6, 4}, pixels{2, 3, 3, 4};
 
 ModelBuilder<Dev> builder() { return ModelBuilder<Dev>(Comm<Dev>{}); }
@@ -208,11 +173,13 @@ void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
                        StepContext::Mode mode = StepContext::Mode::train) {
   const double apart = shape == pixels ? 1e-13 : 0;
   Fused pieces(false);
-  const auto found = run(fused, make(), shape, deterministic, mode);
-  const auto right = run(pieces, make(), shape, deterministic, mode);
+  const LayerCase each{.shape = shape, .mode = mode, .deterministic = deterministic};
+  const auto found = run_layer<Dev>(fused, make(), each);
+  const auto right = run_layer<Dev>(pieces, make(), each);
   CHECK(distance(found.y, right.y) <= apart);
   CHECK(distance(found.dx, right.dx) <= std::max(apart, 1e-14));
-  CHECK(distance(found.gradients, right.gradients) <= std::max(apart, 1e-14));
+  for (std::size_t at = 0; at < right.gradients.size(); ++at)  // with running statistics' moves
+    CHECK(distance(found.gradients[at], right.gradients[at]) <= std::max(apart, 1e-14));
 }
 
 }  // namespace

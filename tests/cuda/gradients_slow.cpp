@@ -4,13 +4,4 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/layer_gradients.hpp>
 
-TEST_CASE("gradients of every kind of layer") {
-  using Layers = LayerGradients<Gpu>;
-  for (const auto check :
-       {&Layers::linear, &Layers::feed_forward, &Layers::activations, &Layers::dropout,
-        &Layers::layer_norm, &Layers::batch_norm, &Layers::residual_batch_norm,
-        &Layers::convolutions, &Layers::channels, &Layers::pooling, &Layers::embedding,
-        &Layers::self_attention, &Layers::decoder, &Layers::sequential,
-        &Layers::residual_layer_norm, &Layers::losses})
-    (Layers().*check)();
-}
+TEST_CASE("gradients of every kind of layer") { LayerGradients<Gpu>::check_all(); }

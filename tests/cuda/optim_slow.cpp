@@ -15,9 +15,5 @@ TEST_CASE("three steps of every optimizer; a split weight has the trust ratio of
     check();
 }
 TEST_CASE("optimizer: padding, masters, values from outside, skipped steps, prepare()") {
-  using Cases = OptimizerCases<Gpu>;
-  for (const auto check :
-       {&Cases::padding, &Cases::masters, &Cases::values_from_outside,
-        &Cases::step_that_does_not_go, &Cases::prepare_writes_nothing, &Cases::apply_needs_prepare})
-    check();
+  OptimizerCases<Gpu>::check_all();
 }

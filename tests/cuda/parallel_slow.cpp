@@ -53,13 +53,7 @@ TEST_CASE("ZeRO: the bits of plain sums") {
     check_same(plain, ShardedCases<Gpu>::run_bert(layout, with(stage, settings)));
 }
 
-TEST_CASE("tensor-parallel layers") {
-  using Cases = TensorCases<Gpu>;
-  for (const auto check :
-       {&Cases::column_parallel, &Cases::row_parallel, &Cases::column_and_row, &Cases::feed_forward,
-        &Cases::gated_feed_forward, &Cases::embedding, &Cases::convolutions})
-    check();
-}
+TEST_CASE("tensor-parallel layers") { TensorCases<Gpu>::check_all(); }
 TEST_CASE("tied weights: gradients are summed over their stages, owners, norms") {
   TiedCases<Gpu>::sums();
   TiedCases<Gpu>::owners();
@@ -70,13 +64,8 @@ TEST_CASE("pipeline: known values, complete gradients, a bad layer is named") {
   PipelineCases<Gpu>::bad_layer();
 }
 TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Gpu>::layouts(); }
-TEST_CASE("trainer: what is not finite is named; loss scales; resumed runs") {
-  using Cases = TrainerCases<Gpu>;
-  for (const auto check :
-       {&Cases::bad_loss, &Cases::overflow_of_the_loss, &Cases::bad_gradient, &Cases::skipped_step,
-        &Cases::bad_at_the_least_scale, &Cases::loss_scale_changes_nothing, &Cases::resumed,
-        &Cases::resumed_between_scales})
-    check();
+TEST_CASE("trainer: what is not finite is named; skipped steps; loss scales; resumed runs") {
+  TrainerCases<Gpu>::check_all();
 }
 TEST_CASE("step recorder: like steps are recorded; all ranks record what was promised, or refuse") {
   StepRecorderCases<Gpu>::recorded();

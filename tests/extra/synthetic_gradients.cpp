@@ -1,11 +1,7 @@
 // Synthetic gradients: chains of one weight per stage against the same in plain doubles, and what is refused.
 #include <dhp/cpu.hpp>
 #include <dhp/extra/synthetic_gradients.hpp>
-#include <dhp/optim/sgd.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
-#include <dhp/train/trainer.hpp>
-#include <tests/support/device_ranks.hpp>
+#include <tests/support/layouts.hpp>
 #include <tests/support/regression.hpp>
 
 namespace {
@@ -17,16 +13,18 @@ struct Settings {
   int replicas = 1;
   int micro_batches = 3;
   std::optional<SyntheticGradients> synthetic = SyntheticGradients{.rate = 0.8};
-  double target = 0.3;
-  ParameterStoreOptions store{.compute = DType::f64};
+  DType compute = DType::f64;
+  bool deterministic = false;
+  Sharding sharding{};
 };
+constexpr double wanted = 0.3;
 
 double x_of(int step, int k) { return 0.5 + 0.1 * step + 0.3 * k; }
 
 MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int k) {
-  Tensor<Cpu> x(dev, settings.store.compute, {1, 1}), target(dev, x.dtype(), x.shape());
+  Tensor<Cpu> x(dev, settings.compute, {1, 1}), target(dev, x.dtype(), x.shape());
   fill(dev, x.mut(), x_of(step, k));
-  fill(dev, target.mut(), settings.target);
+  fill(dev, target.mut(), wanted);
   return regression_batch(k, std::move(x), std::move(target));
 }
 
@@ -36,46 +34,43 @@ struct Chain {
   friend bool operator==(const Chain&, const Chain&) = default;
 };
 
-// before(predictor, store) is called before each step.
-template <class Before>
-Chain run(const Settings& settings, int steps, Before before) {
+Chain run(const Settings& settings, int steps) {
   const auto stages = static_cast<std::size_t>(settings.stages);
   Chain found{std::vector<double>(stages), std::vector<double>(stages)};
-  on_ranks_of<Cpu>(settings.stages * settings.replicas, [&](Cpu& dev, Comm<Cpu> world) {
-    Mesh<Cpu> mesh(std::move(world), {.data = settings.replicas, .pipeline = settings.stages});
-    ModelBuilder<Cpu> build(mesh);
+  Layout layout{{.data = settings.replicas, .pipeline = settings.stages}};
+  if (settings.synthetic) layout.schedule = SyntheticGradients::schedule();
+  const RunSettings run{.compute = settings.compute,
+                        .deterministic = settings.deterministic,
+                        .sharding = settings.sharding,
+                        .optimizer = SgdOptions{},
+                        .lr = rate,
+                        .clip = 0};
+  const auto chain = [&](ModelBuilder<Cpu>& build) {
     Model<Cpu> model;
     for (int at = 0; at < settings.stages; ++at)
       model.add(std::to_string(at), one_weight(build, std::to_string(at), 1 - 0.1 * at));
     model.loss = MeanSquaredError<Cpu>();
-    PipelineOptions pipeline;
-    if (settings.synthetic) pipeline.schedule = SyntheticGradients::schedule();
-    const auto example = sample(dev, settings, 0, 0);
-    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, pipeline, example, settings.store);
-    auto* const predictor =
-        settings.synthetic ? settings.synthetic->predict_in(dev, stage, mesh, example) : nullptr;
-    DataParallel all(dev, stage, mesh.data());
-    Sgd<Cpu> optimizer(dev, stage.store(), {});
-    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-    Trainer trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = rate}});
-    const auto mine = part_of(settings.micro_batches, settings.replicas, mesh.data_index());
-    for (int step = 0; step < steps; ++step) {
-      before(predictor, stage.store());
-      StepBatches<Cpu> batches{.batches = {}, .micro_batches = settings.micro_batches};
-      for (auto k = mine.first; k < mine.last; ++k)
-        batches.batches.push_back(sample(dev, settings, step, static_cast<int>(k)));
-      (void)trainer.step(batches);
-      (void)trainer.evaluate(batches);  // changes nothing
-    }
-    const auto at = static_cast<std::size_t>(mesh.pipeline_index());
-    if (mesh.data_index() != 0) return;
-    found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
-    if (predictor != nullptr) found.a[at] = widened(dev, predictor->weights().view())[0];
-  });
+    return model;
+  };
+  const auto example = [&](Cpu& dev) { return sample(dev, settings, 0, 0); };
+  on_each_rank(
+      layout, run, chain, example, [&](Cpu& dev, Mesh<Cpu>& mesh, auto& stage, auto& trainer) {
+        auto* const predictor = settings.synthetic
+                                    ? settings.synthetic->predict_in(dev, stage, mesh, example(dev))
+                                    : nullptr;
+        for (int step = 0; step < steps; ++step) {
+          auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
+            return sample(dev, settings, step, static_cast<int>(k));
+          });
+          (void)trainer.step(batches);
+          (void)trainer.evaluate(batches);  // changes nothing
+        }
+        const auto at = static_cast<std::size_t>(mesh.pipeline_index());
+        if (mesh.data_index() != 0) return;
+        found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
+        if (predictor != nullptr) found.a[at] = widened(dev, predictor->weights().view())[0];
+      });
   return found;
-}
-Chain run(const Settings& settings, int steps) {
-  return run(settings, steps, [](auto*, auto&) {});
 }
 
 // The same in plain doubles.
@@ -88,7 +83,7 @@ Chain expected(const Settings& settings, int steps) {
     for (int k = 0; k < settings.micro_batches; ++k) {
       std::vector<double> y{x_of(step, k)};
       for (const double w : chain.w) y.push_back(w * y.back());  // y[s + 1]: what stage s sends
-      double truth = 2 * (y.back() - settings.target) / settings.micro_batches;
+      double truth = 2 * (y.back() - wanted) / settings.micro_batches;
       for (std::size_t s = stages; s-- > 0;) {
         double used = truth;
         if (s + 1 < stages) {
@@ -128,35 +123,6 @@ TEST_CASE("stages go by predictions, which are corrected by what comes from the 
       }
 }
 
-TEST_CASE("nothing is predicted at first: the stages before the last one stand still for a step") {
-  const auto found = run({.stages = 3}, 1);
-  CHECK(found.w[0] == 1);
-  CHECK(found.w[1] == 1 - 0.1);
-  CHECK(found.w[2] < 1 - 0.2);
-}
-
-TEST_CASE("with a predictor that knows the gradient it is the pipeline") {
-  // The gradient of the mean of (w y)^2 by y is 2 w^2 / count y. Stage 1 tells its weight by a second chain.
-  const Settings plain{.synthetic = {}, .target = 0};
-  double w = 1 - 0.1;
-  for (const int steps : {1, 2, 3}) {
-    std::vector<double> weights_of_last;
-    for (int done = 0; done < steps; ++done) {
-      weights_of_last.push_back(w);
-      w = run(plain, done + 1).w[1];
-    }
-    w = 1 - 0.1;
-    std::size_t step = 0;
-    const auto found = run({.target = 0}, steps, [&](auto* predictor, auto&) {
-      if (predictor == nullptr) return;
-      const double last = weights_of_last[step++];
-      Cpu dev;
-      fill(dev, predictor->weights().mut(), 2 * last * last / 3);
-    });
-    CHECK(distance(found.w, run(plain, steps).w) < 1e-14);
-  }
-}
-
 TEST_CASE("one stage has nothing to predict") {
   CHECK(run({.stages = 1}, 3) == run({.stages = 1, .synthetic = {}}, 3));
 }
@@ -166,10 +132,8 @@ TEST_CASE("synthetic gradients refuse what they cannot do") {
     return message_of([&] { (void)run(settings, 1); });
   };
   CHECK(has(message({.synthetic = SyntheticGradients{.rate = 2}}), "rate of 2 does not learn"));
-  CHECK(has(message({.stages = 1, .store = {.compute = DType::bf16}}), "f32 or f64, not in bf16"));
-  CHECK(has(message({.store = {.compute = DType::f64, .deterministic = true}}), "exact sums"));
-  CHECK(has(message({.replicas = 2,
-                     .store = {.compute = DType::f64, .sharding = {ZeroStage::optimizer}}}),
-            "not for ZeRO"));
+  CHECK(has(message({.stages = 1, .compute = DType::bf16}), "f32 or f64, not in bf16"));
+  CHECK(has(message({.deterministic = true}), "exact sums"));
+  CHECK(has(message({.replicas = 2, .sharding = {ZeroStage::optimizer}}), "not for ZeRO"));
   CHECK(has(message_of([] { SyntheticGradients{}.check_fits({}, 2); }), "not for 2"));
 }

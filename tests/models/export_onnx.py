@@ -9,7 +9,7 @@ import sys
 import tempfile
 import warnings
 
-from score import EPSILON, HIDDEN, SENTENCES, WORDS, Bert, axes, ended, near, publish, run, tokens, weights
+from score import HIDDEN, SENTENCES, WORDS, Bert, axes, ended, gelu, near, publish, run, tokens, weights
 
 try:
     import numpy
@@ -173,14 +173,9 @@ def published(export, score, folder):
                            "--predict", "logits")
     near(numpy.array(sentences_through(model, "seq_relationship_logits", rows, 5)),
          heads.linear("cls.seq_relationship", pooled), TOLERANCE, "next sentences")
-    import math
-    gelu = numpy.vectorize(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2))))
     name = "cls.predictions.transform."
     for found, row in zip(sentences_through(model, "prediction_logits", rows, 5), hidden):
-        inner = gelu(heads.linear(name + "dense", row))
-        mean, variance = inner.mean(-1, keepdims=True), inner.var(-1, keepdims=True)
-        inner = (inner - mean) / numpy.sqrt(variance + EPSILON) * heads.of[name + "LayerNorm.gamma"] + \
-            heads.of[name + "LayerNorm.beta"]
+        inner = heads.norm(name + "LayerNorm", gelu(heads.linear(name + "dense", row)))
         near(found, inner @ heads.of["embeddings.word_embeddings.weight"].T + heads.of["cls.predictions.bias"],
              3 * TOLERANCE, "words")  # up to 10 or so
     alone = {name: value for name, value in full.items() if "pooler" not in name and "seq_relationship" not in name}

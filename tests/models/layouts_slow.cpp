@@ -1,4 +1,4 @@
-// The two example models in eight layouts: each gives the serial run's numbers, with exact sums every bit of them.
+// The example models in layouts: each gives the serial run's numbers, with exact sums every bit of them.
 #include <examples/resnet50/model.hpp>
 #include <tests/parallel/layouts.hpp>
 
@@ -35,21 +35,6 @@ void check_models(double tolerance, const RunSettings& settings, MakeModel make_
 }
 
 }  // namespace
-
-TEST_CASE("BERT gives the serial run's numbers in every layout, fp64") {
-  const examples::BertConfig config{.layers = 2,
-                                    .hidden = 16,
-                                    .heads = 4,
-                                    .vocabulary = 61,
-                                    .positions = 20,
-                                    .sequence_length = everything_length,
-                                    .dropout = 0.1};
-  check_models(
-      1e-9, {}, [&](ModelBuilder<Cpu>& build) { return examples::bert(build, config); },
-      [&](Cpu& dev, int, std::int64_t k) {
-        return everything_batch(dev, 0, k, config.vocabulary);
-      });
-}
 
 TEST_CASE("ResNet gives the serial run's numbers in every layout, fp64") {
   // The last batch norms see 2 x 2 pixels of 4 samples, the last gammas start at zero: no chaos.

@@ -34,8 +34,7 @@ MicroBatch<Cpu> packed(Cpu& dev, std::int64_t k, Kind kind) {
   MicroBatch<Cpu> batch;
   batch.index = k, batch.first_sample = 2 * k, batch.samples = 2;
   const auto add = [&](const std::string& name, const auto& values) {
-    batch.side.emplace_back(
-        name, Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+    batch.side.emplace_back(name, tensor_of(dev, values));
   };
   add("token_ids", ids);
   add("positions", positions);

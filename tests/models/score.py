@@ -5,6 +5,7 @@ on a checkpoint of train_bert. Exits with 77 without numpy."""
 
 import csv
 import json
+import math
 import os
 import pathlib
 import sys
@@ -62,6 +63,9 @@ def weights(random):
     return {name: value.astype(numpy.float32) for name, value in made.items()}
 
 
+gelu = numpy.vectorize(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2))))
+
+
 class Bert:
     """The encoder in double."""
 
@@ -77,12 +81,10 @@ class Bert:
             self.of[name + ".beta"]
 
     def hidden(self, ids):
-        import math
         x = self.of["embeddings.word_embeddings.weight"][ids] + \
             self.of["embeddings.position_embeddings.weight"][:len(ids)] + \
             self.of["embeddings.token_type_embeddings.weight"][0]
         x = self.norm("embeddings.LayerNorm", x)
-        gelu = numpy.vectorize(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2))))
         for layer in range(LAYERS):
             at = f"encoder.layer.{layer}."
             q, k, v = (self.linear(at + "attention.self." + part, x)

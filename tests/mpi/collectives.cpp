@@ -111,12 +111,8 @@ std::string wrong_end(MPI_Comm host) {
   std::string wrong;
   for (auto* const handle : {&received, &barrier}) {
     if (!*handle) continue;
-    try {
-      (*handle)->wait();
-      wrong += "a wait goes on; ";
-    } catch (const Aborted& error) {
-      if (error.sentence() != "the end") wrong += error.sentence();
-    }
+    const auto end = message_of([&] { (*handle)->wait(); });
+    if (end != "the end") detail::append_text(wrong, concat("a wait ends with ", end, "; "));
     handle->reset();
   }
   sent.reset();
@@ -177,23 +173,16 @@ std::string wrong_after_close() {
   MpiSession session(MPI_COMM_WORLD, {.timeout_s = 60});
   auto world = session.world();
   session.close();
-  try {
-    world.barrier();
-  } catch (const Error& error) {
-    return has(error.sentence(), "has been closed") ? "" : error.sentence();
-  }
-  return "a barrier after close() has returned";
+  const auto end = message_of([&] { world.barrier(); });
+  return has(end, "has been closed") ? "" : end;
 }
 
 std::string wrong_refusals() {
   std::string wrong;
   const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
-    try {
-      MpiSession session(host, {.timeout_s = 20, .address = address});
-      detail::append_text(wrong, concat("not refused: ", part, "; "));
-    } catch (const Error& error) {
-      if (!has(error.sentence(), part)) detail::append_text(wrong, concat(error.sentence(), "; "));
-    }
+    const auto said =
+        message_of([&] { MpiSession session(host, {.timeout_s = 20, .address = address}); });
+    if (!has(said, part)) detail::append_text(wrong, concat(said, " for ", part, "; "));
   };
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

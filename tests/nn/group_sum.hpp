@@ -15,6 +15,13 @@ namespace tests {
 template <class Dev>
 class TensorCases {
  public:
+  static void check_all() {
+    for (const auto check : {column_parallel, row_parallel, column_and_row, feed_forward,
+                             gated_feed_forward, embedding, convolutions})
+      check();
+  }
+
+ private:
   static void column_parallel() {
     check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       build.place({{"l.*", Placement::columns}});
@@ -98,7 +105,6 @@ class TensorCases {
     });
   }
 
- private:
   enum class Side { whole, split };
 
   /// What a layer with these ends does, as unsplit tensors.
@@ -127,16 +133,14 @@ class TensorCases {
       Tape<Dev> tape({}, &batch);
       auto& group = build.tensor;
 
+      const auto in = [&](Tensor<Dev> whole) {
+        return ends.input == Side::split ? dhp::detail::take_part(dev, group, whole, 1)
+                                         : std::move(whole);
+      };
       Tensor<Dev> x;
-      if (ends.in.rank() > 0) x = random_tensor(dev, DType::f64, ends.in, 1);
-      auto y = layer.forward(
-          dev, ends.input == Side::split ? dhp::detail::take_part(dev, group, x, 1) : x.share(),
-          tape);
-      check(y.shape() == layer.output_shape(ends.input == Side::split
-                                                ? dhp::detail::take_part(dev, group, x, 1).shape()
-                                                : x.shape(),
-                                            batch),
-            "the output has shape ", y.shape());
+      if (ends.in.rank() > 0) x = in(random_tensor(dev, DType::f64, ends.in, 1));
+      auto y = layer.forward(dev, x.share(), tape);
+      check(y.shape() == layer.output_shape(x.shape(), batch), "the output has shape ", y.shape());
       std::int64_t columns = y.columns();
       if (ends.output == Side::split) {
         auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{columns});
@@ -150,11 +154,7 @@ class TensorCases {
       if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
       Tensor<Dev> sum;  // with a gradient that every rank has, whole or its part
       if (dx) {
-        const auto in = [&](Tensor<Dev> whole) {
-          return ends.input == Side::split ? dhp::detail::take_part(dev, group, whole, 1)
-                                           : std::move(whole);
-        };
-        static_cast<void>(layer.forward(dev, in(x.share()), tape));
+        static_cast<void>(layer.forward(dev, x.share(), tape));
         sum = backward_onto(dev, layer, std::move(dy),
                             in(random_tensor(dev, DType::f64, ends.in, 3)), tape);
         if (ends.input == Side::split) sum = gather_parts(dev, group, sum, ends.in.back());

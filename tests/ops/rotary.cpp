@@ -55,25 +55,6 @@ TEST_CASE_TEMPLATE("rotary: by the library's cosine and sine, there and back", T
   }
 }
 
-TEST_CASE("rotary: the product of a query and a key depends on their distance alone") {
-  Cpu dev;
-  const std::int64_t rows = 50, size = 16;
-  std::vector<double> alike;
-  const auto head = random_doubles({size}, 3);
-  for (std::int64_t row = 0; row < rows; ++row) alike.insert(alike.end(), head.begin(), head.end());
-  auto x = Tensor<Cpu>::from_host(dev, {rows, size}, alike);
-  std::vector<std::int32_t> at_row(rows);
-  std::iota(at_row.begin(), at_row.end(), 0);
-  detail::rotary(dev, x.mut(), tensor_of(dev, at_row).view(), {.base = 100});
-  const auto turned = widened(x);
-  const auto product = [&](std::int64_t a, std::int64_t b) {
-    return std::inner_product(turned.begin() + a * size, turned.begin() + (a + 1) * size,
-                              turned.begin() + b * size, 0.0);
-  };
-  CHECK(std::abs(product(0, 7) - product(42, 49)) < 1e-12);
-  CHECK(std::abs(product(0, 7) - product(0, 8)) > 1e-2);
-}
-
 TEST_CASE_TEMPLATE("rotary: threads change no bit", T, double, bf16) {
   CHECK(same_on_threads([&](Cpu& dev) {
     auto x = random_tensor<T>(dev, {3001, 8}, 1);

@@ -97,8 +97,7 @@ TEST_CASE("decide_step sees every loss and every norm") {
     decide_step(
         dev, {.clip = 1},
         Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(losses.size()) / 4, 4}, losses),
-        Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(squares.size())}, squares),
-        state.mut());
+        tensor_of(dev, squares), state.mut());
     return read_step_state<Cpu>(dev, state);
   };
   const auto good = decide({1, 2, nan, nan, 3, 4, 5, 6}, {9, 16});  // only the sums count

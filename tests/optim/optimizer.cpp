@@ -12,7 +12,9 @@ std::vector<std::string> names_of(const std::vector<StateBuffer<Cpu>>& state) {
 
 }  // namespace
 
-TEST_CASE("optimizer: padding between parameters stays zero") { OptimizerCases<Cpu>::padding(); }
+TEST_CASE("optimizer: padding, masters, values from outside, skipped steps, prepare()") {
+  OptimizerCases<Cpu>::check_all();
+}
 
 TEST_CASE("optimizer: state has PyTorch's names; masters are there for 16 bits alone") {
   Cpu dev;
@@ -26,20 +28,4 @@ TEST_CASE("optimizer: state has PyTorch's names; masters are there for 16 bits a
         std::vector<std::string>{"master", "exp_avg", "exp_avg_sq"});
   CHECK(names_of(Sgd<Cpu>(dev, narrow, {.momentum = 0.9}).state()) ==
         std::vector<std::string>{"master", "momentum_buffer"});
-}
-
-TEST_CASE("optimizer: masters add up steps too small for 16 bits") {
-  OptimizerCases<Cpu>::masters();
-}
-TEST_CASE("optimizer: the next step starts from weights set from outside") {
-  OptimizerCases<Cpu>::values_from_outside();
-}
-TEST_CASE("optimizer: a skipped step changes neither weights nor state") {
-  OptimizerCases<Cpu>::step_that_does_not_go();
-}
-TEST_CASE("optimizer: prepare() writes nothing, apply() leaves the gradients") {
-  OptimizerCases<Cpu>::prepare_writes_nothing();
-}
-TEST_CASE("optimizer: rates of prepare() are for one apply()") {
-  OptimizerCases<Cpu>::apply_needs_prepare();
 }

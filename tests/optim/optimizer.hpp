@@ -9,7 +9,16 @@
 namespace tests {
 
 template <class Dev>
-struct OptimizerCases {
+class OptimizerCases {
+ public:
+  static void check_all() {
+    for (const auto check : {padding, masters, values_from_outside, step_that_does_not_go,
+                             prepare_writes_nothing, apply_needs_prepare})
+      check();
+  }
+
+ private:
+  /// That between parameters stays zero.
   static void padding() {
     auto dev = make_device<Dev>();
     ModelBuilder<Dev> build(Comm<Dev>{});
@@ -30,6 +39,7 @@ struct OptimizerCases {
     check_zero({first.value.bytes(), first.value.dtype(), {padding.last}});
   }
 
+  /// They add up steps too small for 16 bits.
   static void masters() {
     auto dev = make_device<Dev>();
     ModelBuilder<Dev> build(Comm<Dev>{});
@@ -45,6 +55,7 @@ struct OptimizerCases {
     }
   }
 
+  /// The next step starts from them.
   static void values_from_outside() {
     auto dev = make_device<Dev>();
     for (const auto compute : {DType::f32, DType::bf16}) {
@@ -60,6 +71,7 @@ struct OptimizerCases {
     }
   }
 
+  /// It changes neither weights nor state.
   static void step_that_does_not_go() {
     for_each_optimizer([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
                           Optimizer<Dev>& optimizer) {
@@ -76,6 +88,7 @@ struct OptimizerCases {
     });
   }
 
+  /// And apply() leaves the gradients.
   static void prepare_writes_nothing() {
     for_each_optimizer(
         [](Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, Optimizer<Dev>& optimizer) {
@@ -95,6 +108,7 @@ struct OptimizerCases {
         });
   }
 
+  /// Its rates are for one apply().
   static void apply_needs_prepare() {
     for_each_optimizer([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
                           Optimizer<Dev>& optimizer) {
@@ -108,7 +122,6 @@ struct OptimizerCases {
     });
   }
 
- private:
   static void take_step(Dev& dev, Optimizer<Dev>& optimizer, Norms<Dev> norms,
                         ParameterStore<Dev>& store, const StepState& now) {
     const auto state = make_step_state(dev, now);

@@ -113,15 +113,11 @@ class Chaos:
         self.total[what] += 1
         self.journal.append(f"{time.monotonic() - self.job.start:8.3f} s, after step {last_step(self.metrics)}: {what} {text}")
 
-    def said(self):
-        return "\n".join(f"--- {member.at}, status {member.process.poll()}\n{self.job.output(member.at)}"
-                         for member in self.members)
-
     def check(self, good, *what):
         if good:
             return
         text = " ".join(map(str, what))
-        raise AssertionError(f"{self.layout}: {text}\n" + "\n".join(self.journal) + "\n" + self.said() + f"\n{self.layout}: {text}")
+        raise AssertionError(f"{self.layout}: {text}\n" + "\n".join(self.journal) + "\n" + self.job.said() + f"\n{self.layout}: {text}")
 
     def later(self, seconds, call):
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self.count), call))
@@ -262,7 +258,7 @@ class Chaos:
             time.sleep(0.01)
 
     def generation(self):
-        return max((each.number for each in told(self.said())), default=1)
+        return max((each.number for each in told(self.job.said())), default=1)
 
     def run(self, seconds):
         end = time.monotonic() + seconds
@@ -318,7 +314,7 @@ class Chaos:
     def left_behind(self, steps):
         names = {path.name for path in self.save.iterdir()} - {".lock"}
         # What killed ranks could not finish is removed by the next save, for which the job may have had no time.
-        if "stops before its first step" in self.said():
+        if "stops before its first step" in self.job.said():
             names = {name for name in names if not name.endswith(".part")}
         self.check(f"step-{steps:08}" in names and "latest" in names and len(names) <= 3, "left in --save:", sorted(names))
         self.check((self.save / "latest").read_text().strip() == f"step-{steps:08}", "the last step is not the latest")

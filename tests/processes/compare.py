@@ -155,14 +155,6 @@ def trained(root):
     return sum("loss" in json.loads(line) for line in lines)
 
 
-def wait_until(job, what, condition):
-    start = time.monotonic()
-    while not condition():
-        if time.monotonic() - start > 300:
-            raise AssertionError(f"{what}: " + "\n".join(job.output(rank) for rank in range(4)))
-        time.sleep(0.01)
-
-
 def stopped(program, trainer, root):
     file = root / "flight.json"
     of = [root / f"flight.rank{rank}.json" for rank in range(4)]
@@ -172,14 +164,14 @@ def stopped(program, trainer, root):
             "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--data-parallel", "4",
             "--comm-timeout", str(LIMIT_S), "--flight-record", str(file), "--metrics", str(metrics)]
     with ranks.Job(4, line) as job:
-        wait_until(job, "it does not train", lambda: trained(metrics) >= 3)
+        job.until(lambda: trained(metrics) >= 3)
         check(not any(path.exists() for path in of), "files before anybody has asked")
         # While all is well: nobody notices.
         for process in job.processes:
             process.send_signal(signal.SIGUSR1)
-        wait_until(job, "no files", lambda: all(path.exists() for path in of))
+        job.until(lambda: all(path.exists() for path in of))
         steps = trained(metrics)
-        wait_until(job, "it does not go on", lambda: trained(metrics) > steps)
+        job.until(lambda: trained(metrics) > steps)
         of[2].unlink()
 
         job.processes[2].send_signal(signal.SIGSTOP)
@@ -188,8 +180,7 @@ def stopped(program, trainer, root):
         check(len(before) == 3, "rank 2 is stopped and writes")
         for rank in (0, 1, 3):
             job.processes[rank].send_signal(signal.SIGUSR1)
-        wait_until(job, "no new files",
-                   lambda: all(path.stat().st_mtime_ns != then for path, then in before.items()))
+        job.until(lambda: all(path.stat().st_mtime_ns != then for path, then in before.items()))
         check(not job.poll(), "a rank has ended before its time")
         hanging = program.on([of[rank] for rank in (0, 1, 3)], "--last", "2")
         print(hanging.stdout, flush=True)

@@ -30,7 +30,7 @@ def steady(program, run, folder):
     return curve(path)
 
 
-class Elastic:
+class Elastic(ranks.Job):
     """A job whose processes come and go."""
 
     def __init__(self, program, run, folder, processes, elastic, steps, more=(), by=None, **where):
@@ -38,32 +38,17 @@ class Elastic:
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
-        self.job = ranks.Job(processes, [by or program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
-                            **where)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.job.__exit__(*error)
+        line = [by or program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)]
+        super().__init__(processes, line, **where)
 
     def step(self):
         return last_step(self.metrics)
 
-    def wait_for_step(self, step, limit_s=300):
-        begin = time.monotonic()
-        while self.step() < step:
-            assert time.monotonic() - begin < limit_s, f"no step {step}:\n" + "\n".join(
-                self.job.output(at) for at in range(len(self.job.processes)))
-            time.sleep(0.005)
-
-    def said(self):
-        return "\n".join(self.job.output(at) for at in range(len(self.job.processes)))
+    def wait_for_step(self, step):
+        self.until(lambda: self.step() >= step, may_end=True)
 
     def end(self, without=(), limit_s=600, statuses=(0,)):
-        ends = self.job.wait(limit_s, without)
-        bad = [end for end in ends if end.status not in statuses]
-        assert not bad, "\n".join(f"status {end.status}: {end.output}" for end in bad)
+        assert all(end.status in statuses for end in self.wait(limit_s, without)), self.said()
         difference = first_difference(curve(self.metrics), self.wanted)
         assert not difference, f"{difference}\n{self.said()}"
 
@@ -79,15 +64,14 @@ def lost_and_joined(program, run, folder, rng):
         for victim, at in zip(rng.sample([1, 2, 3], 2), (8, 18)):
             job.wait_for_step(at)
             time.sleep(rng.uniform(0, 0.05))
-            job.job.processes[victim].kill()
+            job.processes[victim].kill()
         job.wait_for_step(28)
-        job.job.add(1)
+        job.add(1)
         job.wait_for_step(36)
-        job.job.add(2)
-        killed = [at for at, process in enumerate(job.job.processes) if process.poll() is not None]
-        job.end(without=killed)
-        sizes = [found[1] for found in generations(job.job.output(0))]
-        assert sizes in ([3, 2, 3, 4], [3, 2, 4]), job.job.output(0)  # newcomers may be taken in together
+        job.add(2)
+        job.end(without=list(job.poll()))
+        sizes = [found[1] for found in generations(job.output(0))]
+        assert sizes in ([3, 2, 3, 4], [3, 2, 4]), job.output(0)  # newcomers may be taken in together
 
 
 def axes(program, run, folder, rng, tensor, pipeline):
@@ -95,13 +79,12 @@ def axes(program, run, folder, rng, tensor, pipeline):
     axes = ("--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline))
     with Elastic(program, (*run, *axes), folder, 5, "1:2", 60) as job:
         job.wait_for_step(8)
-        job.job.processes[rng.choice([1, 2, 3])].kill()  # the spare takes its place
+        job.processes[rng.choice([1, 2, 3])].kill()  # the spare takes its place
         job.wait_for_step(18)
-        living = [at for at in (1, 2, 3, 4) if job.job.processes[at].poll() is None]
-        job.job.processes[rng.choice(living)].kill()
-        killed = [at for at in range(5) if job.job.processes[at].poll() is not None or at not in (0, *living)]
+        living = [at for at in (1, 2, 3, 4) if job.processes[at].poll() is None]
+        job.processes[rng.choice(living)].kill()
         job.wait_for_step(30)
-        killed = [at for at in range(5) if job.job.processes[at].poll() is not None]
+        killed = list(job.poll())
         assert len(killed) == 2, killed
         job.end(without=killed)
         assert [found[1] for found in generations(job.said())] == [2, 1], job.said()
@@ -115,15 +98,15 @@ def planned(program, run, folder, rng, departures=2):
         for count in range(departures):
             job.wait_for_step(job.step() + 8)
             leaves = here.pop(rng.randrange(3))
-            job.job.processes[leaves].send_signal(signal.SIGTERM)
-            job.job.processes[leaves].wait(20)
-            assert job.job.processes[leaves].returncode == 75, job.job.output(leaves)
-            here.append(len(job.job.processes))
-            job.job.add(1)
-            while len(generations(job.job.output(0))) < 2 * count + 2:
+            job.processes[leaves].send_signal(signal.SIGTERM)
+            job.processes[leaves].wait(20)
+            assert job.processes[leaves].returncode == 75, job.output(leaves)
+            here.append(len(job.processes))
+            job.add(1)
+            while len(generations(job.output(0))) < 2 * count + 2:
                 time.sleep(0.05)
         job.end(statuses=(0, 75))
-        said = job.job.output(0)
+        said = job.output(0)
         assert [found[1] for found in generations(said)] == [3, 4] * departures, said
         assert not [found for found in told(said) if found.why], said
         return told(said)
@@ -134,10 +117,9 @@ def sharded(program, run, folder, rng, stage):
     save = ("--zero", str(stage), "--save", str(folder / "save"), "--save-every", "5", "--keep", "2")
     with Elastic(program, (*run, "--optimizer", "lamb"), folder, 3, "1:3", 40, save) as job:
         job.wait_for_step(13)
-        job.job.processes[rng.choice([1, 2])].kill()
+        job.processes[rng.choice([1, 2])].kill()
         job.wait_for_step(30)
-        killed = [at for at in range(3) if job.job.processes[at].poll() is not None]
-        job.end(without=killed)
+        job.end(without=list(job.poll()))
         assert "what was done since the newest checkpoint is lost" in job.said(), job.said()
 
 
@@ -148,9 +130,9 @@ def copied(program, run, folder, rng, stage):
         for at, victim in zip((8, 20), rng.sample([1, 2, 3], 2)):
             job.wait_for_step(at)
             time.sleep(rng.uniform(0, 0.05))
-            job.job.processes[victim].kill()
+            job.processes[victim].kill()
         job.wait_for_step(35)
-        job.end(without=[at for at in range(4) if job.job.processes[at].poll() is not None])
+        job.end(without=list(job.poll()))
         assert [found[1] for found in generations(job.said())] == [3, 2], job.said()
         assert "is lost" not in job.said() and "copies of other replicas' shares" in job.said(), job.said()
 
@@ -159,13 +141,13 @@ def stopped(program, run, folder, rng):
     """A rank that does not answer is left out; when it wakes up it comes back as a newcomer."""
     with Elastic(program, run, folder, 3, "1:3", 150, ("--comm-timeout", "2")) as job:
         job.wait_for_step(8)
-        job.job.processes[2].send_signal(signal.SIGSTOP)
+        job.processes[2].send_signal(signal.SIGSTOP)
         job.wait_for_step(20)
-        job.job.processes[2].send_signal(signal.SIGCONT)
+        job.processes[2].send_signal(signal.SIGCONT)
         job.end()
-        assert [found[1] for found in generations(job.job.output(0))] == [2, 3], job.said()
+        assert [found[1] for found in generations(job.output(0))] == [2, 3], job.said()
         # The others were in a step that cannot end without it.
-        first, second = told(job.job.output(0))
+        first, second = told(job.output(0))
         assert (first.repeats, second.repeats) == (first.after + 1, 0), job.said()
         # Those who stay have all of the state; the newcomer takes it.
         assert first.megabytes == 0 and second.megabytes > 1, job.said()
@@ -175,9 +157,8 @@ def store_lost(program, run, folder, rng):
     """Rank 0 holds the store: without it the job ends, with a sentence."""
     with Elastic(program, run, folder, 3, "1:3", 60) as job:
         job.wait_for_step(8)
-        job.job.processes[0].kill()
-        ends = job.job.wait(300, without=[0])
-        for end in ends:
+        job.processes[0].kill()
+        for end in job.wait(300, without=[0]):
             assert end.status == 1 and "which holds it, ended" in end.output, end.output
 
 
@@ -185,11 +166,11 @@ def twice(program, run, folder, rng):
     """A second one is killed while the others connect."""
     with Elastic(program, run, folder, 4, "1:4", 40) as job:
         job.wait_for_step(8)
-        job.job.processes[1].kill()
+        job.processes[1].kill()
         time.sleep(rng.uniform(0.05, 0.2))
-        job.job.processes[3].kill()
+        job.processes[3].kill()
         job.end(without=[1, 3])
-        assert generations(job.job.output(0))[-1][1] == 2, job.said()
+        assert generations(job.output(0))[-1][1] == 2, job.said()
 
 
 def wrong(program, run, folder, rng, liar):
@@ -198,22 +179,22 @@ def wrong(program, run, folder, rng, liar):
     with Elastic(program, run, folder, 3, "1:3", 30, ("--verify-every", "4"), by=liar,
                  environment=lambda rank: {"LIES_AT": "12"} if rank == who else {}) as job:
         job.end(without=[who])
-        assert job.job.processes[who].wait(300) == 1
-        for said in (job.job.output(who), job.job.output(0)):
+        assert job.processes[who].wait(300) == 1
+        for said in (job.output(who), job.output(0)):
             assert f"step 12: rank {who} has other gradients than other replicas have from the same samples" in said, said
-        assert generations(job.job.output(0)) == [(2, 2, 11)], job.said()
+        assert generations(job.output(0)) == [(2, 2, 11)], job.said()
 
 
 def slow(program, run, folder, rng):
     """A rank that stands still for most of the time is named."""
     with Elastic(program, run, folder, 3, "1:3", 120) as job:
         late = rng.choice([1, 2])
-        while "is slow" not in job.job.output(0) and job.step() < 118:
+        while "is slow" not in job.output(0) and job.step() < 118:
             for signal_, seconds in ((signal.SIGSTOP, 0.06), (signal.SIGCONT, 0.02)):
-                job.job.processes[late].send_signal(signal_)
+                job.processes[late].send_signal(signal_)
                 time.sleep(seconds)
         job.end()
-        said = job.job.output(0)
+        said = job.output(0)
         assert str(late) in re.findall(r"warning: rank (\d) \(.*is slow", said), said  # other work may slow down others
 
 

@@ -22,10 +22,10 @@ def happens(job, what, count, rng):
     """To so many ranks, in the middle of a step."""
     job.wait_for_step(job.step() + 3)
     time.sleep(rng.uniform(0, 0.05))
-    living = [process for process in job.job.processes[1:] if process.poll() is None]
+    living = [process for process in job.processes[1:] if process.poll() is None]
     if what == "join":
         for _ in range(count):
-            job.job.add(1)
+            job.add(1)
     for process in rng.sample(living, count) if what != "join" else []:
         process.send_signal({"kill": signal.SIGKILL, "leave": signal.SIGTERM}[what])
 
@@ -38,15 +38,11 @@ def changed(program, run, folder, rng, start, replicas, events, loses=False):
     axes = ("--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline))
     with Elastic(program, (*run, *axes), folder, data * tensor * pipeline, replicas, STEPS,
                  ("--elastic-axes", "all", *more)) as job:
-        while loses and not (save / "latest").exists():
-            time.sleep(0.01)
+        job.until(lambda: not loses or (save / "latest").exists())
         for at, (what, count, _) in enumerate(events):
             happens(job, what, count, rng)
-            begin = time.monotonic()
-            while len(told(job.said())) <= at:
-                assert time.monotonic() - begin < 100, f"nothing follows {what} {count}:\n{job.said()}"
-                time.sleep(0.02)
-        killed = [at for at, process in enumerate(job.job.processes) if process.poll() == -signal.SIGKILL]
+            job.until(lambda: len(told(job.said())) > at, may_end=True)
+        killed = [at for at, process in enumerate(job.processes) if process.poll() == -signal.SIGKILL]
         job.end(without=killed, statuses=(0, 75))
         found = sorted(told(job.said()), key=lambda each: each.number)
         wanted = [start, *(after for _, _, after in events)]
@@ -60,7 +56,7 @@ def too_large(program, run, folder, rng):
     with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 2, "1:1", STEPS,
                  ("--elastic-axes", "all", "--memory-limit", "0.025", "--save", str(folder / "save"))) as job:
         happens(job, "leave", 1, rng)
-        ends = job.job.wait(100)
+        ends = job.wait(100)
         assert [end.status for end in ends] == [75, 75] and "as a signal asked" in job.said(), job.said()
         assert not told(job.said()), job.said()
 

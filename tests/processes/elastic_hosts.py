@@ -62,32 +62,32 @@ class Job(elastic.Elastic):
         super().__init__(program, RUN, folder, 4, "1:4", STEPS, ("--comm-timeout", "2", *more),
                          environment=variables, prefix=hosts.prefix, master=network.address(0), port=PORT)
 
-    def wait_for_sizes(self, wanted, limit_s=300):
+    def wait_for_sizes(self, wanted):
         """The replicas of the generations after the first; of each number nobody has told but one."""
-        begin = time.monotonic()
-        while True:
+        def are_so():
             found = elastic.generations(self.said())
             numbers = [number for number, _, _ in found]
             assert numbers == sorted(set(numbers)), self.said()
-            if [replicas for _, replicas, _ in found] == wanted:
-                return time.monotonic() - begin
-            assert time.monotonic() - begin < limit_s, f"{found} instead of {wanted}:\n{self.said()}"
-            time.sleep(0.02)
+            return [replicas for _, replicas, _ in found] == wanted
+
+        begin = time.monotonic()
+        self.until(are_so, may_end=True)
+        return time.monotonic() - begin
 
     def stop(self, without=()):
         """Ends those that are left, after a few more steps, and compares the curve with that of the steady run."""
         self.wait_for_step(self.step() + 5)
-        for number in set(range(len(self.job.processes))) - set(without):
-            self.job.processes[number].terminate()
-        ends = self.job.wait(600, without)
+        for number in set(range(len(self.processes))) - set(without):
+            self.processes[number].terminate()
+        ends = self.wait(600, without)
         assert all(end.status == 75 for end in ends), self.said()
         found = elastic.curve(self.metrics)
         assert found == self.wanted[:len(found)] and len(found) < self.steps, self.said()
 
     def check_store_lost(self, number, limit_s=300):
         """The process ends since it does not reach the store."""
-        status = self.job.processes[number].wait(limit_s)
-        assert status == 1 and re.search("error: .*(has lost|cannot reach) the (TCP store|etcd)", self.job.output(number)), (
+        status = self.processes[number].wait(limit_s)
+        assert status == 1 and re.search("error: .*(has lost|cannot reach) the (TCP store|etcd)", self.output(number)), (
             self.said())
 
     def take_back(self, numbers):
@@ -95,11 +95,11 @@ class Job(elastic.Elastic):
         ended = set()
         while elastic.generations(self.said())[-1][1] != 4:
             for number in set(numbers) - ended:
-                if self.job.processes[number].poll() is not None:
+                if self.processes[number].poll() is not None:
                     self.check_store_lost(number)
-                    self.job.add(number)
+                    self.add(number)
                     ended.add(number)
-            assert time.monotonic() - self.job.start < 600, self.said()
+            assert time.monotonic() - self.start < 600, self.said()
             time.sleep(0.02)
         self.stop(without=ended)
 
@@ -121,7 +121,7 @@ def cut_off(program, folder):
         hosts.pull(3)
         took = job.wait_for_sizes([3])
         job.wait_for_step(job.step() + 20)
-        assert not elastic.generations(job.job.output(3)), job.said()
+        assert not elastic.generations(job.output(3)), job.said()
         hosts.plug(3)
         job.take_back([3])
     return f"three go on after {took:.1f} s"
@@ -131,11 +131,11 @@ def first_lost(program, folder):
     """The first host, with the rank that watches, reports and saves, falls silent for ever. Another process comes there."""
     with running(program, folder, 1) as (hosts, _, job):
         hosts.pull(0)
-        job.job.processes[0].kill()
+        job.processes[0].kill()
         took = job.wait_for_sizes([3])
         hosts.plug(0)
         job.wait_for_step(job.step() + 10)
-        job.job.add(0)
+        job.add(0)
         job.wait_for_sizes([3, 4])
         job.stop(without=[0])
     return f"three go on after {took:.1f} s"
@@ -148,9 +148,9 @@ def etcd_member_lost(program, folder):
         etcd.members[0].kill()
         job.wait_for_step(60)
         job.wait_for_sizes([])
-        job.job.processes[0].send_signal(signal.SIGTERM)
+        job.processes[0].send_signal(signal.SIGTERM)
         job.wait_for_sizes([3])
-        job.job.processes[2].kill()
+        job.processes[2].kill()
         took = job.wait_for_sizes([3, 2])
         job.stop(without=[2])
     return f"a killed rank: two go on after {took:.1f} s"
@@ -186,10 +186,8 @@ def halves(program, folder):
     with running(program, folder, 1) as (hosts, _, job):
         for number in range(4):
             hosts.lose(number, [2, 3] if number < 2 else [0, 1])
-        begin, step = time.monotonic(), job.step()
-        while job.said().count("does not connect") < 4:
-            assert time.monotonic() - begin < 300, job.said()
-            time.sleep(0.02)
+        step = job.step()
+        job.until(lambda: job.said().count("does not connect") >= 4)
         assert job.step() <= step + 1, job.said()
         for number in range(4):
             hosts.find(number, [2, 3] if number < 2 else [0, 1])
@@ -204,10 +202,10 @@ def all_lost(program, folder):
     """All are killed. As many as there were come again, and begin at the newest checkpoint."""
     save = ("--save", str(folder / "save"), "--save-every", "10")
     with running(program, folder, 1, save, step=25) as (_, _, job):
-        for process in job.job.processes:
+        for process in job.processes:
             process.kill()
         for rank in range(4):
-            job.job.add(rank)
+            job.add(rank)
         took = job.wait_for_sizes([4])
         assert elastic.generations(job.said()) == [(2, 4, -1)]
         job.stop(without=range(4))

@@ -88,6 +88,18 @@ class Job:
         self.outputs[rank].seek(0)
         return self.outputs[rank].read()
 
+    def said(self):
+        """What all have written so far."""
+        return "\n".join(f"--- {rank}, status {process.poll()}\n{self.output(rank)}"
+                         for rank, process in enumerate(self.processes))
+
+    def until(self, ready, limit_s=300, may_end=False):
+        """Waits; raises with what was written after the limit or, unless that may be, when a rank has ended."""
+        begin = time.monotonic()
+        while not ready():
+            assert time.monotonic() - begin < limit_s and (may_end or not self.poll()), self.said()
+            time.sleep(0.01)
+
     def wait(self, limit_s, without=()):
         """How they ended, by rank, but for those `without`; raises if one has not within the limit."""
         wanted = set(range(len(self.processes))) - set(without)
@@ -100,11 +112,9 @@ class Job:
         return [self.ended[rank] for rank in sorted(wanted)]
 
 
-def wait_for(job, text, limit_s=300):
+def wait_for(job, text):
     """Until rank 0 has said it."""
-    while text not in job.output(0):
-        assert time.monotonic() - job.start < limit_s and not job.poll(), job.output(0)
-        time.sleep(0.02)
+    job.until(lambda: text in job.output(0))
 
 
 def run(ranks, command, limit_s=600, **options):

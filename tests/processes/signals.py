@@ -25,12 +25,6 @@ SLOW = [*RUN, "--samples", "4000", "--global-batch", "4000", "--evaluate-samples
 EVALUATES = [*RUN, "--global-batch", "8", "--held-out", "0.9", "--evaluate-every", "1"]  # for most of its time
 
 
-def wait_until(job, ready):
-    while not ready():
-        assert time.monotonic() - job.start < HANG_S and not job.poll(), job.output(0)
-        time.sleep(0.02)
-
-
 def start(line, processes, **more):
     return ranks.Job(processes, [*line, "--transport", "gloo"] if processes > 1 else line, **more)
 
@@ -63,7 +57,7 @@ def has_nothing_to_save(program, root, line, processes, of, ready, said):
     with start([program, *line, "--save", str(root)], processes, environment={"WORLD_SIZE": str(of)}) as job:
         ranks.wait_for(job, ready)
         for process in job.processes:
-            wait_until(job, functools.partial(listens, process))
+            job.until(functools.partial(listens, process))
         for process in job.processes:
             process.send_signal(TERM)
         ends = job.wait(HANG_S)

@@ -24,8 +24,7 @@ MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
   MicroBatch<Dev> batch;
   batch.samples = samples;
   const auto put = [&](const char* name, const auto& values) {
-    batch.side.emplace_back(
-        name, Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+    batch.side.emplace_back(name, tensor_of(dev, values));
   };
   put("token_ids", ids);
   put("positions", positions);

@@ -10,6 +10,19 @@ namespace tests {
 template <class Dev>
 class LayerGradients {
  public:
+  /// Each kind with a builder of its own.
+  static void check_all() {
+    using Layers = LayerGradients;
+    for (const auto check :
+         {&Layers::linear, &Layers::feed_forward, &Layers::activations, &Layers::dropout,
+          &Layers::layer_norm, &Layers::batch_norm, &Layers::residual_batch_norm,
+          &Layers::convolutions, &Layers::channels, &Layers::pooling, &Layers::embedding,
+          &Layers::self_attention, &Layers::decoder, &Layers::adapters, &Layers::sequential,
+          &Layers::residual_layer_norm, &Layers::losses})
+      (Layers().*check)();
+  }
+
+ private:
   void linear() {
     check_layer(Linear<Dev>(build_, "a", {.in = 5, .out = 3}), rows(5));
     check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
@@ -136,10 +149,14 @@ class LayerGradients {
       check_layer(RmsNorm<Dev>(build_, "rms", columns), rows(columns));
   }
 
-  /// of_frozen: the layers' own weights are.
-  void adapters(bool of_frozen, double dropout) {
+  void adapters() {
+    adapters_of(false, 0.3);
+    adapters_of(true, 0);
+  }
+  /// frozen: the layers' own weights are.
+  void adapters_of(bool frozen, double dropout) {
     ModelBuilder<Dev> build({});
-    if (of_frozen)
+    if (frozen)
       build.train_only([](const std::string& name) { return name.find("lora") != name.npos; });
     build.adapt(
         {.layers = {"a", "second", "query", "value"}, .rank = 2, .alpha = 3, .dropout = dropout});
@@ -209,7 +226,6 @@ class LayerGradients {
           classes);
   }
 
- private:
   static constexpr std::int64_t samples = 3;
   static constexpr std::int64_t length = 4;
 

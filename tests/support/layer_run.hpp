@@ -28,20 +28,15 @@ struct LayerRun {
 };
 
 /// Two micro-batches, with parameters that are neither 0 nor 1.
-inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
-  if (each.recomputed) {
-    Sequential<Cpu> inner = std::move(layer);
-    layer = Sequential<Cpu>();
-    layer.add("recomputed", recompute<Cpu>(std::move(inner)));
-  }
-  Cpu dev;
+template <class Dev, class L>
+LayerRun run_layer(Dev& dev, L layer, const LayerCase& each) {
   const auto random = [&](const Shape& shape, std::uint32_t use) {
     return random_tensor(dev, each.compute, shape, use);
   };
   LayerRun found;
-  ParameterList<Cpu> parameters;
+  ParameterList<Dev> parameters;
   layer.parameters(parameters);
-  ParameterStore<Cpu> store(
+  ParameterStore<Dev> store(
       dev, parameters, {.compute = each.compute, .deterministic = each.deterministic, .seed = 4});
   std::uint32_t use = 100;
   for (const auto& parameter : parameters) {
@@ -49,21 +44,18 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
     axpy(dev, 0.3, random_tensor(dev, parameter->value.dtype(), parameter->value.shape(), use++),
          parameter->value);
   }
-  MicroBatch<Cpu> batch;
+  MicroBatch<Dev> batch;
   batch.samples = 2;
   batch.first_sample = each.first_sample;
   if (!each.row_numbers.empty())
-    batch.side.emplace_back(
-        "row_numbers",
-        Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(each.row_numbers.size())},
-                               each.row_numbers));
-  const auto append = [](std::vector<double>& all, const Tensor<Cpu>& tensor) {
-    const auto values = widened(tensor);
+    batch.side.emplace_back("row_numbers", tensor_of(dev, each.row_numbers));
+  const auto append = [&](std::vector<double>& all, const Tensor<Dev>& tensor) {
+    const auto values = widened<Dev>(dev, tensor.view());
     all.insert(all.end(), values.begin(), values.end());
   };
-  std::vector<detail::Work<Cpu>> deferred;
+  std::vector<detail::Work<Dev>> deferred;
   for (const std::uint32_t micro_batch : {0u, 1u}) {
-    Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 9}, &batch);
+    Tape<Dev> tape({.mode = each.mode, .seed = 3, .step = 9}, &batch);
     if (each.defer) tape.defer_to(&deferred);
     const auto y = layer.forward(dev, random(each.shape, each.stream + micro_batch), tape);
     append(found.y, y);
@@ -76,7 +68,7 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
     store.finalize_gradients(dev, {0, store.size()});
     std::vector<std::vector<double>> values;
     for (const auto& parameter : parameters)
-      values.push_back(widened(clone(dev, ConstView<Cpu>(parameter->gradient))));
+      values.push_back(widened<Dev>(dev, parameter->gradient));
     return values;
   };
   found.early = gradients();
@@ -84,6 +76,11 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
   for (auto& work : deferred) work(dev);
   found.gradients = gradients();
   return found;
+}
+inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
+  Cpu dev;
+  if (each.recomputed) return run_layer(dev, recompute<Cpu>(std::move(layer)), each);
+  return run_layer(dev, std::move(layer), each);
 }
 
 /// Parameters with their numbers, the shape of y, and flops.

@@ -37,6 +37,8 @@ struct RunSettings {
   int steps = 5;
   std::int64_t micro_batches = 8;
   double lr = 0.05;
+  double clip = 1;
+  bool norms_know = true;  ///< of the replicas
   dhp::LossScaleOptions loss_scale{};
   int threads = 1;      ///< of each rank's device
   bool record = false;  ///< steps, where the device can
@@ -93,11 +95,11 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
                                       example(dev), store);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model(),
-                        replicas.replicas());
+                        settings.norms_know ? replicas.replicas() : nullptr);
   const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
                        {.learning_rate = {.peak = settings.lr},
-                        .clip = 1.0,
+                        .clip = settings.clip,
                         .loss_scale = settings.loss_scale,
                         .record = settings.record});
   body(dev, mesh, pipeline, trainer);

@@ -1,4 +1,4 @@
-// Shared by all tests: random tensors, their values in double, distances, numerical gradients, messages.
+// Shared by all tests: random tensors, their values in double, distances, messages.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -101,32 +101,6 @@ std::string message_of(Body&& body) {
     return error.sentence();
   }
   return "no error";
-}
-
-// sum(x * weight): a loss whose gradient with respect to x is weight.
-inline double weighted_sum(const Tensor<Cpu>& x, const Tensor<Cpu>& weight) {
-  const auto values = widened(x);
-  const auto factors = widened(weight);
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) sum += values[i] * factors[i];
-  return sum;
-}
-
-// Central differences of loss() with respect to every element of x (f64).
-template <class Loss>
-std::vector<double> numerical_gradient(Tensor<Cpu>& x, Loss&& loss, double step = 1e-5) {
-  std::vector<double> gradient;
-  double* values = x.mut().data<double>();
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double kept = values[i];
-    values[i] = kept + step;
-    const double above = loss();
-    values[i] = kept - step;
-    const double below = loss();
-    values[i] = kept;
-    gradient.push_back((above - below) / (2 * step));
-  }
-  return gradient;
 }
 
 }  // namespace tests

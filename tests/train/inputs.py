@@ -72,10 +72,8 @@ TABLE = [
     ("bert", ["--tensor", "4"], 2, "did you mean --tensor-parallel?"),
     ("bert", ["--setps=4"], 2, "--setps=4; did you mean --steps?"),
     ("bert", ["--depth", "50"], 2, "not expected: 50 --depth (--help"),
-    ("bert", ["--wramup", "4"], 2, "did you mean --warmup?"),
     ("bert", ["--pipeline_chunks", "4"], 2, "did you mean --pipeline-chunks?"),
     ("resnet", ["--augmnet"], 2, "did you mean --augment?"),
-    ("resnet", ["--zzzzzz"], 2, "not expected: --zzzzzz (--help"),
     # values
     ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a finite number"),
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
@@ -102,7 +100,6 @@ TABLE = [
     ("bert", ["--seed", "-1"], 2, "--seed: -1 is not a whole number of 0 or more, in digits"),
     ("bert", ["--seed", "18446744073709551616"], 2, "is beyond 18446744073709551615, the largest that can be given"),
     ("bert", ["--steps", "1e3"], 2, "--steps: 1e3 is not a whole number, in digits"),
-    ("bert", ["--steps", "0x10"], 2, "--steps: 0x10 is not a whole number"),
     ("bert", ["--steps", "9223372036854775807"], 2, "is beyond 1000000000000, the largest"),
     ("bert", ["--threads", "4294967297"], 2, "is beyond 2147483647, the largest"),
     ("bert", ["--loader-threads", "100000"], 2, "--loader-threads: 100000 is not a number from 0 to 1024"),

@@ -14,6 +14,16 @@ namespace tests {
 template <class Dev>
 class TrainerCases {
  public:
+  static void check_all() {
+    for (const auto check :
+         {bad_loss, overflow_of_the_loss, bad_gradient, skipped_step, skipped_spike,
+          bad_at_the_least_scale, loss_scale_changes_nothing, resumed, resumed_between_scales,
+          scale_after_a_constant_one, after_a_failed_step})
+      check();
+  }
+
+ private:
+  /// An infinite loss ends with step, rank, micro-batch and the first layer.
   static void bad_loss() {
     const Case serial{};
     const auto message = message_with(serial, std::numeric_limits<float>::quiet_NaN());
@@ -32,6 +42,7 @@ class TrainerCases {
     }
   }
 
+  /// A loss that overflows behind finite outputs is told from a bad layer.
   static void overflow_of_the_loss() {
     const auto message = message_of([] {
       on_ranks({.compute = DType::f64},
@@ -45,6 +56,7 @@ class TrainerCases {
     CHECK(has(message, "the loss itself overflowed"));
   }
 
+  /// A gradient that is not finite, behind a finite loss, is named with its layer.
   static void bad_gradient() {
     const auto message = message_of([] {
       on_ranks({}, [](Dev& dev, Trained& trainer, Batches& batches,
@@ -64,6 +76,7 @@ class TrainerCases {
     CHECK(has(message, "the input gradient of layer last is not finite (micro-batch 0)"));
   }
 
+  /// Under a dynamic loss scale an overflow is a step without an update.
   static void skipped_step() {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
                                .loss_scale = LossScaleOptions{.dynamic = true, .initial = 1024}}};
@@ -91,6 +104,7 @@ class TrainerCases {
     });
   }
 
+  /// A gradient out of proportion is skipped, in a resumed run, too.
   static void skipped_spike() {
     const Case run{.options = {.learning_rate = {.peak = 1e-3}, .spike = 5}};
     on_ranks(run, [](Dev& dev, Trained& trainer, Batches& batches,
@@ -115,6 +129,7 @@ class TrainerCases {
     });
   }
 
+  /// A loss that stays bad at the least scale is not the scale's fault.
   static void bad_at_the_least_scale() {
     const Case run{.options = {.loss_scale = LossScaleOptions{.dynamic = true, .initial = 4}}};
     int skipped = 0;
@@ -130,6 +145,7 @@ class TrainerCases {
     CHECK(has(message, "layer first is not finite (micro-batch 3)"));
   }
 
+  /// Neither the loss nor the norm nor the step.
   static void loss_scale_changes_nothing() {
     const auto train = [](double scale) {
       std::vector<double> found;
@@ -150,6 +166,7 @@ class TrainerCases {
     CHECK(train(4096) == plain);  // a power of two: not a bit
   }
 
+  /// With the step that comes next.
   static void resumed() {
     const Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
     on_ranks(run, [](Dev&, Trained& trainer, Batches& batches, const auto&) {
@@ -161,6 +178,7 @@ class TrainerCases {
     });
   }
 
+  /// Between two changes of the loss scale: it grows at the same step.
   static void resumed_between_scales() {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
                                .loss_scale = LossScaleOptions{
@@ -184,6 +202,7 @@ class TrainerCases {
     CHECK(other_end.device.good_steps == end.device.good_steps);
   }
 
+  /// A dynamic loss scale begins anew after a run with a constant one.
   static void scale_after_a_constant_one() {
     const LossScaleOptions constant{.initial = 2}, dynamic{.dynamic = true, .initial = 64};
     RunState reached;
@@ -199,6 +218,7 @@ class TrainerCases {
              });
   }
 
+  /// The next one names it, until a state is resumed.
   static void after_a_failed_step() {
     on_ranks({.compute = DType::f64},
              [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
@@ -215,7 +235,6 @@ class TrainerCases {
              });
   }
 
- private:
   struct Case {
     MeshShape mesh{};
     AnySchedule schedule = OneForwardOneBackward{};

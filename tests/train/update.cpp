@@ -3,6 +3,7 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
+#include <tests/support/wrong_comm.hpp>
 
 namespace {
 
@@ -91,47 +92,6 @@ void check_update(const Layout& layout, const RunSettings& settings) {
   });
 }
 
-/// A communicator of a device that goes on by itself, as far as the host sees it: whether it has waited for the device
-/// since the last call.
-class Waiting {
- public:
-  struct State {
-    std::atomic<bool> waited = false;
-    std::atomic<bool> ends = false;  // the next wait ends with the world
-  };
-  Waiting(Comm<Cpu> comm, std::shared_ptr<State> state)
-      : comm_(std::move(comm)), state_(std::move(state)) {}
-
-  [[nodiscard]] int rank() const { return comm_.rank(); }
-  [[nodiscard]] int size() const { return comm_.size(); }
-  [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
-  [[nodiscard]] std::string transport() const { return comm_.transport(); }
-  Event<Cpu> start(Cpu& dev, const Collective<Cpu>& collective) {
-    state_->waited = false;
-    return comm_.start(dev, collective);
-  }
-  void send(Cpu& dev, Tensor<Cpu> message, int to, CallSite where) {
-    comm_.send(dev, std::move(message), to, where);
-  }
-  void recv(Cpu& dev, View<Cpu> buffer, int from, CallSite where) {
-    state_->waited = false;
-    comm_.recv(dev, buffer, from, where);
-  }
-  void synchronize(Cpu&) {
-    if (state_->ends.exchange(false)) throw Aborted("the world has ended");
-    state_->waited = true;
-  }
-  void barrier(CallSite where) { comm_.barrier(where); }
-  [[nodiscard]] Waiting split(int color, int key, CallSite where) {
-    return {comm_.split(color, key, where), state_};
-  }
-  void abort(const std::string& message) { comm_.abort(message); }
-
- private:
-  Comm<Cpu> comm_;
-  std::shared_ptr<State> state_;
-};
-
 struct Interrupted {};
 
 /// The state after three steps, by rank; the second one is interrupted before its update, and then finished or
@@ -142,16 +102,30 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
   std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(layout.mesh.size()));
   on_ranks_of<Cpu>(layout.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
     auto& state = states[static_cast<std::size_t>(world.rank())];
-    const auto device = std::make_shared<Waiting::State>();
+    // A device that goes on by itself, as far as the host sees it.
+    std::atomic<bool> waited = false;      // for it, since the last call
+    std::atomic<bool> world_ends = false;  // in the next wait
+    const auto called = [&](Cpu&, const Collective<Cpu>&) {
+      waited = false;
+      return false;  // it is still to be done
+    };
+    const auto receive = [&](Comm<Cpu>& right, Cpu& own, View<Cpu> buffer, int from) {
+      waited = false;
+      right.recv(own, buffer, from);
+    };
+    const auto wait = [&] {
+      if (world_ends.exchange(false)) throw Aborted("the world has ended");
+      waited = true;
+    };
     on_rank(
-        dev, Comm<Cpu>::of(Waiting(std::move(world), device)), layout, settings,
-        [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
+        dev, wrong(world, {.start = called, .recv = receive, .synchronize = wait}), layout,
+        settings, [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
         [&](Cpu& any) { return everything_batch(any, 0, 0); },
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
           auto& store = pipeline.store();
           bool interrupts = false;
           trainer.set_update_barrier([&] {
-            CHECK(device->waited);  // its sums have arrived
+            CHECK(waited);  // its sums have arrived
             mesh.world().barrier();
             if (std::exchange(interrupts, false)) throw Interrupted();
           });
@@ -162,7 +136,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
           };
           const auto first = step(0);
           interrupts = second == Second::is_finished || second == Second::is_repeated;
-          device->ends = second == Second::is_lost_before;
+          world_ends = second == Second::is_lost_before;
           if (second == Second::runs) {
             step(1);
           } else if (second == Second::is_lost_before) {

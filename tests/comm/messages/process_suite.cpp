@@ -120,20 +120,12 @@ void check_processes(const MakeMessages& make) {
         2, patient_s, make,
         [&](Comm<Cpu>& world, Cpu& dev) {
           auto mine = zeros(dev, 5), other = zeros(dev, 5);
-          auto sentence = [&](auto call) {
-            try {
-              call();
-            } catch (const Error& error) {
-              return error.sentence();
-            }
-            return std::string();
-          };
           if (world.rank() == 0) {
             std::thread first([&] { world.recv(dev, mine.mut(), 1); });
             std::thread second([&] { world.barrier(); });
             sleep_ms(2500);  // the two are in their calls by then
-            said[0] = sentence([&] { world.recv(dev, other.mut(), 1); });
-            said[1] = sentence([&] { world.all_reduce(dev, other.mut()); });
+            said[0] = message_of([&] { world.recv(dev, other.mut(), 1); });
+            said[1] = message_of([&] { world.all_reduce(dev, other.mut()); });
             tried = true;
             first.join();
             second.join();
