@@ -14,7 +14,7 @@ bool survives(const Parse& parse, const dhp::Bytes& bytes, const std::string& na
     parse(bytes, name);
     return true;
   } catch (const dhp::Error& error) {
-    CHECK(error.sentence().find(name) != std::string::npos);
+    CHECK(has(error.sentence(), name));
     return false;
   }
 }

@@ -86,7 +86,7 @@ TEST_CASE("shard images: beside read-only shards there is no index, which is tol
   folder.write("file", bytes_of("in the way"));
   const auto images = open(folder / "a", {.index_folder = folder / "file"});
   CHECK(letters(images) == "a0");
-  CHECK(images.index_error().find("file") != std::string::npos);
+  CHECK(has(images.index_error(), "file"));
 }
 
 TEST_CASE("shard images: many that begin at once have one index") {
@@ -117,7 +117,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   const auto good = open(folder / "s", {.skip_bad = true, .threads = 2});
   CHECK(letters(good) == "a0S1");
   REQUIRE(good.skipped().size() == 3);
-  CHECK(good.skipped()[2].find("1.tar, byte 512") != std::string::npos);
+  CHECK(has(good.skipped()[2], "1.tar, byte 512"));
   CHECK(open(folder / "s", {.skip_bad = true}).index_was_kept());
   CHECK(open(folder / "s", {.skip_bad = true}).skipped() == good.skipped());
   CHECK(open(folder / "s").size() ==

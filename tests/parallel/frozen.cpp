@@ -11,8 +11,7 @@ bool ends_the_model(const std::string& name) {
 
 Model<Cpu> model(ModelBuilder<Cpu>& build, Trained trained) {
   build.train_only([=](const std::string& name) {
-    return ends_the_model(name) ||
-           (trained == Trained::adapters && name.find("lora_") != name.npos);
+    return ends_the_model(name) || (trained == Trained::adapters && has(name, "lora_"));
   });
   if (trained == Trained::adapters)
     build.adapt({.layers = {"query", "value", "output.dense", "intermediate.dense"},
@@ -68,8 +67,8 @@ TEST_CASE("frozen parameters have no gradient, no state, and keep their bytes") 
   const auto after = run(Trained::adapters, {}, {.steps = 5, .lr = 0.3});
   for (const auto& [name, values] : before.values) {
     CAPTURE(name);
-    const bool trained = name.find("lora_") != name.npos || ends_the_model(name);
-    const bool statistics = name.find("running_") != name.npos;
+    const bool trained = has(name, "lora_") || ends_the_model(name);
+    const bool statistics = has(name, "running_");
     CHECK((after.values.at(name) == values) == !(trained || statistics));
     CHECK(after.gradients.contains(name) == (trained || statistics));
   }
@@ -96,12 +95,13 @@ TEST_CASE("a model of which all is frozen, and an adapter of no layer, are refus
           {}, {}, describe, [](Cpu& dev) { return everything_batch(dev, 0, 0); }, [](auto&...) {});
     });
   };
-  CHECK(start([](ModelBuilder<Cpu>& build) {
-          build.train_only([](const std::string&) { return false; });
-          return everything(build, {.blocks = 2});
-        }).find("all of the model's parameters are frozen") != std::string::npos);
+  const auto all_frozen = start([](ModelBuilder<Cpu>& build) {
+    build.train_only([](const std::string&) { return false; });
+    return everything(build, {.blocks = 2});
+  });
+  CHECK(has(all_frozen, "all of the model's parameters are frozen"));
   ModelBuilder<Cpu> build({});
   build.adapt({.layers = {"query", "qurey"}});
   (void)everything(build, {.blocks = 2});
-  CHECK(message_of([&] { build.check_described(); }).find("called qurey") != std::string::npos);
+  CHECK(has(message_of([&] { build.check_described(); }), "called qurey"));
 }

@@ -89,9 +89,6 @@ inline double distance(const std::vector<double>& got, const std::vector<double>
   return worst;
 }
 
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 // The message of the Error that body throws.
 template <class Body>
 std::string message_of(Body&& body) {

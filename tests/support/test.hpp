@@ -38,6 +38,10 @@
 namespace dhp {}
 namespace tests {
 using namespace dhp;
+
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
+}  // namespace tests
 using namespace tests;
 using doctest::Approx, doctest::Contains;

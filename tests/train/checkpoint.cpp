@@ -18,10 +18,9 @@ std::string refusal(const std::string& load, const EverythingOptions& options = 
   return message_of([&] { (void)run({}, settings, load, "", 9, options); });
 }
 
-bool says(const std::string& text, const std::string& part) {
+void says(const std::string& text, const std::string& part) {
   CAPTURE(text);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
+  CHECK(has(text, part));
 }
 
 std::string step(const Folder& directory, int number) {
