@@ -116,11 +116,7 @@ void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& n
 void RowFile::finish() {
   dhp::check(written_ == options_.rows, "", written_, " rows were written, and ", options_.rows,
              " promised");
-  if (!file_) {
-    std::cout.flush();
-    dhp::check(std::cout.good(), "cannot write to standard output");
-    return;
-  }
+  if (!file_) return;  // the program ends with a look at standard output
   file_->sync();
   file_.reset();
   dhp::detail::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ",

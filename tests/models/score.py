@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -256,6 +257,16 @@ def refusals(scorer, one, folder):
     assert not os.path.exists(folder + "/x.npy.part")
 
 
+def unread(scorer, one):
+    """Nobody has to read its rows to their end, but a full disk is said."""
+    reader, closed = os.pipe()
+    os.close(reader)
+    for output, status in (closed, 0), (os.open("/dev/full", os.O_WRONLY), 1):
+        done = subprocess.run([scorer.program, "--model", one, "--input", scorer.input], stdout=output, check=False)
+        os.close(output)
+        assert done.returncode == status, (done, status)
+
+
 def main():
     program, trainer = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -273,6 +284,7 @@ def main():
                 Bert(of))
         own_checkpoint(scorer, trainer)
         refusals(scorer, one, folder)
+        unread(scorer, one)
     print("score_bert agrees with numpy, and with itself")
 
 
