@@ -80,6 +80,8 @@ def missing(trainer, save, loss):
         path.write_bytes(whole)
     (save / "latest").write_text("step-00000009\n")
     assert trainer.goes_on(save, 2, f"{save / 'latest'} names step-00000009, which is not there") == loss
+    (save / "latest").write_bytes(b"step-00000001\r\n")  # copied by way of another system
+    assert trainer.goes_on(save, 1) == loss
     (save / "latest").write_text("step-00000002\n")
 
 

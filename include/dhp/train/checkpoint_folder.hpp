@@ -44,7 +44,7 @@ class CheckpointFolder {
   [[nodiscard]] std::string latest() const {
     std::ifstream file(path("latest"));
     std::string name;
-    std::getline(file, name);
+    file >> name;  // without an end of the line, which another system may have changed
     return name;
   }
 
