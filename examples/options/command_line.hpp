@@ -60,9 +60,13 @@ inline void add_planner_options(CommandLine& app, RunOptions& options) {
 
 inline void add_process_options(CommandLine& app, RunOptions& options) {
   app.option_defaults()->group("Processes");
-  app.add_option("--rank", options.rank_flags.rank,
-                 "This process is that rank of --world-size; a launcher's variables say the same");
-  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank");
+  auto* const rank = app.add_option(
+      "--rank", options.rank_flags.rank,
+      "This process is that rank of --world-size; a launcher's variables say the same");
+  auto* const size =
+      app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank");
+  rank->needs(size);
+  size->needs(rank);
   app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine");
   app.add_option("--master", options.rank_flags.master,
                  "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT");

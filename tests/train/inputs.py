@@ -105,6 +105,7 @@ TABLE = [
     ("bert", ["--loader-threads", "100000"], 2, "--loader-threads: 100000 is not a number from 0 to 1024"),
     ("bert", ["--grace", "1e300"], 2, "--grace: 1e300 is not a number from 0.001 to 1e+09"),
     ("resnet", ["--classes", "1000000000000"], 2, "--classes: 1000000000000 is not a number from 0 to 1e+07"),
+    ("bert", ["--rank", "0"], 2, "--rank requires --world-size"),
     ("doctor", ["--ranks", "1e3"], 64, "--ranks: 1e3 is not a whole number"),
     ("bert", [*BERT, "--seed", "010", "--lr", "+1e-3"], 0, "summary of steps 1 to 2 on 1 rank:"),
     # where metrics and other files go
