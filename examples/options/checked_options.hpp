@@ -166,7 +166,7 @@ class CommandLine : public CLI::App {
     } catch (const CLI::ParseError& error) {
       return exit(error) == 0 ? 0 : wrong_status;
     } catch (const std::exception& error) {
-      std::cerr << "error: " << dhp::detail::sentence_of(error) << "\n";
+      std::cerr << dhp::concat("error: ", dhp::detail::sentence_of(error), "\n");
       return wrong_status;
     }
     return std::nullopt;
