@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <string>
+#include <utility>
 
 namespace examples::doctor {
 namespace {
@@ -56,6 +58,13 @@ void show(const Report& report, const DoctorOptions& options) {
 /// Returns the exit status, the same on all ranks.
 [[nodiscard]] int examine(Dev& dev, dhp::Comm<Dev> world, const DoctorOptions& options) {
   const double start_s = now_s();
+  // A file that cannot be written is named before anything is measured.
+  const std::pair<const char*, std::string> files[]{{"--json", options.json},
+                                                    {"--calibrate", options.calibrate}};
+  for (const auto& [option, path] : files)
+    dhp::detail::check_system(
+        world.rank() > 0 || path.empty() || std::ofstream(path, std::ios::app).good(),
+        "cannot write ", option, " ", path);
   auto exam = introduced(dev, std::move(world), options);
   if (!options.calibrate.empty()) {
     const auto cluster = calibrated(exam);

@@ -57,6 +57,9 @@ def command_line(program, folder):
                              (["--ranks", "2", "--inject", "slow-gemm", "--inject-rank", "2"], "is none of the ranks, 0 to 1")]:
         status, out, error = run(program, *arguments)
         assert status == 64 and words in error and not out, (arguments, status, out, error)
+    for option in "--json", "--calibrate":  # before anything is measured
+        status, out, error = run(program, option, folder / "none" / "x")
+        assert status == 1 and f"cannot write {option} " in error and not out, (option, status, out, error)
 
     # The page has the program's own options.
     rows = [line for line in (HERE.parents[1] / "docs" / "doctor.md").read_text().splitlines() if "| `--" in line]
