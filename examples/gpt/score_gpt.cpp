@@ -22,10 +22,6 @@ namespace {
 using Dev = dhp::DefaultDevice;
 using Tokens = std::vector<std::int32_t>;
 
-void print(const std::string& text) {
-  dhp::check(static_cast<bool>(std::cout << text << std::flush), "cannot write to standard output");
-}
-
 /// Prints the loss of the text as one line of JSON.
 void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   const auto term = scored.run.evaluate(scored.loader).value().terms[0];
@@ -33,11 +29,11 @@ void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   dhp::check(std::isfinite(term.mean()), "the loss of this text is not finite (", term.mean(),
              "); are weights of the model, or is --precision too small for them?");
   const auto perplexity = std::exp(term.mean());
-  print(dhp::concat(
+  std::cout << dhp::concat(
       "{\"tokens\": ", term.count, ", \"loss\": ", term.mean(),
       ", \"perplexity\": ", std::isfinite(perplexity) ? dhp::concat(perplexity) : "null",
       ", \"accuracy\": ", static_cast<double>(term.correct) / static_cast<double>(term.count),
-      ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n"));
+      ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n");
 }
 
 [[nodiscard]] std::vector<double> doubles(const dhp::HostArray& scores) {
@@ -166,7 +162,8 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
   for (std::size_t number = 0; number < texts.size(); ++number) {
     const auto& text = texts[number];
     const auto prompt = static_cast<std::ptrdiff_t>(of.prompts[number].size());
-    print(options.prompts[number] + of.decode(Tokens(text.begin() + prompt, text.end())) + "\n");
+    std::cout << options.prompts[number] << of.decode(Tokens(text.begin() + prompt, text.end()))
+              << "\n";
   }
 }
 

@@ -173,6 +173,14 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   CHECK_FALSE(stops.next(first, {5}).has_value());
   CHECK(stops.waits_for().starts_with("2 ranks are left, and 3 replicas of 1 ranks are the least"));
   job.options.gives_up = {};
+  job.options.timeout_s = 0.6;
+  std::vector<std::string> said;
+  CHECK_THROWS_AS(
+      (void)job.member(1).next(first, {5}, [&](const auto& text) { said.push_back(text); }),
+      dhp::Error);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].starts_with("waits up to 0.6 s: 2 ranks are left, and 3 replicas"));
+  job.options.timeout_s = Job().options.timeout_s;
   auto four = job.member(4);
   CHECK(job.next({&four}, {}, {}).front().members == Members{1, 2, 4});
   waiting.get();

@@ -9,6 +9,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -116,8 +117,11 @@ class Membership {
 
   /// Reports the end of this process's part in `last`, and waits for the next generation with this process. Its state
   /// counts only if it was a member of the previous generation. Returns nullopt if the job has finished, or if a
-  /// newcomer or a member of too few ranks gives up. Throws Error after waiting too long for enough ranks.
-  [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
+  /// newcomer or a member of too few ranks gives up. Throws Error after waiting too long for enough ranks. say (may be
+  /// null) is told once what a job of too few ranks waits for, after a thirtieth of that time.
+  [[nodiscard]] std::optional<Generation> next(
+      const Generation& last, const MemberReport& mine,
+      const std::function<void(const std::string&)>& say = {}) {
     const auto begun = Clock::now();
     too_few_ = false;
     Generation newest = last;
@@ -129,7 +133,8 @@ class Membership {
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
-    double looked_s = 0;                     // time of the last proposal as a newcomer
+    double looked_s = 0;  // time of the last proposal as a newcomer
+    bool said = !say;
     std::optional<Clock::time_point> asked;  // first time that gives_up() was true
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(generation_key(newest.number + 1))) {
@@ -158,6 +163,8 @@ class Membership {
         problem = propose(newest, waited_s);
         if (problem.empty()) continue;
       }
+      if (too_few_ && waited_s > options_.timeout_s / 30 && !std::exchange(said, true))
+        say(concat("waits up to ", options_.timeout_s, " s: ", problem));
       check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
             " of this process within ", options_.timeout_s, " s: ", problem);
       std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));

@@ -148,7 +148,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   for (auto trying = Clock::now();;) {
     const auto begin = Clock::now();
     if (std::exchange(connected, false)) trying = begin;
-    const auto next = membership.next(last, report);
+    const auto next = membership.next(last, report, process.log);
     if (!next) {
       const bool gives_up = options.gives_up && options.gives_up();
       if (gives_up && process.log)
