@@ -58,10 +58,11 @@ class ImageSource final : public Source<T> {
                             std::int64_t /*length*/) const override {
     if (grid_.by_rows || first > 0) return {};
     const auto pixel = grid_.at(line);
-    const auto row = pixel.image * height_ + pixel.h * step_ + first_h_ + taps_w_ - step_;
+    const auto rows = std::min(step_, taps_w_);
+    const auto row = pixel.image * height_ + pixel.h * step_ + first_h_ + taps_w_ - rows;
     const auto size = channels_ * static_cast<std::int64_t>(sizeof(S));
     return {reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * step_) * size,
-            step_, count * step_ * size, width_ * size};
+            rows, count * step_ * size, width_ * size};
   }
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {

@@ -114,7 +114,7 @@ struct Blocks {
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) / P::steps_together;  // for a panel of rows
+      const auto steps = deep * panels<R>(columns) / Ahead::every;  // for a panel of rows
       Soon soon;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         soon.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};

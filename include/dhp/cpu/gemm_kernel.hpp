@@ -4,9 +4,8 @@
 #pragma once
 
 #include <dhp/core/types.hpp>
+#include <dhp/cpu/gemm_prefetch.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -68,7 +67,6 @@ struct Panel {
   static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
-  static constexpr int steps_together = rows < 14 ? 4 : 1;  // prefetches would slow short steps
 };
 
 /// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
@@ -177,52 +175,6 @@ template <class T, class R, int rows>
   store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
 }
 
-/// Memory as lines, with their length and distance in bytes.
-struct Lines {
-  const std::byte* at = nullptr;
-  std::int64_t count = 0, bytes = 0, stride = 0;
-};
-/// Prefetches lines into the L2 cache, a little in each step of products: many prefetches at once wait for each other.
-class Ahead {
- public:
-  Ahead() = default;
-  /// steps: the number of calls of step() before the lines are needed.
-  Ahead(Lines of, std::int64_t steps) {
-    if (of.count <= 0 || steps <= 0) return;
-    if (of.stride == of.bytes) of = {of.at, 1, of.count * of.bytes, 0};
-    at_ = of.at;
-    end_ = of.at + of.bytes;
-    next_ = of.stride - of.bytes;
-    pace_ = std::min<std::int64_t>(64, of.count * of.bytes / steps + 1);
-    left_ = of.count - 1;
-    bytes_ = of.bytes;
-  }
-  [[gnu::always_inline]] void step() {
-    __builtin_prefetch(at_, 0, 2);
-    at_ += pace_;
-    if (at_ >= end_) next_line();
-  }
-
- private:
-  [[gnu::always_inline]] void next_line() {
-    if (left_-- <= 0) *this = {};
-    else at_ = end_ + next_, end_ = at_ + bytes_;
-  }
-  static constexpr std::byte nothing{};
-
-  const std::byte *at_ = &nothing, *end_ = &nothing + 1;
-  std::int64_t next_ = 0;  // bytes from the end of a line to the next line
-  std::int64_t pace_ = 0, left_ = 0, bytes_ = 0;
-};
-/// What is prefetched while panels are multiplied: the parts of A and B that are needed next.
-struct Soon {
-  Ahead a, b;
-  [[gnu::always_inline]] void step() {
-    a.step();
-    b.step();
-  }
-};
-
 /// A panel of B: lines across k, `stride` elements apart.
 template <class T>
 struct Columns {
@@ -263,8 +215,10 @@ template <class T, class R, bool deep, int rows>
     for (; length > 0; --length) {
       V left, right;
       load_columns(from, step, left, right);
-      if (length % P::steps_together == 0) soon.step();
-      if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
+      if (length % Ahead::every == 0) {
+        soon.step();
+        if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
@@ -340,8 +294,10 @@ template <bool deep, int rows>
     for (; length > 0; --length) {
       V left, right;
       load_columns(from, step, left, right);
-      if (length % P::steps_together == 0) soon.step();
-      if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
+      if (length % Ahead::every == 0) {
+        soon.step();
+        if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const Pair* const at = !deep      ? upper + i
