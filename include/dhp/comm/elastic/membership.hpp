@@ -118,7 +118,7 @@ class Membership {
   /// Reports the end of this process's part in `last`, and waits for the next generation with this process. Its state
   /// counts only if it was a member of the previous generation. Returns nullopt if the job has finished, or if a
   /// newcomer or a member of too few ranks gives up. Throws Error after waiting too long for enough ranks. say (may be
-  /// null) is told once what a job of too few ranks waits for, after a thirtieth of that time.
+  /// null) is told once what this process waits for, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
       const std::function<void(const std::string&)>& say = {}) {
@@ -163,7 +163,7 @@ class Membership {
         problem = propose(newest, waited_s);
         if (problem.empty()) continue;
       }
-      if (too_few_ && waited_s > options_.timeout_s / 30 && !std::exchange(said, true))
+      if (waited_s > options_.timeout_s / 30 && !std::exchange(said, true))
         say(concat("waits up to ", options_.timeout_s, " s: ", problem));
       check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
             " of this process within ", options_.timeout_s, " s: ", problem);
