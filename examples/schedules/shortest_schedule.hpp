@@ -79,7 +79,7 @@ class ScheduleSearch {
     ShortestSchedule found;
     std::tie(found.at_least, found.because) = schedule_bound(of_);
     int most = known.value_or(
-        of_.micro_batches * of_.parts() * (cost(0) + cost(backwards) + cost(weights)) + 1);
+        of_.micro_batches * of_.parts() * (cost(forwards) + cost(backwards) + cost(weights)) + 1);
     const auto finds = [&](int slots, std::size_t width) {
       const auto ended = search(slots, width);
       if (ended == End::found) found.length = slots, found.lists = lists();
@@ -108,7 +108,7 @@ class ScheduleSearch {
   static constexpr int most_stages = 8;
   static constexpr std::size_t most_states = 20000;
   /// Places in Stage::begun: forwards and backwards have one for each of two chunks.
-  static constexpr int backwards = 2, weights = 4;
+  static constexpr int forwards = 0, backwards = 2, weights = 4;
 
   struct Stage {
     Count begun[5] = {};
@@ -137,7 +137,7 @@ class ScheduleSearch {
   [[nodiscard]] static const Stage& at(const State& state, int stage) {
     return state.stages[static_cast<std::size_t>(stage)];
   }
-  /// Returns how many forwards (what: 0) or backwards of the part are finished.
+  /// Returns how many forwards or backwards of the part are finished.
   [[nodiscard]] int finished(const State& state, int what, int part) const {
     const auto& stage = at(state, wiring_.stage_of(part));
     what += wiring_.chunk_of(part);
@@ -151,9 +151,10 @@ class ScheduleSearch {
     const int part = static_cast<int>(wiring_.part(s, chunk));
     if (what < backwards)
       return n[0] + n[1] - n[weights] < of_.memory &&
-             (part == 0 || finished(state, 0, part - 1) > n[what]);
+             (part == 0 || finished(state, forwards, part - 1) > n[what]);
     const bool last = part == of_.parts() - 1;
-    return (last ? finished(state, 0, part) : finished(state, backwards, part + 1)) > n[what];
+    return (last ? finished(state, forwards, part) : finished(state, backwards, part + 1)) >
+           n[what];
   }
 
   /// Returns whether the remaining work fits into the remaining slots.
@@ -171,8 +172,8 @@ class ScheduleSearch {
         work += forward + backward;
         // After the last forward a micro-batch passes to the end and back; after the last backward it passes to part 0.
         const int back = part * cost(backwards) + cost(weights);
-        const int there_and_back =
-            (of_.parts() - 1 - part) * cost(0) + (of_.parts() - part) * cost(backwards) + back;
+        const int there_and_back = (of_.parts() - 1 - part) * cost(forwards) +
+                                   (of_.parts() - part) * cost(backwards) + back;
         if ((forward > 0 && stage.busy + forward + there_and_back > left) ||
             (backward > 0 && stage.busy + backward + back > left))
           return false;
@@ -210,7 +211,7 @@ class ScheduleSearch {
   /// Adds all states that may follow one slot later, until there are too many.
   void follow(const State& state, std::uint32_t number, int left, std::size_t room,
               auto& into) const {
-    const bool may_wait = std::max({cost(0), cost(backwards), cost(weights)}) > 1;
+    const bool may_wait = std::max({cost(forwards), cost(backwards), cost(weights)}) > 1;
     State next = state;
     next.from = number;
     const auto choose = [&](auto& self, int s) -> void {
@@ -227,7 +228,8 @@ class ScheduleSearch {
       auto& stage = next.stages[static_cast<std::size_t>(s)];
       const auto before = stage;
       bool any = false;
-      for (const int what : {3, 2, 1, 0, 4})
+      // backwards first, of the last chunk first
+      for (const int what : {backwards + 1, backwards, forwards + 1, forwards, weights})
         if (before.busy == 0 && can(state, s, what)) {
           any = any || what >= backwards || !parts_share_room();
           ++stage.begun[what];

@@ -62,8 +62,8 @@ namespace detail {
   const auto starts = simulate(lists, costs).start;
   const auto& mine = lists[as_size(stage)];
   std::vector<double> calls;  // times of this stage's receives and sends
-  std::vector<std::pair<std::size_t, double>>
-      sent;  // the call that sends a message, and when it is taken
+  // The call that sends each message, and the time at which it is taken.
+  std::vector<std::pair<std::size_t, double>> sent;
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto start = starts[as_size(stage)][at];
     const auto of_other = [&](int part) { return part >= 0 && wiring.stage_of(part) != stage; };
