@@ -86,7 +86,8 @@ class ImageSource final : public Source<T> {
       write(pixel, tap, first, count, to);
   }
   /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
-  /// returns 0. Lines of a run may overlap in the image. At the border, a run is a padded copy of an image row.
+  /// returns 0. Lines of a run may overlap in the image. At borders each tap has a run, without the pixels outside the
+  /// image; where kernels cannot leave these out, the run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const override {
     if constexpr (std::is_same_v<T, S>) {
@@ -96,63 +97,83 @@ class ImageSource final : public Source<T> {
         return 0;
       T* spare = scratch.data();
       int made = 0;
-      for (auto th = first / tap_row; count > 0; ++th, first = th * tap_row, ++made) {
-        const auto length = std::min(count, (th + 1) * tap_row - first);
-        const auto all = (half - 1) * between + length;
-        const T* lines[2];
-        for (const auto& [pixel, from] :
-             {std::pair(upper, &lines[0]), std::pair(lower, &lines[1])}) {
-          const auto h = pixel.h * step_ + first_h_ + th;
-          const auto at = (pixel.w * step_ + first_w_) * channels_ + first - th * tap_row;
-          *from = image_ + (pixel.image * height_ + h) * width_ * channels_ + at;
-          if (h >= 0 && h < height_ && at >= 0 && at + all <= width_ * channels_) continue;
-          if (spare + all > scratch.data() + scratch.size()) return 0;
-          write_row(*from, at, h >= 0 && h < height_, all, spare);
-          *from = std::exchange(spare, spare + all);
+      for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++made) {
+        if (made == most_runs) return 0;
+        auto length = std::min(count, tap_row - tap);
+        Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
+        const auto all = [&] { return (half - 1) * between + length; };
+        const auto inside = [&](const Row& of) {
+          return of.inside && of.at >= 0 && of.at + all() <= width_ * channels_;
+        };
+        unsigned left_out = 0;
+        if (channels_ >= 16 && !(inside(rows[0]) && inside(rows[1]))) {
+          length = std::min(length, channels_ - tap % channels_);
+          left_out = Borders(half).that_can_go(zeros(line, 2 * half, th * tap_row + tap, length));
         }
-        runs[made] = {lines[0], lines[1], between, length};
+        for (auto& of : rows) {
+          if (left_out != 0 || inside(of)) continue;
+          if (spare + all() > scratch.data() + scratch.size()) return 0;
+          write_row(of, all(), spare);
+          of.from = std::exchange(spare, spare + all());
+        }
+        runs[made] = {rows[0].from, rows[1].from, between, length, left_out};
         count -= length;
+        tap += length;
+        if (tap == tap_row) tap = 0, ++th;
       }
       return made;
     } else {
       return 0;
     }
   }
-  /// Returns true if all these taps lie above or below the image, and the pixels are in one row of the grid. Such taps
-  /// are not multiplied, so an infinite weight makes no NaN there.
-  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
-                             std::int64_t count) const override {
-    const auto h = grid_.at(line).h;
-    if (h != grid_.at(line + lines - 1).h) return false;
-    const auto top = h * step_ + first_h_;
-    const auto tap_row = taps_w_ * channels_;
-    return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height_;
+  /// Taps outside the image are not multiplied, so an infinite weight makes no NaN there.
+  [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
+                               std::int64_t count) const override {
+    const auto tap = first / channels_, last = (first + count - 1) / channels_;
+    const bool one = tap == last;
+    unsigned outside = 0;
+    auto pixel = grid_.at(line);
+    for (std::int64_t i = 0; i < lines; ++i, grid_.advance(pixel)) {
+      const auto h = pixel.h * step_ + first_h_, w = pixel.w * step_ + first_w_ + tap % taps_w_;
+      if (h + last / taps_w_ < 0 || h + tap / taps_w_ >= height_ || (one && (w < 0 || w >= width_)))
+        outside |= 1U << i;
+    }
+    return outside;
   }
 
  private:
+  /// A row of the image from an element on, which may lie outside the image.
+  struct Row {
+    const S* from;
+    std::int64_t at;  ///< index of the element within the row
+    bool inside;      ///< whether the row is in the image
+  };
+  /// Returns the row that a pixel meets with row th of taps, from element `tap` of these taps on.
+  [[nodiscard]] Row row(const Grid::Pixel& pixel, std::int64_t th, std::int64_t tap) const {
+    const auto h = pixel.h * step_ + first_h_ + th;
+    const auto at = (pixel.w * step_ + first_w_) * channels_ + tap;
+    return {image_ + (pixel.image * height_ + h) * width_ * channels_ + at, at,
+            h >= 0 && h < height_};
+  }
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
-    const auto left = (pixel.w * step_ + first_w_) * channels_;
     const auto tap_row = taps_w_ * channels_;  // contiguous in the image, but at borders
-    auto h = pixel.h * step_ + first_h_ + th;
-    first -= th * tap_row;  // index within the row of taps
-    for (; count > 0; ++h, first = 0) {
+    first -= th * tap_row;                     // index within the row of taps
+    for (; count > 0; ++th, first = 0) {
       const auto length = std::min(count, tap_row - first);
-      const S* const from =
-          image_ + (pixel.image * height_ + h) * width_ * channels_ + left + first;
-      write_row(from, left + first, h >= 0 && h < height_, length, to);
+      write_row(row(pixel, th, first), length, to);
       to += length;
       count -= length;
     }
   }
-  /// Writes elements [at, at + count) of a padded row of the image; padding becomes 0. from: address of element `at`.
-  void write_row(const S* from, std::int64_t at, bool inside, std::int64_t count, T* to) const {
-    const auto begin = inside ? std::clamp(-at, std::int64_t{0}, count) : count;
-    const auto end = inside ? std::clamp(width_ * channels_ - at, begin, count) : count;
+  /// Writes `count` elements of a row; those outside the image become 0.
+  void write_row(const Row& row, std::int64_t count, T* to) const {
+    const auto begin = row.inside ? std::clamp(-row.at, std::int64_t{0}, count) : count;
+    const auto end = row.inside ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
     std::fill_n(to, begin, T{});
-    if constexpr (std::is_same_v<T, S>) copy_run(from + begin, to + begin, end - begin);
-    else convert(from + begin, to + begin, end - begin);
+    if constexpr (std::is_same_v<T, S>) copy_run(row.from + begin, to + begin, end - begin);
+    else convert(row.from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
 

@@ -69,6 +69,24 @@ struct Panel {
   static constexpr int columns = 2 * width;
 };
 
+/// Lines that a kernel can leave out of a panel, as bits: at borders of images, the first or the last of a half.
+struct Borders {
+  unsigned first, last, firsts, lasts, all;
+
+  constexpr explicit Borders(int half)
+      : first(1),
+        last(1U << (2 * half - 1)),
+        firsts(first | first << half),
+        lasts(last | last >> half),
+        all(last | (last - 1)) {}
+  /// Returns these lines if a kernel can leave out all of them, else 0.
+  [[nodiscard]] constexpr unsigned that_can_go(unsigned lines) const {
+    for (const auto some : {first, last, firsts, lasts, all})
+      if (lines == some) return lines;
+    return 0;
+  }
+};
+
 /// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
 /// 0 of that half. If the panel is not deep, the whole panel begins at `upper`, with lines across k `stride` apart.
 template <class T>
@@ -77,6 +95,7 @@ struct Run {
   const T* lower;
   std::int64_t stride;
   std::int64_t length;  ///< number of elements along k
+  unsigned zeros = 0;   ///< Borders of lines that are 0: neither read nor multiplied
 };
 
 /// The output of a panel product: c = alpha * product + beta * c + bias.
@@ -182,56 +201,77 @@ struct Columns {
   std::int64_t stride = 0;
 };
 
-/// Prefetches the two vectors of a row of c.
-template <int width, class T>
-[[gnu::always_inline]] inline void prefetch_row(const Target<T>& to, int row) {
-  __builtin_prefetch(to.c + to.rows[row], 1);
-  __builtin_prefetch(to.c + to.rows[row] + width, 1);
+/// What a kernel holds while it multiplies the runs of a panel.
+template <class T, class R, int rows>
+struct Running {
+  using V = typename Vector<T, R>::type;
+  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
+  Columns<T> b;
+  Soon soon;
+  int prefetched = 0;
+
+  /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps of this run.
+  [[gnu::always_inline]] void next(V& first, V& second, const Target<Sum<T>>& to,
+                                   std::int64_t left) {
+    constexpr int width = Panel<T, R>::width;
+    __builtin_prefetch(b.data + 6 * b.stride);
+    __builtin_prefetch(b.data + 6 * b.stride + width);
+    std::memcpy(&first, b.data, sizeof first);
+    std::memcpy(&second, b.data + width, sizeof second);
+    b.data += b.stride;
+    if (left % Ahead::every != 0) return;
+    soon.step();
+    if (prefetched == rows) return;
+    __builtin_prefetch(to.c + to.rows[prefetched], 1);
+    __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
+  }
+};
+/// Returns line i of a panel at the present step along k.
+template <bool deep, int half, class T>
+[[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
+                                               int i) {
+  return !deep ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
-/// Loads the two vectors of B at `b`, and prefetches those that are loaded six steps later.
-template <class T, class V>
-[[gnu::always_inline]] inline void load_columns(const T* b, std::int64_t stride, V& left,
-                                                V& right) {
-  constexpr int width = sizeof(V) / sizeof(T);
-  __builtin_prefetch(b + 6 * stride);
-  __builtin_prefetch(b + 6 * stride + width);
-  std::memcpy(&left, b, sizeof left);
-  std::memcpy(&right, b + width, sizeof right);
+/// Adds the products of a run, but for those of its lines `zeros`.
+template <bool deep, unsigned zeros, class T, class R, int rows>
+[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
+                                                Running<T, R, rows>& now) {
+  const T *upper = run.upper, *lower = run.lower;
+  for (auto length = run.length; length > 0; --length) {
+    typename Vector<T, R>::type left, right;
+    now.next(left, right, to, length);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      if (zeros >> i & 1) continue;
+      const T one = *line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
+      now.sums[i][0] += one * left;
+      now.sums[i][1] += one * right;
+    }
+    upper += deep ? 1 : run.stride;
+    lower += 1;
+  }
 }
-
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
-                                                          int valid_columns, Soon& after) {
-  using P = Panel<T, R>;
-  using V = typename Vector<T, R>::type;
-  V sums[rows][2] = {};
-  auto soon = after;  // in registers
-  int prefetched = 0;
-  auto [from, step] = b;
-  for (auto [upper, lower, stride, length] : a) {
-    constexpr int half = P::rows / 2;
-    for (; length > 0; --length) {
-      V left, right;
-      load_columns(from, step, left, right);
-      if (length % Ahead::every == 0) {
-        soon.step();
-        if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i) {
-        const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
-        sums[i][0] += one * left;
-        sums[i][1] += one * right;
-      }
-      upper += deep ? 1 : stride;
-      lower += 1;
-      from += step;
+                                                          int valid_columns, Soon& soon) {
+  Running<T, R, rows> now{.b = b, .soon = soon};
+  for (const auto& run : a) {
+    constexpr Borders at(R::rows / 2);
+    if constexpr (deep && rows == R::rows) {
+      if (run.zeros == at.first) multiply_run<deep, at.first>(run, to, now);
+      else if (run.zeros == at.firsts) multiply_run<deep, at.firsts>(run, to, now);
+      else if (run.zeros == at.last) multiply_run<deep, at.last>(run, to, now);
+      else if (run.zeros == at.lasts) multiply_run<deep, at.lasts>(run, to, now);
+      else if (run.zeros == at.all) now.b.data += run.length * b.stride;
+      else multiply_run<deep, 0>(run, to, now);
+    } else {
+      multiply_run<deep, 0>(run, to, now);
     }
   }
-  after = soon;
-  store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
+  soon = now.soon;
+  store_panel<T, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows.
@@ -282,40 +322,27 @@ inline constexpr bool has_pair_kernel = true;
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns, Soon& after) {
-  using P = Panel<Pair, Avx512>;
+    int valid_columns, Soon& soon) {
   using V = typename Vector<Pair, Avx512>::type;
-  typename Vector<float, Avx512>::type sums[rows][2] = {};
-  auto soon = after;
-  int prefetched = 0;
-  auto [from, step] = b;
-  for (auto [upper, lower, stride, length] : a) {
-    constexpr int half = P::rows / 2;
+  Running<Pair, Avx512, rows> now{.b = b, .soon = soon};
+  for (auto [upper, lower, stride, length, zeros] : a) {
     for (; length > 0; --length) {
       V left, right;
-      load_columns(from, step, left, right);
-      if (length % Ahead::every == 0) {
-        soon.step();
-        if (prefetched < rows) prefetch_row<P::width>(to, prefetched++);
-      }
+      now.next(left, right, to, length);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
-        const Pair* const at = !deep      ? upper + i
-                               : i < half ? upper + i * stride
-                                          : lower + (i - half) * stride;
         std::uint32_t pair;
-        std::memcpy(&pair, at, sizeof pair);
+        std::memcpy(&pair, line_of<deep, Avx512::rows / 2>(upper, lower, stride, i), sizeof pair);
         const V all = pair - V{};
-        asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
-        asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
       }
       upper += deep ? 1 : stride;
       lower += 1;
-      from += step;
     }
   }
-  after = soon;
-  store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
+  soon = now.soon;
+  store_panel<float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
 }
 template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,

@@ -34,9 +34,9 @@ class PairSource final : public Source<Pair> {
   PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.deep), of_(of), k_(k) {}
 
   [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
-  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
-                             std::int64_t count) const override {
-    return of_.is_zero(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
+  [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
+                               std::int64_t count) const override {
+    return of_.zeros(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
@@ -228,7 +228,9 @@ template <class R, class T>
 std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::int64_t rows,
                                    std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
-  if (depth == 0 || source.is_zero(row, rows, p0, depth)) return {};
+  if (depth == 0) return {};
+  const auto zeros = source.zeros(row, rows, p0, depth);
+  if (zeros == (1U << rows) - 1) return {};
   if constexpr (!P::pairs)
     if (rows == P::rows)
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
@@ -236,7 +238,8 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
         return {runs, runs + count};
   source.copy(row, rows, p0, depth, scratch, P::line);
   for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
-  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth};
+  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth,
+           Borders(P::rows / 2).that_can_go(zeros)};
   return {runs, runs + 1};
 }
 

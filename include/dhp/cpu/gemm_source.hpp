@@ -68,10 +68,10 @@ class Source {
                     std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
     return 0;
   }
-  /// If deep: returns whether all these elements are known to be 0.
-  [[nodiscard]] virtual bool is_zero(std::int64_t /*line*/, std::int64_t /*lines*/,
-                                     std::int64_t /*first*/, std::int64_t /*count*/) const {
-    return false;
+  /// If deep: returns which of at most 16 lines are known to be 0 in elements [first, first + count), as bits.
+  [[nodiscard]] virtual unsigned zeros(std::int64_t /*line*/, std::int64_t /*lines*/,
+                                       std::int64_t /*first*/, std::int64_t /*count*/) const {
+    return 0;
   }
 
  protected:
