@@ -16,7 +16,8 @@ std::vector<Case> cases() {
       {{2, 5, 7, 3}, 4, {1, 1, 0}},   {{1, 6, 5, 5}, 3, {1, 2, 0}},  {{2, 5, 6, 3}, 5, {3, 1, 1}},
       {{1, 7, 6, 3}, 2, {3, 2, 1}},   {{2, 9, 8, 3}, 3, {7, 2, 3}},  {{1, 4, 4, 2}, 3, {3, 3, 0}},
       {{1, 1, 1, 3}, 2, {3, 1, 1}},   {{1, 5, 9, 1}, 1, {2, 2, 1}},  {{1, 3, 8, 2}, 2, {1, 1, 1}},
-      {{3, 2, 3, 17}, 35, {3, 1, 1}}, {{1, 11, 4, 2}, 3, {2, 5, 1}}, {{1, 2, 2, 3}, 4, {2, 4, 1}}};
+      {{3, 2, 3, 17}, 35, {3, 1, 1}}, {{1, 11, 4, 2}, 3, {2, 5, 1}}, {{1, 2, 2, 3}, 4, {2, 4, 1}},
+      {{2, 9, 7, 3}, 32, {5, 2, 2}}};
 }
 
 Shape weight_shape(const Case& layer) {
@@ -98,6 +99,8 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, over several tiles, too", T, doubl
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
   layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});
   layers.push_back({{4, 7, 6, 260}, 8, {3, 1, 1}});  // whole panels see only padding
+  layers.push_back(
+      {{2, 7, 7, 32}, 8, {3, 1, 1}});  // both halves of a panel begin and end at borders
   for (const auto& layer : layers) {
     INFO("layer.x ", to_text(layer.x), " layer.geometry.kernel ", layer.geometry.kernel);
     CAPTURE(layer.geometry.stride);

@@ -342,8 +342,17 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const cpu::MatrixSource<L, T> gradient{dy.data<T>(), m, false};
     using A = cpu::Sum<E>;
     const auto multiply = [&](const cpu::Source<L>& image) {
-      cpu::Blocks<E>::multiply_dense(&dev, gradient, image, m, n, k, dw.data<A>(), n, A(1),
-                                     static_cast<A>(beta));
+      using B = cpu::Blocks<E>;
+      constexpr auto columns = cpu::Panel<E, cpu::Native>::columns;
+      const auto kept = static_cast<A>(beta);
+      A* const out = dw.data<A>();
+      if (n % columns == 0 || m % columns != 0)
+        return B::multiply_dense(&dev, gradient, image, m, n, k, out, n, A(1), kept);
+      const auto turned = cpu::make_buffer<A>(m * n);  // the transpose has whole panels of B
+      if (kept != 0)
+        for (std::int64_t i = 0; i < m * n; ++i) turned[i] = out[i % m * n + i / m];
+      B::multiply_dense(&dev, image, gradient, n, m, k, turned.get(), m, A(1), kept);
+      for (std::int64_t i = 0; i < m * n; ++i) out[i] = turned[i % n * m + i / n];
     };
     if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
     else multiply(cpu::patches<E, T>(x, dy.shape(), geometry, false));

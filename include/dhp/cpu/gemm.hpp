@@ -29,7 +29,7 @@ struct Blocks {
   using From = Source<Loaded<E>>;
   static constexpr bool pairs = Panel<E, Native>::pairs;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
-  static constexpr std::int64_t group = 112;     // approximate number of rows of A packed together
+  static constexpr std::int64_t group = 154;     // approximate number of rows of A packed together
   static constexpr std::int64_t few_rows = 128;  // packing B does not pay for so few rows of A
   static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
@@ -49,13 +49,14 @@ struct Blocks {
     /// unit: number of rows of a panel. Tiles consist of whole panels.
     Tiles(std::int64_t m, std::int64_t n, std::int64_t threads, std::int64_t unit) {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
-      const auto most = std::max<std::int64_t>(m / group, 1);  // shorter tiles reload B too often
+      const auto most = std::max<std::int64_t>(m / 112, 1);  // shorter tiles reload B too often
       down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
-      across = parts(n, most_columns);
+      across = std::max<std::int64_t>(parts(n, most_columns), 1);
       if (down < threads)  // too few row ranges: split columns too
         across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
+      down = std::max(down, std::min(parts(threads, across), parts(m, unit)));
       rows = parts(parts(m, down), unit) * unit;
-      columns = parts(parts(n, std::max<std::int64_t>(across, 1)), 32) * 32;
+      columns = parts(parts(n, across), 32) * 32;
       down = parts(m, std::max<std::int64_t>(rows, 1));
       across = parts(n, std::max<std::int64_t>(columns, 1));
     }
@@ -93,12 +94,12 @@ struct Blocks {
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
-    const auto panel_a = a.deep ? P::rows * P::line : most * P::row_stride;
     const auto a_there = in_place(from_a, false);
     const auto b_there = packed == nullptr ? in_place(from_b, rows <= few_rows) : Columns<E>{};
     Run<E> runs[most_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto size_a = panels_of(std::min(high_group, rows)) * panel_a;
+    const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
+    const auto size_a = a.deep ? P::rows * P::line : most * stride_a;
     const auto size_b = packed == nullptr ? most * wide : 0;
     const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
     E* const packed_a = buffer.get();
@@ -122,8 +123,7 @@ struct Blocks {
         const auto high = std::min(high_group, rows - i0);
         const auto tall_rows = a_there.data == nullptr ? 0 : high / P::rows * P::rows;
         if (!a.deep && deep > 0 && tall_rows < high)
-          pack_flat<P::rows, P::row_stride>(a, p0, deep, row + i0 + tall_rows, high - tall_rows,
-                                            packed_a, spare);
+          a.copy(p0, deep, row + i0 + tall_rows, high - tall_rows, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
         const auto below = i0 + high;
@@ -141,8 +141,8 @@ struct Blocks {
           } else {
             const bool there = i < tall_rows;
             const E* const at = there ? a_there.data + p0 * a_there.stride + row + i0 + i
-                                      : packed_a + (i - tall_rows) / P::rows * deep * P::row_stride;
-            runs[0] = {at, at, there ? a_there.stride : P::row_stride, deep};
+                                      : packed_a + i - tall_rows;
+            runs[0] = {at, at, there ? a_there.stride : stride_a, deep};
             left = {runs, runs + 1};
           }
           for (std::int64_t j = 0; j < columns; j += P::columns) {

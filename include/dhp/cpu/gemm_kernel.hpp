@@ -55,8 +55,8 @@ struct Vector<Pair, R> {
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is [k][row_stride], of which
-/// `rows` are used. Panels of pairs hold the first element of a pair in the upper half.
+/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is columns of lines across k.
+/// Panels of pairs hold the first element of a pair in the upper half.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -65,7 +65,6 @@ struct Panel {
   static constexpr int depth = pairs ? 128 : 256;  // 256 elements along k; a panel of A fits L1
   // Lines are one cache line longer than depth, so that they do not compete for the same cache sets.
   static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));
-  static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
 };
 

@@ -43,9 +43,12 @@ class PairSource final : public Source<Pair> {
     if (deep) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
     return of_.lines(2 * line, std::min(2 * count, k_ - 2 * line), first, length);
   }
-  /// Copies lines as pairs in panel order.
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
             std::int64_t stride) const override {
+    if (!deep) {
+      for (; lines > 0; --lines, ++line, to += stride) copy_flat(2 * line, first, count, to);
+      return;
+    }
     const auto length = std::min(2 * count, k_ - 2 * first);
     of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
@@ -71,15 +74,23 @@ class PairSource final : public Source<Pair> {
       spare[length] = bf16(0.0f);
       return scratch;
     }
-    const bf16* const upper = of_.run(2 * line, first, count, spare + 2 * count);
-    const bf16* const lower =
-        2 * line + 1 < k_ ? of_.run(2 * line + 1, first, count, spare + 3 * count) : nullptr;
-    for (std::int64_t i = 0; i < count; ++i)
-      scratch[i] = {lower == nullptr ? bf16(0.0f) : lower[i], upper[i]};
+    copy_flat(2 * line, first, count, scratch);
     return scratch;
   }
 
  private:
+  /// Copies pairs of a line and the one below.
+  void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
+    bf16 upper_spare[256], lower_spare[256] = {};
+    for (std::int64_t length; count > 0; first += length, count -= length, to += length) {
+      length = std::min<std::int64_t>(count, 256);
+      const bf16* const upper = of_.run(line, first, length, upper_spare);
+      const bf16* const lower =
+          line + 1 < k_ ? of_.run(line + 1, first, length, lower_spare) : lower_spare;
+      for (std::int64_t i = 0; i < length; ++i) to[i] = {lower[i], upper[i]};
+    }
+  }
+
   const Source<bf16>& of_;
   std::int64_t k_;
 };
@@ -199,27 +210,32 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int6
 /// Number of lines across k that are packed together, because panels lie far apart and often share cache sets.
 inline constexpr int flat_lines = 8;
 /// Packs elements [first, first + count) of lines [line, line + depth) of a source that is not deep. Each panel has
-/// depth * stride elements and takes `used` elements of each line. scratch has (flat_lines + 1) * count elements.
-template <int used, int stride, class T>
+/// depth * wide elements. scratch has (flat_lines + 1) * count elements.
+template <int wide, class T>
 void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::int64_t first,
                std::int64_t count, T* out, T* scratch) {
-  for (std::int64_t p = 0; p < depth; p += flat_lines, out += flat_lines * stride) {
+  for (std::int64_t p = 0; p < depth; p += flat_lines, out += flat_lines * wide) {
     const T* lines[flat_lines];
     const int high = static_cast<int>(std::min<std::int64_t>(flat_lines, depth - p));
     for (int i = 0; i < high; ++i)
       lines[i] = source.run(line + p + i, first, count, scratch + i * count);
     T* panel = out;
-    for (std::int64_t j = 0; j < count; j += used, panel += depth * stride) {
+    for (std::int64_t j = 0; j < count; j += wide, panel += depth * wide) {
       for (int i = 0; i < high; ++i) {
         const T* const from = lines[i] + j;
-        T* const to = panel + i * stride;
-        if (j + stride <= count) std::memcpy(to, from, stride * sizeof(T));
-        else if (j + used <= count) std::memcpy(to, from, used * sizeof(T));
+        T* const to = panel + i * wide;
+        if (j + wide <= count) std::memcpy(to, from, wide * sizeof(T));
         else
-          for (int at = 0; at < used; ++at) to[at] = j + at < count ? from[at] : T{};
+          for (int at = 0; at < wide; ++at) to[at] = j + at < count ? from[at] : T{};
       }
     }
   }
+}
+/// Returns the distance of packed lines of `count` elements: an odd number of cache lines, to spread over cache sets.
+template <class T>
+[[nodiscard]] std::int64_t packed_stride(std::int64_t count) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  return ((count + line - 1) / line | 1) * line;
 }
 
 /// Returns the runs of rows [row, row + rows) and columns [p0, p0 + depth) of a deep source, or none if all are zeros.
@@ -257,7 +273,7 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
     const auto piece = source.piece() % P::columns == 0 ? source.piece() : column + columns;
     for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {
       wide = std::min(columns - j, piece - (column + j) % piece);
-      pack_flat<P::columns, P::columns>(source, p0, depth, column + j, wide, out, scratch);
+      pack_flat<P::columns>(source, p0, depth, column + j, wide, out, scratch);
     }
     return;
   }

@@ -57,7 +57,7 @@ class Source {
   [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
   /// If not deep: returns the whole matrix, or null if elements need a conversion.
   [[nodiscard]] virtual Columns<T> plain() const { return {}; }
-  /// If deep: copies several lines, `stride` apart.
+  /// Copies elements [first, first + count) of several lines, `stride` apart.
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
     for (; lines > 0; --lines, ++line, to += stride)
