@@ -291,11 +291,9 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
              ": there is no such folder or file");
   const auto folder = model_folder(options.run.load);
-  const auto& adapter = options.run.tuning.adapter;
   GptScoring made;
   made.config = load_gpt_config(folder);
-  if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
-    made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
+  made.adapters = adapters_of(folder, options.run.tuning.adapter);
   auto& config = made.config;
   const auto words = folder + "/tokenizer.json";
   dhp::check(std::filesystem::exists(words), folder,

@@ -36,10 +36,16 @@ class ImageFiles {
   dhp::DecodeOptions decoding_;
 };
 
-[[nodiscard]] dhp::ImageArray without_labels(dhp::HostArray images, const std::string& path) {
+/// Returns the images of an .npy or IDX file.
+[[nodiscard]] dhp::ImageArray images_in(const std::string& path, std::int64_t channels) {
+  auto images =
+      dhp::detail::ends_in(path, ".npy") ? dhp::load_npy(path) : dhp::load_idx(path, unpacker());
   const auto& shape = images.shape();
   const dhp::HostArray labels(dhp::DType::u8, {shape.rank() > 0 ? shape[0] : 0});
-  return {std::move(images), labels, 1, path, path};
+  dhp::ImageArray made(std::move(images), labels, 1, path, path);
+  dhp::check(made.channels() == channels, "--input ", path, ": has ", made.channels(),
+             " channels; ", channels, " would be right for this model");
+  return made;
 }
 
 [[nodiscard]] AnyBatcher batcher_of(auto images, const SavedResNet& saved, dhp::DType precision) {
@@ -57,17 +63,17 @@ class ImageFiles {
                                    dhp::DType precision) {
   dhp::check(std::filesystem::exists(path), "--input ", path,
              ": there is no such file or directory");
-  if (std::filesystem::is_directory(path)) {
-    auto files = dhp::files_below(path);
+  const bool folder = std::filesystem::is_directory(path);
+  const auto extension = std::filesystem::path(path).extension().string();
+  if (folder || dhp::detail::decoder_for(decoders(), extension) != nullptr) {
+    auto files = folder ? dhp::files_below(path) : std::vector<std::string>{path};
     dhp::check(!files.empty(), "--input ", path, ": has no file");
     auto decoding = decoding_for(static_cast<int>(saved.config.image_size));
     decoding.exif = saved.exif;
     decoding.channels = static_cast<int>(saved.config.image_channels);
     return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
-  if (dhp::detail::ends_in(path, ".npy"))
-    return batcher_of(without_labels(dhp::load_npy(path), path), saved, precision);
-  return batcher_of(without_labels(dhp::load_idx(path, unpacker()), path), saved, precision);
+  return batcher_of(images_in(path, saved.config.image_channels), saved, precision);
 }
 
 }  // namespace
@@ -76,8 +82,10 @@ ImageScoring prepare_images(const ScoreOptions& options) {
   RowFile::check_name(options.output);
   dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
              ": there is no such folder or file");
-  auto saved = load_saved_resnet(model_folder(options.run.load));
+  const auto folder = model_folder(options.run.load);
+  auto saved = load_saved_resnet(folder);
   Scoring made;
+  made.adapters = adapters_of(folder);
   made.samples = images_of(options.input, saved, options.run.precision);
   made.what = "images";
   made.rows_of.assign(static_cast<std::size_t>(made.samples.size()), 1);

@@ -48,8 +48,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
 
   const auto head = head_to_predict(bert, options.predict);
   Scoring made;
-  if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
-    made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
+  made.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
   const auto text = read_text_file(options.input, unpacker());

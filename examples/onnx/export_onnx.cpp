@@ -20,9 +20,7 @@ using Planned = dhp::ModelBuilder<dhp::Meta>;
 /// Loads the weights, with the adapters in the folder.
 [[nodiscard]] OnnxWeights weights_of(const std::string& model, const std::string& folder,
                                      const OnnxWeights::Describe& describe) {
-  dhp::LowRankOptions adapters;
-  if (std::filesystem::exists(folder + "/adapter_config.json"))
-    adapters = read_adapter_config(folder);
+  const auto adapters = adapters_of(folder);
   const auto adapted = [&](Planned& build) {
     build.adapt(adapters);
     return describe(build);
@@ -61,8 +59,8 @@ std::string export_resnet(const std::string& model, const std::string& folder,
   dhp::check(predict != "embeddings", "--predict embeddings: ", model,
              " is a ResNet, which gives logits");
   const auto saved = load_saved_resnet(folder);
-  const OnnxWeights weights(
-      model, [&](Planned& build) { return resnet(build, saved.config); }, OnnxGraph::most_bytes);
+  const auto weights =
+      weights_of(model, folder, [&](Planned& build) { return resnet(build, saved.config); });
   OnnxResNet(graph, weights, saved).build();
   graph.note("image_size", dhp::concat(saved.config.image_size));
   graph.note("labels", nlohmann::json(saved.labels).dump());

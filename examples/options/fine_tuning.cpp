@@ -55,6 +55,11 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
   return made;
 }
 
+dhp::LowRankOptions adapters_of(const std::string& folder, const std::string& adapter) {
+  if (adapter.empty() && !std::filesystem::exists(folder + "/adapter_config.json")) return {};
+  return read_adapter_config(adapter.empty() ? folder : adapter);
+}
+
 std::string adapter_config(const dhp::LowRankOptions& adapters, const std::string& head) {
   nlohmann::ordered_json json{
       {"peft_type", "LORA"},

@@ -44,6 +44,9 @@ struct FineTuning {
 
 /// Reads adapter_config.json in PEFT's format. Throws for another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
+/// Returns the adapters in the folder `adapter`, or if that is empty, those of the model in `folder`, which may have none.
+[[nodiscard]] dhp::LowRankOptions adapters_of(const std::string& folder,
+                                              const std::string& adapter = {});
 /// Returns adapter_config.json. head: a part that is trained in addition to the adapters; empty: none.
 [[nodiscard]] std::string adapter_config(const dhp::LowRankOptions& adapters,
                                          const std::string& head);

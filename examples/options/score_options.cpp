@@ -141,8 +141,8 @@ Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu) {
   CommandLine app("Logits of images by a ResNet of train_resnet50.");
   add_common_options(app, parsed.options, gpu,
                      "Checkpoints of train_resnet50, or what its --export has written",
-                     "A folder of PNG and JPEG files; an .npy file [N, H, W] or [N, H, W, C] of "
-                     "bytes; or an IDX file, plain or .gz",
+                     "A PNG or JPEG file, or a folder of them; an .npy file [N, H, W] or "
+                     "[N, H, W, C] of bytes; or an IDX file, plain or .gz",
                      "Images");
   add_rows_options(app, parsed.options);
   parse(app, argc, argv, parsed);

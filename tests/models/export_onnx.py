@@ -260,6 +260,7 @@ def main():
 
         resnet(export, score_resnet, train_resnet, folder, 72, (1, 1, 1))  # with the stem of large images
         resnet(export, score_resnet, train_resnet, folder, 16, (1, 1, 1), "--stem-stride", 2, "--precision", "bf16")
+        resnet(export, score_resnet, train_resnet, folder, 20, (1, 1, 1), "--lora", "fc", "--lora-rank", 2, "--lr", 0.001)
         for layout in LAYOUTS:
             model, images, expected = resnet(export, score_resnet, train_resnet, folder, 32, layout)
         agreement(model, lambda of: images_through(of, images, 23), expected)

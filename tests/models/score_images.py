@@ -79,12 +79,18 @@ def main():
             path.write_bytes(png(image))
         for source in ("plain", "images.npy", "pngs"):
             assert (logits(saved, folder / source) == expected).all(), source
+        assert (logits(saved, path) == expected[-1]).all(), path  # of one image
         newest = saved / (saved / "latest").read_text().strip()
         for model, layout in ((saved, (2, 2, 2)), (folder / "exported", (1, 3, 1)), (newest, (1, 1, 1))):
             apart = numpy.abs(logits(model, whole, *axes(layout)) - expected).max()
             assert apart < 1e-5, (model, layout, apart)
         double = logits(saved, whole, "--precision", "fp64")
         assert double.dtype == numpy.float64 and numpy.abs(double - expected).max() < 1e-5
+
+        adapted, merged = folder / "adapted", folder / "merged"
+        run(train, "--data", data, "--load", folder / "exported", "--classes", CLASSES, "--depth", 14, "--width", 4,
+            "--stem-stride", 2, "--steps", 5, "--lora", "fc", "--lora-rank", 1, "--lr", 0.01, "--save", adapted, "--export", merged)
+        assert numpy.abs(logits(adapted, whole) - logits(merged, whole)).max() < 1e-4
 
         rows = [json.loads(line) for line in ended(score, "--model", saved, "--input", whole).stdout.splitlines()]
         assert [row["best"] for row in rows] == [str(row.argmax()) for row in expected]
@@ -102,7 +108,9 @@ def main():
         refused("has no file", saved, folder / "none")
         refused("has no config.json", folder / "none", whole)
         refused("images of shape", saved, folder / "number.npy")
-        refused("has 3 channels; 1 would be right", saved, folder / "colour.npy")
+        refused("colour.npy: has 3 channels; 1 would be right", saved, folder / "colour.npy")
+        (folder / "some.tar").write_bytes(bytes(257 * b"x" + b"ustar"))
+        refused("some.tar, byte 2: not an IDX file: it is a tar archive", saved, folder / "some.tar")
         refused("this program reads .png .jpg .jpeg", saved, data)
         config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
         text = config.read_text()

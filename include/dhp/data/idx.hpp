@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/data/file.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <cstdint>
 #include <string>
@@ -15,8 +16,11 @@ namespace detail {
 [[nodiscard]] inline HostArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   ByteCursor at(bytes, name);
-  if (at.big_endian(2, "the IDX magic") != 0)
-    at.wrong("not an IDX file: it does not begin with two zero bytes");
+  if (at.big_endian(2, "the IDX magic") != 0) {
+    const auto known = known_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    at.wrong("not an IDX file: it ",
+             known.empty() ? "does not begin with two zero bytes" : "is " + std::string(known));
+  }
   const auto type = at.big_endian(1, "the IDX type");
   if (type != 0x08) at.wrong("IDX type ", type, " is not supported, only 8 (unsigned byte)");
   const auto dims = at.big_endian(1, "the number of dims");

@@ -20,7 +20,7 @@ namespace dhp::detail {
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
 }
 
-/// Returns a file's kind by its first 64 bytes, with advice; an empty text if the kind is unknown.
+/// Returns a file's kind by its first bytes (64 are enough but for a tar archive), with advice; an empty text if the kind is unknown.
 [[nodiscard]] inline std::string_view known_file(std::string_view bytes) {
   using namespace std::string_view_literals;
   struct Known {
@@ -47,6 +47,7 @@ namespace dhp::detail {
       {0, "BZh", "compressed by bzip2 (bunzip2 unpacks it)"},
       {0, "PK\3\4", "a ZIP archive, as .npz, .xlsx and .pth files are, too"},
       {0, "\x93NUMPY", "an array of NumPy (.npy)"},
+      {257, "ustar", "a tar archive"},
       {0, "version https://git-lfs", "a Git LFS pointer (git lfs pull fetches the file itself)"},
   };
   for (const auto& [at, magic, says] : all)
