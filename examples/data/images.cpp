@@ -9,6 +9,7 @@
 #include "../report/host_memory.hpp"
 #include "data.hpp"
 #include "file_formats.hpp"
+#include "saved_resnet.hpp"
 #include "synthetic_images.hpp"
 
 #include <atomic>
@@ -35,10 +36,44 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
   return plain ? plain : file_named(directory, name + ".gz");
 }
 
-/// Returns the statistics that normalize images.
-dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train) {
+/// Finds a folder of one of these names in a directory, ignoring case.
+std::optional<std::string> folder_named(const std::string& directory,
+                                        std::initializer_list<const char*> names) {
+  for (const auto* name : names)
+    if (auto found = file_named(directory, name); found && std::filesystem::is_directory(*found))
+      return found;
+  return std::nullopt;
+}
+std::optional<std::string> train_folder(const std::string& directory) {
+  return folder_named(directory, {"train", "training"});
+}
+std::optional<std::string> test_folder(const std::string& directory) {
+  return folder_named(directory, {"val", "valid", "validation", "eval", "test", "testing"});
+}
+/// Returns whether a directory has folders, as one of training images has for its classes.
+bool has_folder(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(directory, error);
+  return std::any_of(begin(entries), end(entries),
+                     [](const auto& entry) { return entry.is_directory(); });
+}
+
+/// Returns the statistics that normalize images: those of the model of --load if it goes on or is evaluated, else those of
+/// the training images.
+dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train,
+                                     int channels) {
   constexpr std::int64_t enough = 5000;
-  if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+  const dhp::ChannelStatistics imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+  if (options.normalize == "imagenet") {
+    dhp::check(channels == 3, "--normalize imagenet is for images of 3 channels, and these have ",
+               channels, "; --normalize data takes their own mean and deviation");
+    return imagenet;
+  }
+  const auto& run = options.run;
+  const auto model = find_saved_resnet(run.load);
+  if (model && model->config.image_channels == channels &&
+      (run.evaluate_only || (!run.begins_anew() && model->mean != imagenet.mean)))
+    return {model->mean, model->deviation};
   return dhp::channel_statistics(train, enough);
 }
 
@@ -76,7 +111,7 @@ ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, i
                          std::vector<std::string> labels, const std::string& description) {
   auto [train, held_out] = dhp::split_fraction(
       dhp::shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
-  const auto statistics = statistics_of(options, train);
+  const auto statistics = statistics_of(options, train, channels);
   return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
                   std::move(labels), description);
 }
@@ -121,11 +156,13 @@ void count_anew(const ResNetOptions& options, const Turned& turned) {
 }
 
 dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
-                             const std::string& path) {
+                             const std::string& path,
+                             const std::vector<std::string>& classes = {}) {
   dhp::ImageFolder folder(path, decoders(),
                           {.decode = decoding(options, turned),
                            .skip_bad = options.run.skip_bad,
-                           .threads = options.run.loader_threads + 1});
+                           .threads = options.run.loader_threads + 1,
+                           .classes = classes});
   count_anew(options, turned);
   return folder;
 }
@@ -138,14 +175,15 @@ std::string folder_text(const dhp::ImageFolder& folder, const std::string& path)
   return text + ")";
 }
 
-// Labels are positions in the sorted list of folder names, so a folder more or fewer would shift them.
-void check_same_classes(const std::vector<std::string>& train, const std::vector<std::string>& test,
-                        const std::string& path) {
-  const auto [ours, theirs] = std::mismatch(train.begin(), train.end(), test.begin(), test.end());
-  if (theirs != test.end() && (ours == train.end() || *theirs < *ours))
-    dhp::fail(path, " has a folder \"", *theirs, "\" that the training images have not");
-  if (ours != train.end())
-    dhp::fail(path, " has no folder \"", *ours, "\", which the training images have");
+/// Returns a sentence about the classes without an image; empty if there are none.
+std::string text_of_missing(const dhp::ImageFolder& folder, const std::string& path) {
+  auto missing = folder.class_names();
+  for (std::int64_t at = 0; at < folder.size(); ++at)
+    missing[static_cast<std::size_t>(folder.label(at))].clear();
+  std::erase(missing, "");
+  if (missing.empty()) return {};
+  return dhp::concat(path, " has no image of ", missing.size(), " of ", folder.classes(),
+                     " classes, first: ", missing.front());
 }
 
 std::string shard_text(const dhp::ShardImages& images, const std::string& path) {
@@ -169,9 +207,8 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
 dhp::FoundShards shards_at(const std::string& path) {
   auto found = dhp::find_shards(path);
   if (!found.empty()) return found;
-  found.train = dhp::find_shards(path + "/train").train;
-  for (const auto* name : {"/val", "/test"})
-    if (found.held_out.empty()) found.held_out = dhp::find_shards(path + name).train;
+  if (const auto train = train_folder(path)) found.train = dhp::find_shards(*train).train;
+  if (const auto test = test_folder(path)) found.held_out = dhp::find_shards(*test).train;
   return found;
 }
 
@@ -220,7 +257,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
   // The statistics use a random order, since shards may be sorted.
-  const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1));
+  const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1), 3);
   ImageData made;
   if (all.size() == 1) {
     const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.seed);
@@ -247,6 +284,8 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   const auto& path = options.run.data;
   const std::int64_t idx_classes = options.classes > 0 ? options.classes : 10;
   if (options.run.synthetic()) {
+    dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
+               ": beside synthetic images nothing is read; --held-out keeps a part of them");
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
     // Makes enough images that --samples are left for training when some are held out.
@@ -276,8 +315,9 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
     dhp::check(test || options.test_data.empty(), "--test-data ", options.test_data,
                ": has no t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz");
     if (test)
-      return batchers(options, statistics_of(options, train), train, load_pair(*test, idx_classes),
-                      size, train.channels(), numbers_as_labels(idx_classes), text);
+      return batchers(options, statistics_of(options, train, train.channels()), train,
+                      load_pair(*test, idx_classes), size, train.channels(),
+                      numbers_as_labels(idx_classes), text);
     return split_batchers(options, train, size, train.channels(), numbers_as_labels(idx_classes),
                           text);
   }
@@ -291,22 +331,40 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                           numbers_as_labels(idx_classes),
                           dhp::concat(path, " (npy, ", images.size(), " images)"));
   }
-  const bool divided = std::filesystem::is_directory(path + "/train");
-  const auto folder = open_folder(options, turned, divided ? path + "/train" : path);
+  auto train = train_folder(path);
+  if (train && !has_folder(*train)) train.reset();  // a class that is called so
+  const auto folder = open_folder(options, turned, train.value_or(path));
   const std::int64_t classes = folder.classes();
   dhp::check(options.classes == 0 || options.classes == classes, "--classes ", options.classes,
              ", but ", path, " has ", classes, " folders");
   const auto size = size_or(options, 224);
-  auto test = options.test_data;
-  for (const auto* name : {"/val", "/test"})
-    if (test.empty() && divided && std::filesystem::is_directory(path + name)) test = path + name;
-  if (test.empty())
+  auto test = train ? test_folder(path) : std::nullopt;
+  if (!options.test_data.empty()) test = options.test_data;
+  if (!test)
     return split_batchers(options, folder, size, 3, folder.class_names(),
                           folder_text(folder, path));
-  auto test_folder = open_folder(options, turned, test);
-  check_same_classes(folder.class_names(), test_folder.class_names(), test);
-  return batchers(options, statistics_of(options, folder), folder, std::move(test_folder), size, 3,
-                  folder.class_names(), folder_text(folder, path));
+  dhp::check(std::filesystem::is_directory(*test), "--test-data ", *test,
+             ": there is no such directory");
+  auto test_images = open_folder(options, turned, *test, folder.class_names());
+  const auto missing = text_of_missing(test_images, *test);
+  auto made = batchers(options, statistics_of(options, folder, 3), folder, std::move(test_images),
+                       size, 3, folder.class_names(), folder_text(folder, path));
+  if (!missing.empty()) made.warnings.push_back(missing);
+  return made;
+}
+
+/// Returns a sentence about the first class that the model of --load has another name for; empty if there is none.
+std::string other_classes(const RunOptions& run, const std::vector<std::string>& labels) {
+  const auto model = find_saved_resnet(run.load);
+  if (!model || run.new_head || model->labels.size() != labels.size()) return {};
+  const auto numbers = numbers_as_labels(std::ssize(labels));
+  if (labels == numbers || model->labels == numbers) return {};
+  const auto [ours, theirs] = std::mismatch(labels.begin(), labels.end(), model->labels.begin());
+  if (ours == labels.end()) return {};
+  return dhp::concat("class ", ours - labels.begin(), " of the data is ", *ours, ", and that of ",
+                     run.load, " is ", *theirs,
+                     ": what it knows of its classes does not fit; --new-head begins the last "
+                     "layer of exported weights anew");
 }
 
 }  // namespace
@@ -314,6 +372,15 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
 ImageData load_images(const ResNetOptions& options) {
   const auto turned = std::make_shared<std::atomic<std::int64_t>>(0);
   auto made = load(options, turned);
+  const bool sharded = made.summary != nullptr;
+  for (const auto& [name, given] : {std::pair{"--index", !options.index.empty()},
+                                    {"--cache", !options.cache.empty()},
+                                    {"--first-label", options.first_label.has_value()}})
+    if (given && !sharded)
+      made.warnings.push_back(dhp::concat(name, " does nothing without shards, which --data ",
+                                          options.run.data, " does not have"));
+  if (const auto other = other_classes(options.run, made.labels); !other.empty())
+    made.warnings.push_back(other);
   const auto said = [](std::int64_t count) {
     return dhp::concat("an EXIF orientation is not applied to ", count,
                        " of the images that were read; --exif turns them");

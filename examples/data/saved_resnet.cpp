@@ -1,5 +1,6 @@
 #include "saved_resnet.hpp"
 
+#include "model_folder.hpp"
 #include "published_json.hpp"
 
 #include <algorithm>
@@ -54,6 +55,15 @@ SavedResNet load_saved_resnet(const std::string& folder) {
     made.labels.push_back(file.get(labels, dhp::concat(at).c_str(), dhp::concat(at)));
   config.classes = std::ssize(labels);
   return made;
+}
+
+std::optional<SavedResNet> find_saved_resnet(const std::string& model) {
+  if (model.empty()) return std::nullopt;
+  const auto folder = model_folder(model);
+  if (!std::filesystem::exists(folder + "/config.json") ||
+      !PublishedJson::config_of(folder).json().contains("stem_stride"))
+    return std::nullopt;
+  return load_saved_resnet(folder);
 }
 
 }  // namespace examples

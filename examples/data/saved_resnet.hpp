@@ -3,6 +3,7 @@
 
 #include "../resnet50/model.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,8 @@ struct SavedResNet {
 
 /// Reads config.json from a folder. Throws if the model is no ResNet, or the file is damaged.
 [[nodiscard]] SavedResNet load_saved_resnet(const std::string& folder);
+
+/// Returns the model that --load names, of whatever kind; nullopt if train_resnet50 has not described it.
+[[nodiscard]] std::optional<SavedResNet> find_saved_resnet(const std::string& model);
 
 }  // namespace examples

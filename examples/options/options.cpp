@@ -376,6 +376,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
   return app.read(argc, argv, [&] {
     const auto saved = find_saved(app, options.run);
     take_adapter(app, options.run);
+    if constexpr (requires { options.stem_stride; }) take_shape(app, options.run);
     recall(app, options.run, saved);
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
@@ -465,6 +466,8 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    if (app.get_option("--cache-gb")->count() > 0 && options.cache.empty())
+      options.run.idle.push_back("--cache-gb does nothing without --cache");
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");

@@ -1,7 +1,14 @@
 // Adds the options that only train_resnet50 has, of the model and of reading images, to CLI11.
 #pragma once
 
+#include <dhp/core/open_file.hpp>
+
 #include "command_line.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <utility>
 
 namespace examples {
 
@@ -43,6 +50,24 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
                  "Folder on a fast disk that keeps what is read of shards on slow storage");
   app.add_option("--cache-gb", options.cache_gb, "GB (10^9 bytes) of --cache at most",
                  number_up_to(1e9));
+}
+
+/// Sets what was not given of the model's shape to that of the folder of --load, if train_resnet50 has exported it.
+inline void take_shape(CommandLine& app, const RunOptions& run) {
+  if (!run.begins_anew()) return;
+  const std::filesystem::path load = run.load;
+  const auto path = (is_directory(load) ? load : load.parent_path()) / "config.json";
+  if (!exists(path)) return;
+  const auto json = nlohmann::json::parse(dhp::text_of(path.string()), nullptr, false);
+  if (!json.is_object() || !json.contains("stem_stride")) return;
+  for (const auto& [name, key] : {std::pair{"--depth", "depth"},
+                                  {"--width", "width"},
+                                  {"--image-size", "image_size"},
+                                  {"--stem-stride", "stem_stride"}})
+    if (auto* const option = app.get_option(name); option->count() == 0 && json.contains(key)) {
+      option->add_result(json[key].dump());
+      option->run_callback();
+    }
 }
 
 }  // namespace examples

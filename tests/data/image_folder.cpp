@@ -55,6 +55,23 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   CHECK(data.path_of(1) == folder / "/b/1.toy");
 }
 
+TEST_CASE("image folder: a test set has the training set's classes") {
+  const Folder folder;
+  folder.write("b/1.toy", bytes_of("TOY1"));
+  std::filesystem::create_directory(folder / "c");
+  const auto make = [&](std::vector<std::string> classes) {
+    return dhp::ImageFolder(folder / "", toy(), {.classes = std::move(classes)});
+  };
+  const auto data = make({"a", "b", "c", "d"});
+  CHECK(data.classes() == 4);
+  REQUIRE(data.size() == 1);
+  CHECK(data.label(0) == 1);
+  CHECK_THROWS_WITH_AS(make({"a", "b"}), Contains("has a folder \"c\" that the training images"),
+                       dhp::Error);
+  std::filesystem::remove_all(folder / "b");
+  CHECK_THROWS_WITH_AS(make({"b", "c"}), Contains("holds no image that can be read"), dhp::Error);
+}
+
 TEST_CASE("image folder: files are only listed at the start; a bad one is an error when read") {
   const Folder folder;
   folder.write("a/1.toy", bytes_of("TOY1"));

@@ -45,6 +45,37 @@ def pictures(random, count):
     return images.astype(numpy.uint8), labels.astype(numpy.uint8)
 
 
+def by_class(train, folder):
+    """Folders of classes: one may be called train, those of a test set may be fewer, and a model that is loaded keeps the
+    normalization and the order of its classes."""
+    names = ("left", "middle", "train")
+    dark, labels = pictures(numpy.random.default_rng(2), 30)
+    for to, images, classes in (("tree/train", dark, names), ("tree/Validation", dark[:12], ("left", "", "train")),
+                                ("light", dark + 80, names), ("renamed", dark, ("right", *names[1:]))):
+        for at, (image, label) in enumerate(zip(images, labels)):
+            if classes[label]:
+                path = folder / to / classes[label] / f"{at}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(png(image))
+    saved, exported, metrics = (folder / name for name in ("by-class", "by-class-weights", "by-class.jsonl"))
+
+    def loss(*options):
+        said = run(train, *options, "--metrics", metrics, "--overwrite")
+        return recorded(metrics, "held_out_loss")[-1]["held_out_loss"], said
+    trained, said = loss("--data", folder / "tree", "--image-size", SIZE, "--depth", 14, "--width", 4, "--stem-stride", 2,
+                         "--global-batch", 6, "--micro-batch", 6, "--save", saved, "--export", exported)
+    assert f"warning: {folder}/tree/Validation has no image of 1 of 3 classes, first: middle" in said, said
+    assert "30 images in 3 folders" in said, said
+    for model in (saved, exported):
+        found, _ = loss("--load", model, "--evaluate-only", "--data", folder / "light", "--test-data", folder / "tree/Validation",
+                        "--global-batch", 6, "--micro-batch", 6)
+        assert abs(found - trained) < 1e-6, (model, found, trained)
+    for options in ([], ["--new-head"]):
+        said = run(train, "--load", exported, "--data", folder / "renamed", "--steps", 0, *options)
+        other = f"warning: class 0 of the data is middle, and that of {exported} is left: " in said
+        assert "30 images in 3 folders" in said and other != bool(options), said
+
+
 def main():
     score, train = sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
@@ -121,6 +152,7 @@ def main():
             assert before in text, before
             config.write_text(text.replace(before, after))
             refused(words, config.parent, whole)
+        by_class(train, folder)
     print("score_resnet50 agrees with the trainer, and with itself")
 
 

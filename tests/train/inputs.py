@@ -26,6 +26,7 @@ DECODERS = {
     "numbers": (GPT_CONFIG, {**GPT_WORDS, "model": {**GPT_WORDS["model"], "merges": [[1, 2]]}}),
     "few": ({**GPT_CONFIG, "vocab_size": 9, "eos_token_id": 8}, GPT_WORDS)}
 LITTLE = ["--steps", "2", "--global-batch", "4", "--micro-batch", "2", "--held-out", "0"]
+RESNET = [*LITTLE, "--image-size", "8", "--width", "2", "--depth", "14"]
 BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
 CLASSES = [*BERT, "--task", "classify", "--vocabulary-size", "40", "--text-column", "text", "--label-column", "label", "--data"]
 
@@ -163,6 +164,9 @@ TABLE = [
     ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
     ("resnet", ["--data", "images", "--test-data", "shards"], 1, "shards: holds no directory of a class"),
+    ("resnet", ["--data", "images", "--test-data", "nowhere"], 1, "--test-data nowhere: there is no such directory"),
+    ("resnet", [*RESNET, "--test-data", "images"], 1, "--test-data images: beside synthetic images nothing is read"),
+    ("resnet", ["--data", "idx", "--normalize", "imagenet"], 1, "--normalize imagenet is for images of 3 channels, and these have 1"),
     # decoders
     ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
     ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token; which one ends'),
@@ -198,8 +202,10 @@ TABLE = [
      "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
     ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
-    ("resnet", ["--lora-rank", "2", *LITTLE, "--image-size", "8", "--width", "2", "--depth", "14"], 0,
-     "warning: --lora-rank does nothing without --lora"),
+    ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
+    ("resnet", ["--cache-gb", "2", *RESNET], 0, "warning: --cache-gb does nothing without --cache"),
+    ("resnet", ["--first-label", "1", *RESNET], 0,
+     "warning: --first-label does nothing without shards, which --data synthetic does not have"),
     ("bert", ["--load", "saved", "--steps", "4", "--stop-after", "2"], 75,
      "nothing is left to do up to --stop-after 2: saved is after step 2"),
     ("bert", [*BERT, "--sequence-parallel"], 0, "warning: --sequence-parallel does nothing without --tensor-parallel"),
@@ -227,6 +233,9 @@ def run(programs, program, options, folder):
 def mistakes(programs, folder):
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "1.png").write_bytes(PNG)
+    (folder / "idx").mkdir()
+    (folder / "idx" / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 8, 8) + bytes(256))
+    (folder / "idx" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))

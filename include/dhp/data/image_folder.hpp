@@ -1,5 +1,5 @@
 // ImageFolder is the dataset of a directory with one folder per class: DIR/CLASS/**/FILE. Classes and files are sorted
-// bytewise, so every machine sees the same dataset.
+// bytewise, so every machine sees the same dataset. A test set takes the classes of the training set.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -21,6 +21,8 @@ struct ImageFolderOptions {
   /// samples. If false, files are only listed, and a damaged file fails when it is read.
   bool skip_bad = false;
   int threads = 1;  ///< number of threads that decode at the start
+  /// Sorted names of all classes, of which the directory may lack some; empty: each folder is a class.
+  std::vector<std::string> classes = {};
   std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };
 
@@ -34,12 +36,18 @@ class ImageFolder {
     check(!decoders.empty(), path, ": this program was built without any image format (PNG, JPEG)");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
-    find_classes(path, *found);
-    for (std::size_t label = 0; label < found->classes.size(); ++label)
-      for (auto& file : files_below(path + "/" + found->classes[label]))
-        found->files.push_back({std::move(file), static_cast<std::int32_t>(label)});
+    const auto folders = find_folders(path);
+    const auto& classes = found->classes = options.classes.empty() ? folders : options.classes;
+    for (const auto& folder : folders) {
+      const auto at = std::lower_bound(classes.begin(), classes.end(), folder);
+      check(at != classes.end() && *at == folder, path, " has a folder \"", folder,
+            "\" that the training images have not");
+      for (auto& file : files_below(path + "/" + folder))
+        found->files.push_back({std::move(file), static_cast<std::int32_t>(at - classes.begin())});
+    }
     check_files(*found);
-    check_classes(path, *found);
+    if (options.classes.empty()) check_classes(path, *found);
+    check(!found->files.empty(), path, ": holds no image that can be read");
     found_ = std::move(found);
   }
 
@@ -83,19 +91,21 @@ class ImageFolder {
     return read_image(file.path, found.decoders, decode, options_.file_limit_bytes);
   }
 
-  static void find_classes(const std::string& path, Found& found) {
+  [[nodiscard]] static std::vector<std::string> find_folders(const std::string& path) {
     std::error_code error;
+    std::vector<std::string> folders;
     check(std::filesystem::is_directory(path, error), path, ": no such directory");
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error)) {
       const auto name = at->path().filename().string();
-      if (!name.starts_with('.') && at->is_directory(error)) found.classes.push_back(name);
+      if (!name.starts_with('.') && at->is_directory(error)) folders.push_back(name);
     }
     check(!error, path, ": ", error.message());
-    check(!found.classes.empty(), path,
+    check(!folders.empty(), path,
           ": holds no directory of a class; DIR/CLASS/IMAGE is expected, or shards, or images.npy "
           "and labels.npy, or MNIST's files");
-    std::sort(found.classes.begin(), found.classes.end());
+    std::sort(folders.begin(), folders.end());
+    return folders;
   }
 
   void check_files(Found& found) const {
