@@ -347,8 +347,17 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
              ": there is no such directory");
   auto test_images = open_folder(options, turned, *test, folder.class_names());
   const auto missing = text_of_missing(test_images, *test);
-  auto made = batchers(options, statistics_of(options, folder, 3), folder, std::move(test_images),
-                       size, 3, folder.class_names(), folder_text(folder, path));
+  // Folders are sorted by class, so a part of their images is taken in a random order.
+  const auto mixed = [&](const auto& images) {
+    return dhp::shuffled(images, options.run.seed, -1);
+  };
+  const auto statistics = statistics_of(options, mixed(folder), 3);
+  const auto make = [&](auto images, auto held_out) {
+    return batchers(options, statistics, std::move(images), std::move(held_out), size, 3,
+                    folder.class_names(), folder_text(folder, path));
+  };
+  const bool all = options.run.samples == 0 && options.run.evaluate_samples == 0;
+  auto made = all ? make(folder, test_images) : make(mixed(folder), mixed(test_images));
   if (!missing.empty()) made.warnings.push_back(missing);
   return made;
 }

@@ -66,6 +66,9 @@ def by_class(train, folder):
                          "--global-batch", 6, "--micro-batch", 6, "--save", saved, "--export", exported)
     assert f"warning: {folder}/tree/Validation has no image of 1 of 3 classes, first: middle" in said, said
     assert "30 images in 3 folders" in said, said
+    loss("--data", folder / "tree", "--image-size", SIZE, "--depth", 14, "--width", 4, "--samples", 10, "--evaluate-samples", 6,
+         "--steps", 4, "--global-batch", 10, "--micro-batch", 10)
+    assert recorded(metrics)[-1]["loss"] > 0.01  # of all classes, not of the first alone
     for model in (saved, exported):
         found, _ = loss("--load", model, "--evaluate-only", "--data", folder / "light", "--test-data", folder / "tree/Validation",
                         "--global-batch", 6, "--micro-batch", 6)
