@@ -363,8 +363,9 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
 }
 
 /// Returns a sentence about the first class that the model of --load has another name for; empty if there is none.
-std::string other_classes(const RunOptions& run, const std::vector<std::string>& labels) {
+std::string other_classes(const RunOptions& run, const std::vector<std::string>& names) {
   const auto model = find_saved_resnet(run.load);
+  const auto labels = saved_names(names);
   if (!model || run.new_head || model->labels.size() != labels.size()) return {};
   const auto numbers = numbers_as_labels(std::ssize(labels));
   if (labels == numbers || model->labels == numbers) return {};

@@ -7,13 +7,25 @@
 #include <cstdint>
 
 namespace examples {
+namespace {
+constexpr const char* own_key = "stem_stride";  // published ResNets have none
+
+// A folder's name may be invalid UTF-8.
+std::string to_text(const nlohmann::ordered_json& json) {
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+}  // namespace
+
+std::vector<std::string> saved_names(const std::vector<std::string>& labels) {
+  return nlohmann::ordered_json::parse(to_text(labels));
+}
 
 std::string config_of(const SavedResNet& saved) {
   const auto& config = saved.config;
   nlohmann::ordered_json json{{"model_type", "resnet"},
                               {"depth", config.depth},
                               {"width", config.width},
-                              {"stem_stride", config.stem_stride},
+                              {own_key, config.stem_stride},
                               {"num_channels", config.image_channels},
                               {"image_size", config.image_size},
                               {"image_mean", saved.mean},
@@ -22,8 +34,7 @@ std::string config_of(const SavedResNet& saved) {
   auto& labels = json["id2label"] = nlohmann::ordered_json::object();
   for (std::size_t at = 0; at < saved.labels.size(); ++at)
     labels[dhp::concat(at)] = saved.labels[at];
-  // A folder's name may be invalid UTF-8.
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return to_text(json);
 }
 
 SavedResNet load_saved_resnet(const std::string& folder) {
@@ -31,13 +42,16 @@ SavedResNet load_saved_resnet(const std::string& folder) {
       PublishedJson::config_of(folder, "which says what model it is; train_resnet50 saves one");
   const auto& path = file.path();
   file.need(file.json(), "model_type", "resnet", "model");
+  dhp::check(file.json().contains(own_key), path,
+             ": is of a ResNet from elsewhere, whose weights train_resnet50 takes by --load and "
+             "saves with a config.json of its own");
   const auto number = [&](const char* key) { return file.size(key, 0, 1 << 20); };
   SavedResNet made;
   auto& config = made.config;
   config.depth = static_cast<int>(number("depth"));
   (void)resnet_blocks(config.depth);
   config.width = number("width");
-  config.stem_stride = static_cast<int>(number("stem_stride"));
+  config.stem_stride = static_cast<int>(number(own_key));
   config.image_channels = number("num_channels");
   config.image_size = number("image_size");
   made.mean = file.get("image_mean", std::vector<double>());
@@ -61,7 +75,7 @@ std::optional<SavedResNet> find_saved_resnet(const std::string& model) {
   if (model.empty()) return std::nullopt;
   const auto folder = model_folder(model);
   if (!std::filesystem::exists(folder + "/config.json") ||
-      !PublishedJson::config_of(folder).json().contains("stem_stride"))
+      !PublishedJson::config_of(folder).json().contains(own_key))
     return std::nullopt;
   return load_saved_resnet(folder);
 }

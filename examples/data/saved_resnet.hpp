@@ -17,6 +17,9 @@ struct SavedResNet {
   bool exif = false;                  ///< images are turned by their EXIF orientation
 };
 
+/// Returns names of classes as config.json has them, whose text is UTF-8.
+[[nodiscard]] std::vector<std::string> saved_names(const std::vector<std::string>& labels);
+
 /// Returns config.json, with Hugging Face's names where its files have them.
 [[nodiscard]] std::string config_of(const SavedResNet& saved);
 

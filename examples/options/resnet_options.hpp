@@ -52,7 +52,8 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
                  number_up_to(1e9));
 }
 
-/// Sets what was not given of the model's shape to that of the folder of --load, if train_resnet50 has exported it.
+/// Sets what was not given of the model's shape and its images to that of the folder of --load, if train_resnet50 has
+/// exported it.
 inline void take_shape(CommandLine& app, const RunOptions& run) {
   if (!run.begins_anew()) return;
   const std::filesystem::path load = run.load;
@@ -63,8 +64,10 @@ inline void take_shape(CommandLine& app, const RunOptions& run) {
   for (const auto& [name, key] : {std::pair{"--depth", "depth"},
                                   {"--width", "width"},
                                   {"--image-size", "image_size"},
-                                  {"--stem-stride", "stem_stride"}})
-    if (auto* const option = app.get_option(name); option->count() == 0 && json.contains(key)) {
+                                  {"--stem-stride", "stem_stride"},
+                                  {"--exif", "exif"}})
+    if (auto* const option = app.get_option(name);
+        option->count() == 0 && json.value(key, nlohmann::json(false)) != false) {
       option->add_result(json[key].dump());
       option->run_callback();
     }

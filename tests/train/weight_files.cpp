@@ -40,6 +40,7 @@ TEST_CASE("weight files: one file, several with an index, or weights alone of a 
   part(SafeTensors(one / "model.safetensors"), several.path);
   CHECK_FALSE(WeightFiles::are_at(saved.path));
   CHECK_FALSE(WeightFiles::are_at(checkpoint));
+  says(checkpoint + "/shard-00000.safetensors", "is a part of the checkpoint");
   for (const auto& folder : {one.path, several.path}) {
     CHECK(WeightFiles::are_at(folder));
     for (const Layout& layout : {Layout{}, Layout{{.tensor = 2, .pipeline = 3}}})

@@ -45,6 +45,9 @@ class WeightFiles {
 
  private:
   void open(const std::string& path) {
+    const auto folder = std::filesystem::path(path).parent_path();
+    check(!exists(folder / "index.json"), path, " is a part of the checkpoint ", folder.string(),
+          ", which has the rest; give that folder");
     const auto& file = *files_.emplace_back(std::make_unique<SafeTensors>(path));
     for (const auto& [name, tensor] : file.tensors()) {
       const auto [at, fresh] = files_of_.emplace(name, &file);
