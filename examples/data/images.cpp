@@ -54,8 +54,10 @@ std::optional<std::string> test_folder(const std::string& directory) {
 bool has_folder(const std::string& directory) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(directory, error);
-  return std::any_of(begin(entries), end(entries),
-                     [](const auto& entry) { return entry.is_directory(); });
+  return std::any_of(begin(entries), end(entries), [](const auto& entry) {
+    std::error_code unknown;  // of a dangling link
+    return entry.is_directory(unknown) && !entry.path().filename().string().starts_with('.');
+  });
 }
 
 /// Returns the statistics that normalize images: those of the model of --load if it goes on or is evaluated, else those of
@@ -203,11 +205,13 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   return text + images.left_out_text() + ")";
 }
 
-/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/.
+/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/. Archives beside folders
+/// of classes are none.
 dhp::FoundShards shards_at(const std::string& path) {
-  auto found = dhp::find_shards(path);
-  if (!found.empty()) return found;
-  if (const auto train = train_folder(path)) found.train = dhp::find_shards(*train).train;
+  const auto train = train_folder(path);
+  auto found = dhp::find_shards(train.value_or(path));
+  if (!train) return found;
+  if (found.empty()) return has_folder(*train) ? found : dhp::find_shards(path);
   if (const auto test = test_folder(path)) found.held_out = dhp::find_shards(*test).train;
   return found;
 }

@@ -58,6 +58,7 @@ def by_class(train, folder):
                 path = folder / to / classes[label] / f"{at}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(png(image))
+    (folder / "tree" / "all.tar.gz").write_bytes(gzip.compress(b"as it was downloaded"))
     saved, exported, metrics = (folder / name for name in ("by-class", "by-class-weights", "by-class.jsonl"))
 
     def loss(*options):
