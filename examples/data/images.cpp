@@ -130,10 +130,14 @@ struct IdxPair {
   std::string labels;
 };
 std::optional<IdxPair> idx_pair(const std::string& directory, const std::string& which) {
-  const auto images = packed_or_plain(directory, which + "-images-idx3-ubyte");
-  const auto labels = packed_or_plain(directory, which + "-labels-idx1-ubyte");
-  if (!images || !labels) return std::nullopt;
-  return IdxPair{*images, *labels};
+  for (const auto* const mark : {"-", "."}) {  // some unpackers write train-images.idx3-ubyte
+    const auto images = packed_or_plain(directory, which + "-images" + mark + "idx3-ubyte");
+    const auto labels = packed_or_plain(directory, which + "-labels" + mark + "idx1-ubyte");
+    if (images && labels) return IdxPair{*images, *labels};
+    dhp::check(!images, images.value_or(""), " has no ", which, "-labels", mark,
+               "idx1-ubyte beside it");
+  }
+  return std::nullopt;
 }
 
 dhp::ImageArray load_pair(const IdxPair& pair, std::int64_t classes) {

@@ -166,6 +166,7 @@ TABLE = [
     ("resnet", ["--data", "images", "--test-data", "shards"], 1, "shards: holds no directory of a class"),
     ("resnet", ["--data", "images", "--test-data", "nowhere"], 1, "--test-data nowhere: there is no such directory"),
     ("resnet", [*RESNET, "--test-data", "images"], 1, "--test-data images: beside synthetic images nothing is read"),
+    ("resnet", ["--data", "half"], 1, "half/train-images-idx3-ubyte has no train-labels-idx1-ubyte beside it"),
     ("resnet", ["--data", "idx", "--normalize", "imagenet"], 1, "--normalize imagenet is for images of 3 channels, and these have 1"),
     # decoders
     ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
@@ -234,8 +235,10 @@ def mistakes(programs, folder):
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "1.png").write_bytes(PNG)
     (folder / "idx").mkdir()
-    (folder / "idx" / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 8, 8) + bytes(256))
-    (folder / "idx" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
+    (folder / "half").mkdir()
+    (folder / "half" / "train-images-idx3-ubyte").write_bytes(b"")
+    (folder / "idx" / "train-images.idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 8, 8) + bytes(256))
+    (folder / "idx" / "train-labels.idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))
