@@ -19,19 +19,22 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   model.loss = MeanSquaredError<Cpu>();
   return model;
 }
-int main(int count, char** arguments) {
+int main(int count, char** arguments) try {
   run_job<Cpu>(count > 1 ? std::atoi(arguments[1]) : 1, connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
     TrainingOptions options{.layout = {.data = world.size()}, .store = {.deterministic = true}};
     TrainingRun run(dev, world, options, network, data);
-    run.resume("waves");  // false at the first start
+    run.resume("waves_run");  // false at the first start
     while (run.steps() < 2000) {
       const auto step = run.step();
       if (step.step % 500 != 0) continue;
       if (world.rank() == 0) std::printf("step %d: loss %.3g\n", int(step.step), step.loss);
-      run.save_in_background("waves");
+      run.save_in_background("waves_run");
     }
-    run.save("waves");
+    run.save("waves_run");
   });
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
 }

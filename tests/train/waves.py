@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""waves.py WAVES [MPIRUN]: README's program, killed in the middle and started again: on as many ranks, on fewer, and as
-processes of mpirun. Each ends with the bytes of a run that nobody has killed."""
+"""waves.py WAVES [MPIRUN]: README's program, in the folder where it lies; with no ranks, which it refuses; and killed in
+the middle and started again: on as many ranks, on fewer, and as processes of mpirun. Each ends with the bytes of a run
+that nobody has killed."""
 
 import os
 import pathlib
@@ -38,7 +39,7 @@ def processes_of(session):
 def killed(folder, line):
     """All its processes, when a first checkpoint is there. mpirun's ranks are in groups of their own."""
     process = start(folder, line)
-    while not (folder / "waves" / "latest").exists():
+    while not (folder / "waves_run" / "latest").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     while there := list(processes_of(process.pid)):
@@ -48,17 +49,21 @@ def killed(folder, line):
             except ProcessLookupError:
                 pass
     process.communicate()
-    assert not (folder / "waves" / "step-00002000").exists(), "it was over before it was killed"
+    assert not (folder / "waves_run" / "step-00002000").exists(), "it was over before it was killed"
 
 
 def end_of(folder):
-    return {path.name: path.read_bytes() for path in (folder / "waves" / "step-00002000").glob("shard-*.safetensors")}
+    return {path.name: path.read_bytes() for path in (folder / "waves_run" / "step-00002000").glob("shard-*.safetensors")}
 
 
 def main():
     waves, mpirun = sys.argv[1], (sys.argv[2:] or [""])[0]
     with tempfile.TemporaryDirectory() as name:
         top = pathlib.Path(name)
+        waves = shutil.copy(waves, top / "waves")
+        run(top, [waves])
+        refused = start(top, [waves, "0"])
+        assert refused.communicate()[0].startswith("error: a world has at least 1 rank") and refused.returncode == 1
         for ranks in ("1", "2"):
             run(top / f"whole {ranks}", [waves, ranks])
         starts = {"again": ([waves, "2"], [waves, "2"], "2"), "on fewer": ([waves, "2"], [waves, "1"], "1"),
