@@ -98,8 +98,23 @@ std::vector<std::string> changes(const Around& around, std::int64_t step,
   return words;
 }
 
+/// Throws if the trainer would cut what a file has of the run, as where the run goes on from an earlier step.
+void check_keeps_run(const std::vector<std::string>& more) {
+  for (std::size_t at = 0; at < more.size(); ++at)
+    for (const std::string name : {"--save", "--resume", "--metrics"}) {
+      const auto path = more[at].starts_with(name + "=") ? more[at].substr(name.size() + 1)
+                        : more[at] == name && at + 1 < more.size() ? more[at + 1]
+                                                                   : "";
+      std::error_code none;
+      dhp::check(!std::filesystem::exists(path, none) || std::filesystem::is_empty(path, none),
+                 name, " ", path,
+                 " is there, and would lose the steps behind the replayed one: give a new name");
+    }
+}
+
 [[noreturn]] int replay(const std::string& folder, std::int64_t step,
                         const std::vector<std::string>& more) {
+  check_keeps_run(more);
   const auto around = checkpoints_around(folder, step);
   std::vector<std::string> words{trainer_of(around.before), "--load", around.before, "--stop-after",
                                  dhp::concat(step)};

@@ -40,6 +40,13 @@ def replays(name, trainer, replay, compare, folder):
             yield f"{name} {layout}: values differ"
     # The last step, at which the run was done.
     run(replay, "--load", run_folder, "--step", 6, status=0)
+    before = metrics.read_text()
+    for option, path in ("--metrics", metrics), ("--save", run_folder), ("--resume", run_folder):
+        said = run(replay, "--load", run_folder, "--step", 4, option, path, status=1)
+        if f"{option} {path} is there, and would lose the steps behind the replayed one" not in said:
+            yield f"{option} of the run: {said}"
+    if metrics.read_text() != before or not (run_folder / "step-00000006").exists():
+        yield f"{name}: the run has lost steps"
     for step, sentence in ((2, f"the first checkpoint in {run_folder} is after step 2; choose a later step"),):
         if sentence not in (said := run(replay, "--load", run_folder, "--step", step, status=1)):
             yield f"step {step}: {said}"
