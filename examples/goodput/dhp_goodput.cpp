@@ -5,6 +5,7 @@
 #include "goodput.hpp"
 
 #include <cstdio>
+#include <utility>
 
 namespace {
 
@@ -17,12 +18,13 @@ void print_row(const char* name, const Goodput& found) {
 }
 
 void print_table(GoodputOptions of) {
-  of.check_sizes();
   const double best =
       std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
+  const bool is_given = std::exchange(of.interval, 0.25 * best) > 0;
+  of.check_sizes();
   std::printf("%d %s: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
               of.ranks == 1 ? "rank" : "ranks", of.failure(),
-              of.interval > 0 ? "The interval" : "Daly's interval", best,
+              is_given ? "The interval" : "Daly's interval", best,
               std::sqrt(2 * of.save * of.failure()));
   std::printf("Closed form, restart with spares for all: goodput %.2f %%\n\n",
               100 * daly_goodput(best, of.save, of.restart, of.failure()));
@@ -46,17 +48,19 @@ int main(int argc, char** argv) {
   double hours = of.rank_failure / 3600, days = of.duration / 86400, repair = of.repair / 3600,
          slow_hours = 0;
   app.option_defaults()->always_capture_default();
+  constexpr double most = 1e9;  // of seconds thirty years
   const auto time = [&](const char* name, double& value, const char* help) {
-    app.add_option(name, value, help, not_negative_number());
+    app.add_option(name, value, help, number_up_to(most));
   };
   app.add_option("--ranks", of.ranks, "GPUs of the job", number_from_to(1, 1e6));
   app.add_option("--ranks-per-replica", of.ranks_per_replica,
                  "That cannot go on without each other", number_from_to(1, 1e6));
   app.add_option("--spares", of.spares, "Ranks that wait to take another's place",
                  number_up_to(1e6));
-  app.add_option("--step-s", of.step, "Seconds of a step with all ranks", positive_number());
+  app.add_option("--step-s", of.step, "Seconds of a step with all ranks",
+                 number_from_to(0.001, most));
   app.add_option("--failure-hours", hours, "Mean time between two failures of one rank",
-                 positive_number());
+                 positive_number(), number_up_to(most));
   time("--repair-hours", repair, "Until a broken rank can be used again");
   time("--interval-s", of.interval, "Of work between checkpoints; 0: Daly's best");
   time("--save-s", of.save, "How long a checkpoint stops the steps");
@@ -66,7 +70,7 @@ int main(int argc, char** argv) {
   time("--slow-s", of.slow_for, "How long it is slow");
   app.add_option("--slow-factor", of.slow_factor, "How much longer everybody's steps take then",
                  number_from_to(1, 1e6));
-  app.add_option("--days", days, "That are simulated", positive_number());
+  app.add_option("--days", days, "That are simulated", positive_number(), number_up_to(most));
   app.add_option("--seed", of.seed, "Of the random times");
   if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] {

@@ -37,10 +37,13 @@ struct GoodputOptions {
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
   void check_sizes() const {
     dhp::check(ranks % ranks_per_replica == 0, "replicas of ", ranks_per_replica,
-               " ranks do not add up to ", ranks);
-    const double failures = duration / failure();
-    dhp::check(failures <= 1e7, "a rank fails every ", failure(), " s, ", failures, " times in ",
-               duration / 86400, " days, which takes too long to simulate: give fewer --days");
+               " ranks do not add up to ", ranks, ": give other --ranks or --ranks-per-replica");
+    const double failures = std::round(duration / failure());
+    const double slow = slow_every > 0 ? std::round(duration * ranks / (slow_every + slow_for)) : 0;
+    const double saves = std::round(duration / (std::max(step, interval) + save));
+    dhp::check(failures + slow + saves <= 3e5, "the simulation of ", duration / 86400,
+               " days with ", failures, " failures, ", slow, " slow ranks and ", saves,
+               " checkpoints takes too long: give fewer --days");
   }
 };
 
@@ -71,9 +74,9 @@ struct Goodput {
 class GoodputSimulation {
  public:
   explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
-    of_.check_sizes();
     if (of_.interval == 0)
       of_.interval = std::max(of_.step, daly_interval(of_.save, of_.failure()));
+    of_.check_sizes();
     spares_ = of_.spares;
   }
 
@@ -117,6 +120,10 @@ class GoodputSimulation {
   [[nodiscard]] int replicas() const { return of_.ranks / of_.ranks_per_replica; }
   /// Returns the number of stopped replicas: almost always, broken ranks belong to different replicas.
   [[nodiscard]] int missing() const { return std::max(0, -spares_); }
+  /// Whether a failure is of a rank that is missing, which cannot fail again.
+  [[nodiscard]] bool is_of_empty_place() {
+    return spares_ < 0 && std::uniform_int_distribution(1, of_.ranks)(random_) <= -spares_;
+  }
   [[nodiscard]] double step_now() const {
     const double fewer = static_cast<double>(replicas()) / (replicas() - missing());
     return of_.step * fewer * (slow_ > 0 ? of_.slow_factor : 1);
@@ -155,24 +162,27 @@ class GoodputSimulation {
     unsaved_time_ = 0;
   }
 
+  void lose(int rank) {
+    ++found_.failures;
+    --spares_;
+    if (of_.repair > 0) after(of_.repair, What::repaired, rank);
+    else ++spares_;
+    if (of_.elastic) {
+      stop_ = of_.resize;
+    } else {
+      found_.lost += std::exchange(unsaved_time_, 0);
+      unsaved_ = 0;
+      stop_ = of_.restart;
+    }
+  }
   void take_event() {
     const auto event = events_.top();
     events_.pop();
     now_ = event.at;
     switch (event.what) {
       case What::failure:
-        ++found_.failures;
-        --spares_;
-        if (of_.repair > 0) after(of_.repair, What::repaired, event.rank);
-        else ++spares_;
+        if (!is_of_empty_place()) lose(event.rank);
         after(of_.rank_failure, What::failure, event.rank);
-        if (of_.elastic) {
-          stop_ = of_.resize;
-        } else {
-          found_.lost += std::exchange(unsaved_time_, 0);
-          unsaved_ = 0;
-          stop_ = of_.restart;
-        }
         break;
       case What::repaired:
         if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // it rejoins

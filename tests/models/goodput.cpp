@@ -88,10 +88,32 @@ TEST_CASE("goodput: ranks that are slow make every step longer") {
   CHECK(goodput(options) == Approx(1 / (1 - any + 1.5 * any)).epsilon(0.1));
 }
 
+TEST_CASE("goodput: a rank that is missing does not fail again") {
+  auto options = hourly();
+  options.elastic = true;
+  options.save = options.resize = 0;
+  options.interval = 1e9;
+  options.ranks = 100;
+  options.rank_failure = 3.6e6;
+  for (const double repair : {3.6e5, 3.6e6, 3.6e7}) {
+    options.repair = repair;
+    options.duration = 200 * repair;
+    CHECK(goodput(options) == Approx(3.6e6 / (3.6e6 + repair)).epsilon(0.05));
+  }
+}
+
 TEST_CASE("goodput: what cannot be simulated is refused") {
   auto options = hourly();
   options.ranks_per_replica = 7;
   CHECK_THROWS_AS(GoodputSimulation{options}, dhp::Error);
+  for (const auto change : {+[](GoodputOptions& of) { of.rank_failure = 1; },
+                            +[](GoodputOptions& of) { of.slow_every = of.slow_for = 1; },
+                            +[](GoodputOptions& of) { of.save = 0, of.interval = 1; }}) {
+    auto many = hourly();
+    change(many);
+    CHECK_THROWS_WITH_AS(GoodputSimulation{many}, doctest::Contains("give fewer --days"),
+                         dhp::Error);
+  }
 }
 
 }  // namespace
