@@ -196,7 +196,6 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 }
 
 void finish_layout(RunOptions& options) {
-  options.check_ranks();
   auto& pipeline = options.pipeline;
   const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
   dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
@@ -289,15 +288,31 @@ void note_idle(const CLI::App& app, RunOptions& options, const Words& words) {
   const bool has_momentum = words.optimizer.name == "sgd" || words.optimizer.name == "lars";
   const bool plans = options.axes == "auto" || options.elastic_axes;
   const bool adapts = !options.tuning.adapters.layers.empty();
+  const bool reads = !options.synthetic();
+  const auto given = [&](const std::string& name) {
+    const auto* const option = app.get_option_no_throw(name);
+    return option != nullptr && option->count() > 0 ? option : nullptr;
+  };
   for (const auto& [name, used, without] :
        {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
         {"--patience", !options.stop_early.empty(), "--stop-early"},
         {"--cluster", plans, "--axes auto or --elastic-axes all"},
         {"--lora-rank", adapts, "--lora"},
         {"--lora-alpha", adapts, "--lora"},
-        {"--lora-dropout", adapts, "--lora"}})
-    if (app.get_option(name)->count() > 0 && !used)
+        {"--lora-dropout", adapts, "--lora"},
+        {"--text-column", reads, "--data PATH"},
+        {"--text-cache", reads, "--data PATH"},
+        {"--sentences", reads, "--data PATH"},
+        {"--exif", reads, "--data PATH"},
+        {"--skip-bad", reads, "--data PATH"},
+        {"--cache-gb", given("--cache") != nullptr, "--cache"}})
+    if (given(name) && !used)
       options.idle.push_back(dhp::concat(name, " does nothing without ", without));
+  constexpr std::int64_t most_words = 512;  // of synthetic text
+  if (const auto* const size = given("--vocabulary-size");
+      size != nullptr && options.data == "synthetic" && size->as<std::int64_t>() > most_words)
+    options.idle.push_back(dhp::concat("--vocabulary-size above ", most_words,
+                                       " does nothing without --data PATH or synthetic-resident"));
 }
 
 /// Returns whether an option belongs to a single reducer.
@@ -466,8 +481,6 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    if (app.get_option("--cache-gb")->count() > 0 && options.cache.empty())
-      options.run.idle.push_back("--cache-gb does nothing without --cache");
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");

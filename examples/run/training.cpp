@@ -111,7 +111,10 @@ int run_trainer(RunOptions& options, std::optional<int> exit_status,
                 const std::function<int(ConnectedRank* met)>& load_and_train) {
   if (exit_status) return end_before_rendezvous(options, *exit_status);
   options.stopping = std::make_shared<Stopping>(options.grace_s);
-  return exit_status_of([&] { return run_connected(options, load_and_train); });
+  return exit_status_of([&] {
+    options.check_ranks();
+    return run_connected(options, load_and_train);
+  });
 }
 
 int run_training(const TrainingSetup& described) {
