@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 
 namespace examples {
 namespace {
@@ -88,6 +89,7 @@ struct Described : PlannedTraining {
   const auto given = layout_of(options);
   auto made = Choices::near(given, options.global_batch, of.equal_shares);
   made.ranks = {ranks};
+  if (is_given(options, "data-parallel")) made.data = given.mesh.data;
   if (is_given(options, "tensor-parallel")) made.tensor = given.mesh.tensor;
   if (is_given(options, "pipeline-parallel")) made.pipeline = given.mesh.pipeline;
   const auto most = std::min<std::int64_t>(of.any_micro_batch ? options.global_batch : 0, 512);
@@ -124,7 +126,7 @@ class Page {
     auto choices = choices_of(of_, ranks_);
     choices.samples = samples_;
     std::vector<Line> kept;
-    for (auto& [time, layout] : fastest(model_, choices, 4 * most, &tried_)) {
+    for (auto& [time, layout] : fastest(model_, choices, 4 * most + 200, &tried_)) {
       // After twice as many micro-batches as stages a schedule holds no more activations.
       const int many =
           layout.schedule.name() == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
@@ -217,6 +219,7 @@ int plan(const Asked& asked, Cluster cluster, Described of) {
   const auto start = std::chrono::steady_clock::now();
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
+  dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": a million are the most that are planned");
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
   of.ranks = cluster.cores == 0         ? RanksAre::on_gpus
@@ -228,9 +231,16 @@ int plan(const Asked& asked, Cluster cluster, Described of) {
   dhp::check(page.tried() > 0, "no layout of ", ranks,
              " ranks has the axes that are given and work for each rank: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
-  dhp::check(!found.empty(), "none of ", page.tried(), " layouts of ", ranks, " ranks fits ",
-             cluster.name, options.memory_limit_gb > 0 ? " and --memory-limit" : "",
-             ": give more --gpus, another --global-batch, or fewer options that fix axes");
+  if (found.empty()) {
+    auto roomy = cluster;
+    roomy.memory_bytes = std::numeric_limits<double>::infinity();
+    Page any(planner, planner.step_model(roomy), of, ranks, options.global_batch);
+    dhp::check(!any.best(1).empty(), "the model cannot be divided by any of ", page.tried(),
+               " layouts of ", ranks, " ranks: give other --gpus, or other axes");
+    dhp::fail("none of ", page.tried(), " layouts of ", ranks, " ranks fits ", cluster.name,
+              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
+              ": give more --gpus, another --global-batch, or fewer options that fix axes");
+  }
   if (!asked.json.empty()) {
     std::ofstream file(asked.json);
     file << page.json(found) << std::flush;

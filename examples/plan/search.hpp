@@ -11,7 +11,7 @@ namespace examples {
 
 struct Choices {
   std::vector<int> ranks{};
-  int tensor = 0, pipeline = 0;  ///< sizes of these axes; 0: any size
+  int data = 0, tensor = 0, pipeline = 0;  ///< sizes of these axes; 0: any size
   int context = 1;
   std::vector<std::int64_t> micro_batches{};
   std::vector<int> zero{0};
@@ -49,6 +49,7 @@ struct Choices {
             !may_be(pipeline, choices.pipeline))
           continue;
         const dhp::MeshShape mesh{ranks / others, tensor, pipeline, choices.context};
+        if (choices.data > 0 && mesh.data != choices.data) continue;
         for (const int zero : choices.zero)
           for (const auto micro_batch : choices.micro_batches) {
             const auto count = choices.samples / micro_batch;

@@ -32,6 +32,9 @@ with tempfile.TemporaryDirectory() as folder:
     # No layout of as many as 100,000 is left out.
     page = ended(plan, *small["bert"], "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "768", "--global-batch", "2304").stdout
     assert "the best of 99482 layouts" in page, page
+    # More ranks than a process can start as threads.
+    page = ended(plan, *small["bert"], "--cluster", CLUSTERS / "h100x8.toml", "--data-parallel", "2048", "--global-batch", "2048").stdout
+    assert " 1 2048x1x1 " in page, page
     for cluster in CLUSTERS.glob("*.toml"):
         ended(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
     # Micro-batches of 12 are not counted, but lie between two that are: as many samples are as much work.
@@ -57,6 +60,12 @@ with tempfile.TemporaryDirectory() as folder:
               "--global-batch", "8", "--json", file, *more)
         seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
     assert seconds[0] > seconds[1] > seconds[2], seconds
+    # Layouts that are faster and do not fit do not hide one that does.
+    ended(plan, "--preset", "mini", "--precision", "bf16", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "8", "--global-batch", "64",
+          "--top", "1", "--memory-limit", "0.06")
+    # A given axis stays.
+    ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--data-parallel", "2", "--json", file)
+    assert all(each["mesh"][0] == 2 for each in json.loads(file.read_text()))
     # A schedule from a file, of two stages and two micro-batches.
     (pathlib.Path(folder) / "1f1b.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     page = ended(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--pipeline-parallel", "2",
@@ -65,6 +74,12 @@ with tempfile.TemporaryDirectory() as folder:
     for wrong, status, words in [(["--cluster", "none.toml"], 1, "none.toml"), (["--model", "vgg"], 2, "vgg"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], 2, "--gpu"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], 1, "no layout of 3"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "8", "--data-parallel", "4", "--tensor-parallel",
+                                   "4"], 1, "no layout of 8"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "2147483647"], 1,
+                                  "--gpus 2147483647: a million are the most"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--tensor-parallel", "4"], 1,
+                                  "cannot be divided by any of 12 layouts of 4 ranks"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "2", "--memory-limit", "0.001"], 1,
                                   "fits a laptop of 2 cores and --memory-limit: give more --gpus")]:
         said = ended(plan, "--preset", "tiny", *wrong, status=status).stderr
