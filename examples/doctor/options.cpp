@@ -38,6 +38,16 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
                  not_negative_number());
 }
 
+/// Rejects options that would do nothing.
+void check_used(const CLI::App& app) {
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  for (const auto* name : {"--json", "--min-bandwidth", "--tolerance", "--inject"})
+    dhp::check(!given("--calibrate") || !given(name),
+               "--calibrate measures and does not check: leave out ", name);
+  dhp::check(!given("--inject-rank") || given("--inject"),
+             "--inject-rank needs --inject: which fault?");
+}
+
 /// Completes the layout; a launcher's number of ranks replaces --ranks.
 void complete(DoctorOptions& options, int ranks) {
   auto& run = options.run;
@@ -63,7 +73,12 @@ std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& 
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);
   return app.read(
-      argc, argv, [&] { complete(options, ranks); }, usage_status);
+      argc, argv,
+      [&] {
+        check_used(app);
+        complete(options, ranks);
+      },
+      usage_status);
 }
 
 }  // namespace examples::doctor

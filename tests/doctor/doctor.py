@@ -54,7 +54,9 @@ def command_line(program, folder):
     for arguments, words in [(["--ranks", "0"], "--ranks"), (["--what"], "--what"), (["--inject", "slow"], "slow"),
                              (["--rank", "1"], "--world-size"),
                              (["--ranks", "3", "--tensor-parallel", "2"], "does not divide"),
-                             (["--ranks", "2", "--inject", "slow-gemm", "--inject-rank", "2"], "is none of the ranks, 0 to 1")]:
+                             (["--ranks", "2", "--inject", "slow-gemm", "--inject-rank", "2"], "is none of the ranks, 0 to 1"),
+                             (["--inject-rank", "1", "--ranks", "2"], "--inject-rank needs --inject"),
+                             (["--calibrate", "a.toml", "--json", "a.json"], "leave out --json")]:
         status, out, error = run(program, *arguments)
         assert status == 64 and words in error and not out, (arguments, status, out, error)
     for option in "--json", "--calibrate":  # before anything is measured
