@@ -274,6 +274,9 @@ class OptionFile : public CLI::ConfigBase {
     std::istringstream alone(line);
     const auto found = ConfigBase::from_config(alone);
     dhp::check(found.size() == 1 && !found[0].inputs.empty(), name, " is empty; give it a value");
+    const auto values = found[0].inputs.size();
+    dhp::check(values == 1 || option->get_items_expected_max() > 1, name, " has ", values,
+               " values, and takes one, such as 0.5 or \"text\"");
     dhp::check(line.find('=') != line.npos || option->get_items_expected_max() == 0, name,
                " has no value; write ", name, " = VALUE");
     if (option->count() > 0) return;

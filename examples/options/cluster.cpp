@@ -8,15 +8,16 @@
 namespace examples {
 
 Cluster Cluster::parse(const std::string& text, const std::string& path) {
-  Cluster made;
+  Cluster made{.name = path};
   CommandLine app("");
   app.CLI::App::add_option("--file")->configurable(false)->add_result(path);
   app.add_option("--name", made.name, "");
   visit(made, [&](const std::string& key, double& value, double) {
+    const bool is_count = key == "host.devices" || key == "host.in_a_rack";
     const bool may_be_zero =
         key == "host.cores" || key == "device.dollars_per_hour" || key.ends_with("us");
-    app.add_option("--" + key, value, "", may_be_zero ? not_negative_number() : positive_number(),
-                   number_up_to(1e15));
+    const double least = is_count ? 1 : may_be_zero ? 0 : 1e-9;
+    app.add_option("--" + key, value, "", number_from_to(least, 1e15));
   });
   std::istringstream lines(text);
   (void)OptionFile(app, "--file").from_config(lines);

@@ -158,6 +158,7 @@ TEST_CASE("search: the fastest that fits, with the reason of the others") {
 TEST_CASE("cluster: a file says what was written") {
   const auto made = simple();
   CHECK(Cluster::parse(made.text(), "f").text() == made.text());
+  CHECK(Cluster::parse(made.text().substr(made.text().find('\n')), "f").name == "f");
 }
 
 TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
@@ -174,7 +175,11 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
   };
   CHECK(with("devices = 2", "devices = two") ==
         "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3");
-  CHECK(tests::has(with("devices = 2", "devices = -1"), "-1 is not a number above 0"));
+  CHECK(tests::has(with("devices = 2", "devices = -1"), "-1 is not a number from 1 to 1e+15"));
+  CHECK(tests::has(with("devices = 2", "devices = 0.5"), "0.5 is not a number from 1 to 1e+15"));
+  CHECK(tests::has(with("devices = 2", "devices = 2,5"),
+                   "line 2: host.devices has 2 values, and takes one"));
+  CHECK(tests::has(with("devices = 2", "devices = [2, 5]"), "host.devices has 2 values"));
   CHECK(tests::has(with("devices = 2", "device = 2"),
                    "there is no option \"host.device\"; did you mean host.devices?"));
   CHECK(tests::has(with("devices = 2", "devices"), "host.devices has no value"));
