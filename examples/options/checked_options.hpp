@@ -128,8 +128,7 @@ class CommandLine : public CLI::App {
     set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
                                               ".", dhp::version_patch));
     failure_message([this](const CLI::App*, const CLI::Error& error) {
-      return dhp::concat("error: ", error.what(), did_you_mean(error),
-                         " (--help lists what there is)\n");
+      return dhp::concat("error: ", sentence_of(error), " (--help lists what there is)\n");
     });
   }
 
@@ -201,14 +200,18 @@ class CommandLine : public CLI::App {
       if (variable != nullptr) check_value(option->get_envname(), variable);
     }
   }
-  /// Returns the end of the message about an unknown option.
-  [[nodiscard]] std::string did_you_mean(const CLI::Error& error) const {
-    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "";
-    for (const auto& word : remaining())
-      if (word.empty()) return "an empty one: is a shell variable unset?";
+  /// Returns the error's own words, or for words that no option takes these words, with the option that may be meant.
+  [[nodiscard]] std::string sentence_of(const CLI::Error& error) const {
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return error.what();
+    const auto words = remaining();
+    const auto text = dhp::concat(words.size() > 1 ? "The following arguments were not expected: "
+                                                   : "The following argument was not expected: ",
+                                  CLI::detail::join(words, " "));
+    for (const auto& word : words)
+      if (word.empty()) return text + "an empty one: is a shell variable unset?";
       else if (const auto like = option_like(*this, word); !like.empty())
-        return "; did you mean " + like + "?";
-    return "";
+        return text + "; did you mean " + like + "?";
+    return text;
   }
 };
 

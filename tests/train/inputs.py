@@ -69,10 +69,10 @@ FILES = [
 # program, options, status, what is said; a program without status 0 ends before it trains.
 TABLE = [
     # mistyped options
-    ("bert", ["--microbatch", "4"], 2, "4 --microbatch; did you mean --micro-batch? (--help lists what there is)"),
+    ("bert", ["--microbatch", "4"], 2, "--microbatch 4; did you mean --micro-batch? (--help lists what there is)"),
     ("bert", ["--tensor", "4"], 2, "did you mean --tensor-parallel?"),
     ("bert", ["--setps=4"], 2, "--setps=4; did you mean --steps?"),
-    ("bert", ["--depth", "50"], 2, "not expected: 50 --depth (--help"),
+    ("bert", ["--depth", "50"], 2, "not expected: --depth 50 (--help"),
     ("bert", ["--pipeline_chunks", "4"], 2, "did you mean --pipeline-chunks?"),
     ("resnet", ["--augmnet"], 2, "did you mean --augment?"),
     # values
