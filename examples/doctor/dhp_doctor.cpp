@@ -1,8 +1,8 @@
 // Examines a cluster before training: all ranks run the same checks, and rank 0 reports what they found.
 #include <dhp/comm/rendezvous/address.hpp>
-#include <dhp/core/system_error.hpp>
 #include <dhp/default_device.hpp>
 
+#include "../report/output_file.hpp"
 #include "../report/progress.hpp"
 #include "../run/ranks.hpp"
 #include "calibrate.hpp"
@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -46,38 +45,27 @@ void run(Examination<Dev>& exam, Report& report, const char* name, auto check) {
   }
 }
 
-void show(const Report& report, const DoctorOptions& options) {
+void show(const Report& report, const OutputFile& json) {
   std::fputs(page_of(report).c_str(), stdout);
   std::fflush(stdout);
-  if (options.json.empty()) return;
-  std::ofstream file(options.json, std::ios::binary);
-  file << json_of(report) << std::flush;
-  dhp::detail::check_system(file.good(), "cannot write --json ", options.json);
+  json.write(json_of(report));
 }
 
 /// Returns the exit status, the same on all ranks.
 [[nodiscard]] int examine(Dev& dev, dhp::Comm<Dev> world, const DoctorOptions& options) {
   const double start_s = now_s();
-  // A file that cannot be written is named before anything is measured.
-  const std::pair<const char*, std::string> files[]{{"--json", options.json},
-                                                    {"--calibrate", options.calibrate}};
-  for (const auto& [option, path] : files)
-    dhp::detail::check_system(
-        world.rank() > 0 || path.empty() || std::ofstream(path, std::ios::app).good(),
-        "cannot write ", option, " ", path);
+  const auto of_rank_0 = [&](const std::string& path) { return world.rank() == 0 ? path : ""; };
+  const OutputFile json("--json", of_rank_0(options.json)),
+      cluster("--calibrate", of_rank_0(options.calibrate));
   auto exam = introduced(dev, std::move(world), options);
   if (!options.calibrate.empty()) {
-    const auto cluster = calibrated(exam);
-    if (exam.rank() > 0) return 0;
-    std::ofstream file(options.calibrate, std::ios::binary);
-    file << cluster.text() << std::flush;
-    dhp::detail::check_system(file.good(), "cannot write --calibrate ", options.calibrate);
+    cluster.write(calibrated(exam).text());
     return 0;
   }
   Report report{exam.hosts, device_name(dev), 0, {}};
   const auto tell = [&] {
     report.seconds = now_s() - start_s;
-    if (exam.rank() == 0) show(report, options);
+    if (exam.rank() == 0) show(report, json);
   };
   try {
     run(exam, report, "versions", check_versions<Dev>);

@@ -1,6 +1,5 @@
 // Finds the fastest layouts of a training on a cluster before it runs, with their time, memory and cost. The model runs
 // on the device Meta, which computes nothing.
-#include <dhp/core/system_error.hpp>
 #include <dhp/ops/meta.hpp>
 
 #include "../bert/model.hpp"
@@ -8,6 +7,7 @@
 #include "../gpt/model.hpp"
 #include "../options/command_line.hpp"
 #include "../report/memory.hpp"
+#include "../report/output_file.hpp"
 #include "../resnet50/model.hpp"
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 
 namespace examples {
@@ -217,6 +216,7 @@ class Page {
 
 int plan(const Asked& asked, Cluster cluster, Described of) {
   const auto start = std::chrono::steady_clock::now();
+  const OutputFile json("--json", asked.json);
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
   dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": a million are the most that are planned");
@@ -241,11 +241,7 @@ int plan(const Asked& asked, Cluster cluster, Described of) {
               options.memory_limit_gb > 0 ? " and --memory-limit" : "",
               ": give more --gpus, another --global-batch, or fewer options that fix axes");
   }
-  if (!asked.json.empty()) {
-    std::ofstream file(asked.json);
-    file << page.json(found) << std::flush;
-    dhp::detail::check_system(file.good(), "cannot write --json ", asked.json);
-  }
+  json.write(page.json(found));
   std::printf("%s, %d %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
               ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(options.global_batch),
               page.tried());

@@ -1,16 +1,15 @@
 // dhp_schedules compares the built-in schedules with the shortest one under a memory limit. It can write the shortest
 // one as a file for --schedule of the trainers.
-#include <dhp/core/system_error.hpp>
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
 #include "../options/checked_options.hpp"
+#include "../report/output_file.hpp"
 #include "../report/progress.hpp"
 #include "shortest_schedule.hpp"
 
 #include <cstdio>
-#include <fstream>
 
 namespace {
 
@@ -125,11 +124,7 @@ void insert_moves(dhp::StageLists& lists, int chunks, int micro_batches) {
 }
 
 void write_one(const ScheduleProblem& of, double seconds, bool moves, const std::string& file) {
-  std::ofstream out;
-  if (!file.empty()) {
-    out.open(file);
-    dhp::detail::check_system(out.is_open(), "cannot write --csv ", file);
-  }
+  const OutputFile csv("--csv", file);
   auto best = shortest(of, seconds);
   dhp::check(!best.lists.empty(), "no schedule was found in ", seconds,
              " s; give --seconds more, or --memory");
@@ -137,10 +132,8 @@ void write_one(const ScheduleProblem& of, double seconds, bool moves, const std:
               number(best.length).c_str(),
               best.proven() ? "proven" : "not proven to be the shortest",
               number(best.at_least).c_str(), best.because.c_str());
-  if (file.empty()) return;
   if (moves) insert_moves(best.lists, of.chunks(), of.micro_batches);
-  out << dhp::FixedSchedule::to_csv(best.lists) << std::flush;
-  dhp::detail::check_system(out.good(), "cannot write --csv ", file);
+  csv.write(dhp::FixedSchedule::to_csv(best.lists));
 }
 
 }  // namespace

@@ -292,12 +292,20 @@ def mistakes(programs, folder):
 
 
 def streams(programs, folder):
-    """What is printed reaches a file or is missed; no file of a run takes the place of a stream that is closed."""
+    """What is printed reaches a file or is missed, a file stays where nothing is found; no file of a run takes the place of a stream that is closed."""
     for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
         if done.returncode == 0 or "cannot write all to standard output" not in done.stderr:
             yield f"{program} to a full disk: status {done.returncode}, said {done.stderr}"
+    (folder / "kept.csv").write_text("before")
+    search = ["--stages", "8", "--micro-batches", "8", "--memory", "3", "--seconds", "1e-9", "--csv"]
+    for name in "kept.csv", "new.csv":
+        status, said = run(programs, "schedules", [*search, name], folder)
+        if status != 1 or "no schedule was found" not in said:
+            yield f"a search that ends: status {status}, said {said}"
+    if (folder / "kept.csv").read_text() != "before" or (folder / "new.csv").exists():
+        yield "a schedule that was not found takes a file"
     line = '"$0" "$@" <&- >&- 2>&-'
     done = subprocess.run(["sh", "-c", line, programs["bert"], *BERT, "--metrics", "closed.jsonl"], cwd=folder)
     steps = [json.loads(line).get("step") for line in (folder / "closed.jsonl").read_text().splitlines() if line.startswith("{")]
