@@ -292,7 +292,7 @@ def mistakes(programs, folder):
 
 
 def streams(programs, folder):
-    """What is printed reaches a file or is missed, a file stays where nothing is found; no file of a run takes the place of a stream that is closed."""
+    """What is printed reaches a file or is missed; a file stays where nothing is found, and is not a closed stream."""
     for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
