@@ -32,7 +32,11 @@ FNR == 1 {
     rest = substr(rest, RSTART + RLENGTH)
   }
 }
-END { if (points + marks) draw(); print "</body></html>" }
+END {
+  if (points + marks) draw()
+  if (started) print "</body></html>"
+  else { print "error: no file has a loss; give those of --metrics" >"/dev/stderr"; exit 1 }
+}
 
 function x(step) { return sprintf("%.1f", 50 + 630 * step / (end ? end : 1)) }
 function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }

@@ -165,6 +165,10 @@ def page(folder):
         yield f"page: numbers of a loss {long}"
     if made.count("<circle") != 1:
         yield "page: the evaluation is not drawn"
+    (folder / "empty.jsonl").touch()
+    empty = subprocess.run(["awk", "-f", AWK, "empty.jsonl"], cwd=folder, capture_output=True, text=True)
+    if empty.returncode != 1 or empty.stdout or "no file has a loss" not in empty.stderr:
+        yield f"page: of no losses {empty}"
 
 
 def main():
