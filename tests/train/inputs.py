@@ -217,7 +217,6 @@ TABLE = [
       for options, needed in ((["--exif"], "--data PATH"), (["--skip-bad"], "--data PATH"), (["--cache-gb", "1"], "--cache"),
                               (["--cache", "fast"], "shards in --data"), (["--index", "fast"], "shards in --data"),
                               (["--first-label", "1"], "shards in --data"))),
-    ("resnet", ["--test-data", "other", *LITTLE], 1, "--test-data other does not fit --data synthetic"),
     ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
