@@ -56,6 +56,12 @@ TEST_CASE("epoch order: another one in each epoch and seed, in blocks, windows, 
     for (std::int64_t place = 0; place < 500; ++place)
       CHECK(dhp::detail::EpochOrder(500, window, 1, 0)(place) == whole(place));
   }
+  // Each epoch has other blocks in its first window, and each window an order of its own in its blocks of 7.
+  const auto now = all(dhp::detail::EpochOrder(490, 49, 1, 0));
+  const auto next = all(dhp::detail::EpochOrder(490, 49, 1, 1));
+  CHECK(std::set(now.begin(), now.begin() + 49) != std::set(next.begin(), next.begin() + 49));
+  CHECK_FALSE(std::equal(now.begin(), now.begin() + 49, now.begin() + 49,
+                         [](auto one, auto other) { return one % 7 == other % 7; }));
   // Every sample comes early and late: the mean place of one over many epochs is that of the middle.
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
