@@ -370,16 +370,21 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   return made;
 }
 
-/// Returns a sentence about the first class that the model of --load has another name for; empty if there is none.
-std::string other_classes(const RunOptions& run, const std::vector<std::string>& names) {
+/// Throws if the model of --load is for other images or another number of classes. Returns a sentence about the first class
+/// that it has another name for; empty if there is none.
+std::string other_classes(const RunOptions& run, const ImageData& data) {
   const auto model = find_saved_resnet(run.load);
-  const auto labels = saved_names(names);
-  if (!model || run.new_head || model->labels.size() != labels.size()) return {};
-  const auto numbers = numbers_as_labels(std::ssize(labels));
-  if (labels == numbers || model->labels == numbers) return {};
-  const auto [ours, theirs] = std::mismatch(labels.begin(), labels.end(), model->labels.begin());
-  if (ours == labels.end()) return {};
-  return dhp::concat("class ", ours - labels.begin(), " of the data is ", *ours, ", and that of ",
+  if (!model) return {};
+  dhp::check(model->config.image_channels == data.channels, "--data ", run.data, ": has images of ",
+             data.channels, " channels, and ", run.load, " takes ", model->config.image_channels);
+  if (run.new_head) return {};
+  dhp::check(model->labels.size() == data.labels.size(), "--data ", run.data, ": has ",
+             data.classes, " classes, and ", run.load, " has ", model->labels.size(),
+             "; --new-head begins the last layer of exported weights anew");
+  const auto names = saved_names(data.labels), numbers = numbers_as_labels(data.classes);
+  const auto [ours, theirs] = std::mismatch(names.begin(), names.end(), model->labels.begin());
+  if (ours == names.end() || names == numbers || model->labels == numbers) return {};
+  return dhp::concat("class ", ours - names.begin(), " of the data is ", *ours, ", and that of ",
                      run.load, " is ", *theirs,
                      ": what it knows of its classes does not fit; --new-head begins the last "
                      "layer of exported weights anew");
@@ -397,7 +402,7 @@ ImageData load_images(const ResNetOptions& options) {
     if (given && !sharded)
       made.warnings.push_back(dhp::concat(name, " does nothing without shards, which --data ",
                                           options.run.data, " does not have"));
-  if (const auto other = other_classes(options.run, made.labels); !other.empty())
+  if (const auto other = other_classes(options.run, made); !other.empty())
     made.warnings.push_back(other);
   const auto said = [](std::int64_t count) {
     return dhp::concat("an EXIF orientation is not applied to ", count,

@@ -75,6 +75,8 @@ def by_class(train, folder):
         found, said = loss("--load", model, "--evaluate-only", "--data", folder / "light", "--test-data", folder / "tree/Validation",
                         "--global-batch", 6, "--micro-batch", 6)
         assert abs(found - trained) < 1e-6 and "warning: class" not in said, (model, found, trained, said)
+    said = run(train, "--load", saved, "--data", folder / "tree/Validation", "--steps", 9, status=1)
+    assert f"--data {folder}/tree/Validation: has 2 classes, and {saved} has 3; --new-head begins" in said, said
     for options in ([], ["--new-head"]):
         said = run(train, "--load", exported, "--data", folder / "renamed", "--steps", 0, *options)
         other = f"warning: class 0 of the data is m\ufffd, and that of {exported} is left: " in said
