@@ -75,12 +75,13 @@ template <class T>
 
 void RowFile::check_name(const std::string& path) { (void)kind_of(path); }
 
-RowFile::RowFile(RowFileOptions options)
-    : options_(std::move(options)), kind_(kind_of(options_.path)) {
-  if (!options_.path.empty()) {
-    part_ = options_.path + ".part";
-    file_ = std::make_unique<dhp::OpenFile>(part_, O_WRONLY | O_CREAT | O_TRUNC);
-  }
+RowFile::RowFile(std::string kind, RowFileOptions&& options)
+    : options_(std::move(options)), kind_(std::move(kind)) {
+  if (options_.path.empty()) return;
+  part_ = options_.path + ".part";
+  file_ = std::make_unique<dhp::OpenFile>(part_, O_WRONLY | O_CREAT | O_TRUNC);
+}
+RowFile::RowFile(RowFileOptions options) : RowFile(kind_of(options.path), std::move(options)) {
   if (kind_ == "npy") write(npy_head(options_));
   if (kind_ != "csv") return;
   std::string head = "number";

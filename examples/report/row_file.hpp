@@ -35,6 +35,7 @@ class RowFile : dhp::detail::NonCopyable {
   static void check_name(const std::string& path);
 
  private:
+  RowFile(std::string kind, RowFileOptions&& options);  // opens the file
   void write(const std::string& text);
 
   RowFileOptions options_;

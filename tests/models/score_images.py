@@ -136,6 +136,11 @@ def main():
         with open(folder / "rows.csv", encoding="utf-8") as file:
             assert next(csv.reader(file)) == ["number", "0", "1", "2"]
 
+        part = folder / "full.csv.part"
+        part.symlink_to("/dev/full")
+        said = ended(score, "--model", saved, "--input", whole, "--output", folder / "full.csv", status=1).stderr
+        assert "No space left on device" in said and not part.is_symlink(), said
+
         def refused(words, model, source):
             said = ended(score, "--model", model, "--input", source, status=1).stderr
             assert words in said and said.count("\n") == 1, (words, said)
