@@ -30,6 +30,9 @@ TEST_CASE("png: pixels come back, in colour and in grey") {
   const std::vector<std::uint8_t> grey{1, 2, 3, 4};
   CHECK(dhp::detail::decode_png(encode(grey, 2, 2, PNG_FORMAT_GRAY), "x", {.channels = 1}) ==
         dhp::Image{2, 2, 1, grey});
+  CHECK(dhp::detail::decode_png(encode({200, 0, 0, 0, 0, 200}, 1, 2, PNG_FORMAT_RGB), "x",
+                                {.channels = 1})
+            .pixels == std::vector<std::uint8_t>{60, 23});  // 0.299 and 0.114 of 200
   CHECK(dhp::detail::decode_png(encode({7}, 1, 1, PNG_FORMAT_GRAY), "x").pixels ==
         std::vector<std::uint8_t>{7, 7, 7});
   // Transparency is dropped, as torchvision does.

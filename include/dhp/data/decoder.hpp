@@ -53,6 +53,11 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
         " is above the limit of ", limit, " pixels");
 }
 
+/// Returns the gray of a color by the weights of ITU-R BT.601, as JPEG and Pillow have it.
+[[nodiscard]] inline std::uint8_t gray_of(int red, int green, int blue) {
+  return static_cast<std::uint8_t>((299 * red + 587 * green + 114 * blue + 500) / 1000);
+}
+
 /// Returns the decoder for a file's extension in any case, such as ".JPG"; null if there is none.
 [[nodiscard]] inline const Decoder* decoder_for(std::span<const Decoder> decoders,
                                                 std::string extension) {

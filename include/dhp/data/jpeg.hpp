@@ -25,9 +25,8 @@ namespace detail {
     const int red = ink[0] * ink[3] / 255;
     const int green = ink[1] * ink[3] / 255;
     const int blue = ink[2] * ink[3] / 255;
-    if (channels == 1) {  // weights of ITU-R BT.601
-      made.pixels[at] =
-          static_cast<std::uint8_t>((299 * red + 587 * green + 114 * blue + 500) / 1000);
+    if (channels == 1) {
+      made.pixels[at] = gray_of(red, green, blue);
     } else {
       made.pixels[3 * at] = static_cast<std::uint8_t>(red);
       made.pixels[3 * at + 1] = static_cast<std::uint8_t>(green);

@@ -53,20 +53,31 @@ struct PlainPng {
         name, ": damaged PNG (", header.message, ")");
   check_decode(header.height, header.width, name, options);
   const int alpha = (header.format & PNG_FORMAT_FLAG_ALPHA) != 0 ? 1 : 0;
-  header.format = (options.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
-                  (alpha != 0 ? PNG_FORMAT_FLAG_ALPHA : 0);
+  // libpng would weigh colors as amounts of light, unlike other readers.
+  const bool mixes = options.channels == 1 && (header.format & PNG_FORMAT_FLAG_COLOR) != 0;
+  const int channels = mixes ? 3 : options.channels;
+  header.format =
+      (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha != 0 ? PNG_FORMAT_FLAG_ALPHA : 0);
   header.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
 
   Image made = Image::blank(static_cast<int>(header.height), static_cast<int>(header.width),
-                            options.channels + alpha);
+                            channels + alpha);
   check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, name,
         ": damaged PNG (", header.message, ")");
   if (alpha != 0) {
-    made.channels = options.channels;
+    made.channels = channels;
     std::size_t to = 0;
     for (std::size_t from = 0; from < made.pixels.size(); ++from)
-      if ((from + 1) % as_size(options.channels + 1) != 0) made.pixels[to++] = made.pixels[from];
+      if ((from + 1) % as_size(channels + 1) != 0) made.pixels[to++] = made.pixels[from];
     made.pixels.resize(to);
+  }
+  if (mixes) {
+    made.channels = 1;
+    for (std::size_t at = 0; at < made.pixels.size() / 3; ++at) {
+      const auto* color = made.pixels.data() + 3 * at;
+      made.pixels[at] = gray_of(color[0], color[1], color[2]);
+    }
+    made.pixels.resize(made.pixels.size() / 3);
   }
   return oriented(std::move(made), plain.orientation, options);
 }
