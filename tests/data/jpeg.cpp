@@ -149,7 +149,7 @@ TEST_CASE("jpeg: batches of parts are those of whole images") {
     [[nodiscard]] Sample get(std::int64_t index) const { return folder.get(index); }
   };
   const Folder photos;
-  photos.write("a/0.jpg", encode(smooth(60, 80, 3)));
+  photos.write("a/0.jfif", encode(smooth(60, 80, 3)));  // as some browsers name a JPEG
   const dhp::ImageFolder folder(photos.path, {dhp::jpeg_decoder()});
   const dhp::ImageBatcherOptions options{
       .height = 24,

@@ -151,7 +151,7 @@ class JpegReader {
 }  // namespace detail
 
 [[nodiscard]] inline Decoder jpeg_decoder() {
-  return {{".jpg", ".jpeg"}, &detail::decode_jpeg, "\xff\xd8"};
+  return {{".jpg", ".jpeg", ".jfif", ".jpe"}, &detail::decode_jpeg, "\xff\xd8"};
 }
 
 }  // namespace dhp
