@@ -400,8 +400,7 @@ ImageData load_images(const ResNetOptions& options) {
                                     {"--cache", !options.cache.empty()},
                                     {"--first-label", options.first_label.has_value()}})
     if (given && !sharded)
-      made.warnings.push_back(dhp::concat(name, " does nothing without shards, which --data ",
-                                          options.run.data, " does not have"));
+      made.warnings.push_back(dhp::concat(name, " does nothing without shards in --data"));
   if (const auto other = other_classes(options.run, made); !other.empty())
     made.warnings.push_back(other);
   const auto said = [](std::int64_t count) {

@@ -212,7 +212,7 @@ TABLE = [
     ("gpt", [*BERT, "--text-cache", "words"], 0, "warning: --text-cache does nothing without --data PATH"),
     ("gpt", ["--vocabulary-size", "513", *LITTLE], 0,
      "warning: --vocabulary-size above 512 does nothing without --data PATH or synthetic-resident"),
-    *(("resnet", [*options, *LITTLE, "--image-size", "8", "--width", "2", "--depth", "14"], 0,
+    *(("resnet", [*options, *RESNET], 0,
        f"warning: {options[0]} does nothing without {needed}")
       for options, needed in ((["--exif"], "--data PATH"), (["--skip-bad"], "--data PATH"), (["--cache-gb", "1"], "--cache"),
                               (["--cache", "fast"], "shards in --data"), (["--index", "fast"], "shards in --data"),
@@ -220,9 +220,6 @@ TABLE = [
     ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
-    ("resnet", ["--cache-gb", "2", *RESNET], 0, "warning: --cache-gb does nothing without --cache"),
-    ("resnet", ["--first-label", "1", *RESNET], 0,
-     "warning: --first-label does nothing without shards, which --data synthetic does not have"),
     ("bert", ["--load", "saved", "--steps", "4", "--stop-after", "2"], 75,
      "nothing is left to do up to --stop-after 2: saved is after step 2"),
     ("bert", [*BERT, "--sequence-parallel"], 0, "warning: --sequence-parallel does nothing without --tensor-parallel"),
