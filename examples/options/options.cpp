@@ -6,6 +6,7 @@
 
 #include "common_options.hpp"
 #include "configuration.hpp"
+#include "idle_options.hpp"
 #include "optimizer_options.hpp"
 #include "reducer_options.hpp"
 #include "resnet_options.hpp"
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <tuple>
 #include <utility>
 
 namespace examples {
@@ -283,38 +283,6 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   check_keep_best(options);
 }
 
-/// Notes options that do nothing without others.
-void note_idle(const CLI::App& app, RunOptions& options, const Words& words) {
-  const bool has_momentum = words.optimizer.name == "sgd" || words.optimizer.name == "lars";
-  const bool plans = options.axes == "auto" || options.elastic_axes;
-  const bool adapts = !options.tuning.adapters.layers.empty();
-  const bool reads = !options.synthetic();
-  const auto given = [&](const std::string& name) {
-    const auto* const option = app.get_option_no_throw(name);
-    return option != nullptr && option->count() > 0 ? option : nullptr;
-  };
-  for (const auto& [name, used, without] :
-       {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
-        {"--patience", !options.stop_early.empty(), "--stop-early"},
-        {"--cluster", plans, "--axes auto or --elastic-axes all"},
-        {"--lora-rank", adapts, "--lora"},
-        {"--lora-alpha", adapts, "--lora"},
-        {"--lora-dropout", adapts, "--lora"},
-        {"--text-column", reads, "--data PATH"},
-        {"--text-cache", reads, "--data PATH"},
-        {"--sentences", reads, "--data PATH"},
-        {"--exif", reads, "--data PATH"},
-        {"--skip-bad", reads, "--data PATH"},
-        {"--cache-gb", given("--cache") != nullptr, "--cache"}})
-    if (given(name) && !used)
-      options.idle.push_back(dhp::concat(name, " does nothing without ", without));
-  constexpr std::int64_t most_words = 512;  // of synthetic text
-  if (const auto* const size = given("--vocabulary-size");
-      size != nullptr && options.data == "synthetic" && size->as<std::int64_t>() > most_words)
-    options.idle.push_back(dhp::concat("--vocabulary-size above ", most_words,
-                                       " does nothing without --data PATH or synthetic-resident"));
-}
-
 /// Returns whether an option belongs to a single reducer.
 [[nodiscard]] bool is_of_reducer(const std::string& name) {
   return std::any_of(options_of_reducers.begin(), options_of_reducers.end(),
@@ -396,7 +364,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(app, options.run, words);
-    note_idle(app, options.run, words);
+    note_idle(app, options.run, words.optimizer.name, words.reducer.name);
     if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });

@@ -209,6 +209,9 @@ TABLE = [
      "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
     *(("bert", [*BERT, option, value], 0, f"warning: {option} does nothing without --data PATH")
       for option, value in (("--text-column", "a"), ("--text-cache", "words"), ("--sentences", "lines"))),
+    ("bert", [*BERT, "--evaluate-every", "1"], 0, "warning: --evaluate-every does nothing without --held-out"),
+    ("bert", [*BERT, "--bucket-mb", "1", "--reducer", "plain", "--data-parallel", "2"], 0,
+     "warning: --bucket-mb does nothing without --reducer bucketed or --zero"),
     ("gpt", [*BERT, "--text-cache", "words"], 0, "warning: --text-cache does nothing without --data PATH"),
     ("gpt", ["--vocabulary-size", "513", *LITTLE], 0,
      "warning: --vocabulary-size above 512 does nothing without --data PATH or synthetic-resident"),
