@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 
 namespace examples {
@@ -35,6 +36,23 @@ struct Described : PlannedTraining {
 /// Whether the user gave this option of the trainer.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
+}
+
+/// Whether the trainer's options, or the file of their --config, have a micro-batch.
+[[nodiscard]] bool gives_micro_batch(const std::vector<std::string>& words) {
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const auto& word = words[at];
+    if (word.starts_with("--micro-batch")) return true;
+    if (!word.starts_with("--config")) continue;
+    const auto path = word.starts_with("--config=") ? word.substr(9)
+                      : at + 1 < words.size()       ? words[at + 1]
+                                                    : "";
+    std::error_code none;
+    if (std::filesystem::is_regular_file(path, none) &&
+        ("\n" + dhp::text_of(path)).find("\nmicro-batch") != std::string::npos)
+      return true;
+  }
+  return false;
 }
 
 /// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.
@@ -285,9 +303,7 @@ int main(int argc, char** argv) {
   auto words = app.remaining();
   Described of;
   of.same_shapes = true;
-  of.any_micro_batch = std::none_of(words.begin(), words.end(), [](const auto& word) {
-    return word.starts_with("--micro-batch") || word.starts_with("--config");
-  });
+  of.any_micro_batch = !gives_micro_batch(words);
   if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
   std::vector<char*> rest{argv[0]};
   for (auto& word : words) rest.push_back(word.data());

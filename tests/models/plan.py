@@ -66,6 +66,12 @@ with tempfile.TemporaryDirectory() as folder:
     # A given axis stays.
     ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--data-parallel", "2", "--json", file)
     assert all(each["mesh"][0] == 2 for each in json.loads(file.read_text()))
+    # A file of options fixes what it has.
+    config = pathlib.Path(folder) / "options.toml"
+    for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\nmicro-batch = 4\n", {4}):
+        config.write_text(text)
+        ended(plan, *small["bert"], "--config", config, "--cluster", CLUSTERS / "laptop.toml", "--top", "50", "--json", file)
+        assert {each["micro_batch"] for each in json.loads(file.read_text())} == sizes
     # A schedule from a file, of two stages and two micro-batches.
     (pathlib.Path(folder) / "1f1b.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     page = ended(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--pipeline-parallel", "2",
