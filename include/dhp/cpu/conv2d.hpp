@@ -67,16 +67,12 @@ class ImageSource final : public Source<T> {
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
     const auto pixel = grid_.at(line);
-    const auto tap_row = taps_w_ * channels_;
+    const auto tap_row = taps_w_ * channels_, th = first / tap_row;
     if constexpr (std::is_same_v<T, S>) {  // a contiguous run is returned in place
-      const auto th = first / tap_row;
-      const auto h = pixel.h * step_ + first_h_ + th;
-      const auto from = (pixel.w * step_ + first_w_) * channels_ + first - th * tap_row;
-      if (first + count <= (th + 1) * tap_row && h >= 0 && h < height_ && from >= 0 &&
-          from + count <= width_ * channels_)
-        return image_ + (pixel.image * height_ + h) * width_ * channels_ + from;
+      const auto from = row(pixel, th, first - th * tap_row);
+      if (first + count <= (th + 1) * tap_row && has(from, count)) return from.from;
     }
-    write(pixel, first / tap_row, first, count, scratch);
+    write(pixel, th, first, count, scratch);
     return scratch;
   }
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
@@ -102,16 +98,13 @@ class ImageSource final : public Source<T> {
         auto length = std::min(count, tap_row - tap);
         Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
         const auto all = [&] { return (half - 1) * between + length; };
-        const auto inside = [&](const Row& of) {
-          return of.inside && of.at >= 0 && of.at + all() <= width_ * channels_;
-        };
         unsigned left_out = 0;
-        if (channels_ >= 16 && !(inside(rows[0]) && inside(rows[1]))) {
+        if (channels_ >= 16 && !(has(rows[0], all()) && has(rows[1], all()))) {
           length = std::min(length, channels_ - tap % channels_);
           left_out = Borders(half).that_can_go(zeros(line, 2 * half, th * tap_row + tap, length));
         }
         for (auto& of : rows) {
-          if (left_out != 0 || inside(of)) continue;
+          if (left_out != 0 || has(of, all())) continue;
           if (spare + all() > scratch.data() + scratch.size()) return 0;
           write_row(of, all(), spare);
           of.from = std::exchange(spare, spare + all());
@@ -155,6 +148,10 @@ class ImageSource final : public Source<T> {
     return {image_ + (pixel.image * height_ + h) * width_ * channels_ + at, at,
             h >= 0 && h < height_};
   }
+  /// Returns whether a row has `count` elements in the image.
+  [[nodiscard]] bool has(const Row& row, std::int64_t count) const {
+    return row.inside && row.at >= 0 && row.at + count <= width_ * channels_;
+  }
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
@@ -169,6 +166,8 @@ class ImageSource final : public Source<T> {
   }
   /// Writes `count` elements of a row; those outside the image become 0.
   void write_row(const Row& row, std::int64_t count, T* to) const {
+    if constexpr (std::is_same_v<T, S>)
+      if (has(row, count)) return copy_run(row.from, to, count);
     const auto begin = row.inside ? std::clamp(-row.at, std::int64_t{0}, count) : count;
     const auto end = row.inside ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
     std::fill_n(to, begin, T{});
