@@ -47,14 +47,15 @@ struct Blocks {
     std::int64_t rows, columns, down, across;  ///< size of a tile; number of tiles along m and n
 
     /// unit: number of rows of a panel. Tiles consist of whole panels.
-    Tiles(std::int64_t m, std::int64_t n, std::int64_t threads, std::int64_t unit) {
+    Tiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t threads, std::int64_t unit) {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
       const auto most = std::max<std::int64_t>(m / 112, 1);  // shorter tiles reload B too often
       down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
       across = std::max<std::int64_t>(parts(n, most_columns), 1);
       if (down < threads)  // too few row ranges: split columns too
         across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
-      down = std::max(down, std::min(parts(threads, across), parts(m, unit)));
+      // Small products are not worth a second thread.
+      down = std::max(down, std::min({parts(threads, across), parts(m, unit), m * n * k >> 20}));
       rows = parts(parts(m, down), unit) * unit;
       columns = parts(parts(n, across), 32) * 32;
       down = parts(m, std::max<std::int64_t>(rows, 1));
@@ -207,7 +208,7 @@ struct Blocks {
                           std::int64_t length, const auto& body) {
     with_registers([&]<class R>(R registers) {
       const int threads = dev == nullptr ? 1 : dev->threads();
-      const Tiles tiles(m, n, threads, R::rows);
+      const Tiles tiles(m, n, length, threads, R::rows);
       const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
         const auto row = down * tiles.rows, column = across * tiles.columns;
         body(registers, Tile{row, std::min(tiles.rows, m - row), column,
