@@ -72,11 +72,12 @@ struct Panel {
 struct Borders {
   unsigned first, last, firsts, lasts, all;
 
-  constexpr explicit Borders(int half)
+  /// lines: the number of lines of a half.
+  constexpr explicit Borders(int lines)
       : first(1),
-        last(1U << (2 * half - 1)),
-        firsts(first | first << half),
-        lasts(last | last >> half),
+        last(1U << (2 * lines - 1)),
+        firsts(first | first << lines),
+        lasts(last | last >> lines),
         all(last | (last - 1)) {}
   /// Returns these lines if a kernel can leave out all of them, else 0.
   [[nodiscard]] constexpr unsigned that_can_go(unsigned lines) const {
