@@ -60,8 +60,8 @@ bool has_folder(const std::string& directory) {
   });
 }
 
-/// Returns the statistics that normalize images: those of the model of --load if it goes on or is evaluated, else those of
-/// the training images.
+/// Returns the statistics that normalize images: those of the model of --load if it goes on or is evaluated, else those
+/// of the training images.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train,
                                      int channels) {
   constexpr std::int64_t enough = 5000;
@@ -209,8 +209,8 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   return text + images.left_out_text() + ")";
 }
 
-/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/. Archives beside folders
-/// of classes are none.
+/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/. Archives beside
+/// folders of classes are none.
 dhp::FoundShards shards_at(const std::string& path) {
   const auto train = train_folder(path);
   auto found = dhp::find_shards(train.value_or(path));
@@ -370,8 +370,8 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   return made;
 }
 
-/// Throws if the model of --load is for other images or another number of classes. Returns a sentence about the first class
-/// that it has another name for; empty if there is none.
+/// Throws if the model of --load is for other images or another number of classes. Returns a sentence about the first
+/// class that it has another name for; empty if there is none.
 std::string other_classes(const RunOptions& run, const ImageData& data) {
   const auto model = find_saved_resnet(run.load);
   if (!model) return {};

@@ -44,7 +44,7 @@ struct FineTuning {
 
 /// Reads adapter_config.json in PEFT's format. Throws for another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
-/// Returns the adapters in the folder `adapter`, or if that is empty, those of the model in `folder`, which may have none.
+/// Returns the adapters in the folder `adapter`, or if no name is given, those of the model in `folder`, if it has any.
 [[nodiscard]] dhp::LowRankOptions adapters_of(const std::string& folder,
                                               const std::string& adapter = {});
 /// Returns adapter_config.json. head: a part that is trained in addition to the adapters; empty: none.

@@ -6,6 +6,7 @@
 #include "../data/data.hpp"
 #include "../gpt/model.hpp"
 #include "../options/command_line.hpp"
+#include "../options/given_values.hpp"
 #include "../report/memory.hpp"
 #include "../report/output_file.hpp"
 #include "../resnet50/model.hpp"
@@ -40,19 +41,14 @@ struct Described : PlannedTraining {
 
 /// Whether the trainer's options, or the file of their --config, have a micro-batch.
 [[nodiscard]] bool gives_micro_batch(const std::vector<std::string>& words) {
-  for (std::size_t at = 0; at < words.size(); ++at) {
-    const auto& word = words[at];
-    if (word.starts_with("--micro-batch")) return true;
-    if (!word.starts_with("--config")) continue;
-    const auto path = word.starts_with("--config=") ? word.substr(9)
-                      : at + 1 < words.size()       ? words[at + 1]
-                                                    : "";
-    std::error_code none;
-    if (std::filesystem::is_regular_file(path, none) &&
-        ("\n" + dhp::text_of(path)).find("\nmicro-batch") != std::string::npos)
-      return true;
-  }
-  return false;
+  const auto files = given_values(words, "--config");
+  return std::any_of(words.begin(), words.end(),
+                     [](const auto& word) { return word.starts_with("--micro-batch"); }) ||
+         std::any_of(files.begin(), files.end(), [](const auto& file) {
+           std::error_code none;
+           return std::filesystem::is_regular_file(file, none) &&
+                  ("\n" + dhp::text_of(file)).find("\nmicro-batch") != std::string::npos;
+         });
 }
 
 /// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.

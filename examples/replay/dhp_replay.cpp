@@ -6,6 +6,7 @@
 
 #include "../data/published_json.hpp"
 #include "../options/checked_options.hpp"
+#include "../options/given_values.hpp"
 #include "../report/progress.hpp"
 
 #include <unistd.h>
@@ -100,11 +101,8 @@ std::vector<std::string> changes(const Around& around, std::int64_t step,
 
 /// Throws if the trainer would cut what a file has of the run, as where the run goes on from an earlier step.
 void check_keeps_run(const std::vector<std::string>& more) {
-  for (std::size_t at = 0; at < more.size(); ++at)
-    for (const std::string name : {"--save", "--resume", "--metrics"}) {
-      const auto path = more[at].starts_with(name + "=") ? more[at].substr(name.size() + 1)
-                        : more[at] == name && at + 1 < more.size() ? more[at + 1]
-                                                                   : "";
+  for (const auto* const name : {"--save", "--resume", "--metrics"})
+    for (const auto& path : given_values(more, name)) {
       std::error_code none;
       dhp::check(!std::filesystem::exists(path, none) || std::filesystem::is_empty(path, none),
                  name, " ", path,

@@ -55,8 +55,8 @@ struct Vector<Pair, R> {
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is columns of lines across k.
-/// Panels of pairs hold the first element of a pair in the upper half.
+/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is `rows` columns of lines
+/// across k. Panels of pairs hold the first element of a pair in the upper half.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
