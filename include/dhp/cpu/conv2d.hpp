@@ -237,23 +237,6 @@ ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeomet
           geometry.kernel,
           deep};
 }
-/// Computes out = image * weights + beta * out, where row r of out begins at out + place(r).
-template <class E, class T>
-void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
-             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta, Place place) {
-  using A = Sum<E>;
-  if constexpr (std::is_same_v<T, A>)
-    return Blocks<E>::multiply_all(&dev, image, weights, m, n, k, {out, place, 1, beta, nullptr});
-  else
-    Blocks<E>::multiply_rows(
-        dev, image, weights, m, n, k, A(1), nullptr,
-        [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-          T* to = out + place(row) + column;
-          if (beta == A(0)) return convert(values, to, count);
-          for (std::int64_t j = 0; j < count; ++j)
-            to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
-        });
-}
 
 }  // namespace dhp::detail::cpu
 
@@ -268,16 +251,16 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
     const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
     if (cpu::is_matrix_product(geometry))
-      return cpu::product<E>(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true}, weights, m,
-                             out_channels, k, y.data<T>(), 0,
-                             [=](std::int64_t row) { return row * out_channels; });
+      return cpu::Blocks<E>::multiply_into(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true},
+                                           weights, m, out_channels, k, y,
+                                           [=](std::int64_t row) { return row * out_channels; });
     const auto patches = cpu::patches<E, T>(x, y.shape(), geometry, true);
-    cpu::product<E>(dev, patches, weights, m, out_channels, k, y.data<T>(), 0,
-                    [&](std::int64_t row) {
-                      const auto pixel = patches.pixels().at(row);
-                      const auto line = pixel.image * y.shape()[1] + pixel.h;
-                      return (line * y.shape()[2] + pixel.w) * out_channels;
-                    });
+    cpu::Blocks<E>::multiply_into(dev, patches, weights, m, out_channels, k, y,
+                                  [&](std::int64_t row) {
+                                    const auto pixel = patches.pixels().at(row);
+                                    const auto line = pixel.image * y.shape()[1] + pixel.h;
+                                    return (line * y.shape()[2] + pixel.w) * out_channels;
+                                  });
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
@@ -288,12 +271,11 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     const auto& in = dx.shape();
     const auto out_channels = w.shape()[0];
     const auto channels = in[3];
-    T* const out = dx.data<T>();
     if (cpu::is_matrix_product(geometry))
-      return cpu::product<E>(dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
-                             cpu::MatrixSource<L, T>{w.data<T>(), channels, false},
-                             in[0] * in[1] * in[2], channels, out_channels, out, kept,
-                             [=](std::int64_t row) { return row * channels; });
+      return cpu::Blocks<E>::multiply_into(
+          dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
+          cpu::MatrixSource<L, T>{w.data<T>(), channels, false}, in[0] * in[1] * in[2], channels,
+          out_channels, dx, [=](std::int64_t row) { return row * channels; }, 1, kept);
     const std::int64_t stride = geometry.stride;
     const std::int64_t kernel = geometry.kernel;
     // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
@@ -322,12 +304,13 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                                right.first + stride * (right.count - 1),
                                                right.count};
         const auto k = down.count * right.count * out_channels;
-        cpu::product<E>(dev, image, weights, image.pixels().count(), channels, k, out, kept,
-                        [&](std::int64_t row) {
-                          const auto pixel = image.pixels().at(row);
-                          const auto line = pixel.image * in[1] + pixel.h * stride + a;
-                          return (line * in[2] + pixel.w * stride + b) * channels;
-                        });
+        const auto place = [&](std::int64_t row) {
+          const auto pixel = image.pixels().at(row);
+          const auto line = pixel.image * in[1] + pixel.h * stride + a;
+          return (line * in[2] + pixel.w * stride + b) * channels;
+        };
+        cpu::Blocks<E>::multiply_into(dev, image, weights, image.pixels().count(), channels, k, dx,
+                                      place, 1, kept);
       }
     }
   });

@@ -9,17 +9,19 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls one(from, to) for blocks of 8 elements. An incomplete last block is copied and padded with zeros.
+/// Calls one(from, to) for blocks of 8 elements. The last block may begin in the one before; if there is none, it is
+/// copied and padded with zeros.
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8) one(from + i, to + i);
   if (i == count) return;
+  if (i > 0) return one(from + count - 8, to + count - 8);
   From last[8] = {};
   To made[8];
-  std::copy(from + i, from + count, last);
+  std::copy(from, from + count, last);
   one(last, made);
-  std::copy(made, made + (count - i), to + i);
+  std::copy(made, made + count, to);
 }
 
 /// Converts to[i] = from[i], rounding to nearest even.
@@ -70,10 +72,19 @@ void write_narrowed(T* to, std::int64_t count, const auto& fill) {
     convert(&made[0], to, count);
   }
 }
-/// Calls body(first, count) for each block of at most row_block columns.
-void in_row_blocks(std::int64_t columns, const auto& body) {
-  for (std::int64_t first = 0; first < columns; first += row_block)
-    body(first, std::min(row_block, columns - first));
+/// Memory for the converted elements of a block. It lives until the end of the expression that makes it.
+template <class A>
+struct RowBlock {
+  RowBlock() {}  // leaves the elements uninitialized
+  A elements[row_block];
+};
+/// Calls body(first, count, values...) for each block of at most row_block columns. values: the block of each row, as A.
+template <class A, class... T>
+void in_row_blocks(std::int64_t columns, const auto& body, const T*... rows) {
+  for (std::int64_t first = 0; first < columns; first += row_block) {
+    const auto count = std::min(row_block, columns - first);
+    body(first, count, widened(rows + first, count, RowBlock<A>().elements)...);
+  }
 }
 
 }  // namespace dhp::detail::cpu

@@ -61,7 +61,7 @@ void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
       const A most = maxima[row];
       const auto mine = label[row] - options.first_class;
       cpu::LaneSum<A> sum;
-      cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+      cpu::in_row_blocks<A>(columns, [&](std::int64_t first, std::int64_t count) {
         A powers[cpu::row_block];
         cpu::exponentials(count, from + first, most, powers);
         sum.add(count, [&](std::int64_t at) { return powers[at]; });
@@ -159,7 +159,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
       const A at_label =
           here ? factor * cpu::fast_exp(static_cast<A>(from[mine]) - most) - on_all - on_label
                : A(0);
-      cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+      cpu::in_row_blocks<A>(columns, [&](std::int64_t first, std::int64_t count) {
         A powers[cpu::row_block];  // a buffer: dlogits may alias the logits
         cpu::exponentials(count, from + first, most, powers);
         for (std::int64_t at = 0; at < count; ++at)

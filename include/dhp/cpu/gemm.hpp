@@ -249,23 +249,32 @@ struct Blocks {
     multiply_all(dev, a, b, m, n, k, {c, place, alpha, beta, bias});
   }
 
-  using Store =
-      FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
-  /// Passes rows of alpha op(A) op(B) + bias to store, for outputs of types other than T. bias is [n] or null.
-  static void multiply_rows(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
-                            std::int64_t k, T alpha, const T* bias, Store store) {
+  /// Like multiply_all, for a C of any type.
+  static void multiply_into(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
+                            std::int64_t k, const View<Cpu>& c, Place place, T alpha = 1,
+                            T beta = 0, const T* bias = nullptr) {
+    if (c.dtype() == dtype_of<T>())
+      return multiply_all(&dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
     // With a single block of k, each group of rows is complete at once, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
     visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
-      const auto values = make_buffer<T>(held * tile.columns);
+      const auto buffer = make_buffer<T>((held + 1) * tile.columns);
+      T *const old = buffer.get(), *const values = old + tile.columns;
       const auto from = [&](std::int64_t row) { return (row - tile.row) % held * tile.columns; };
-      const auto place = [&](std::int64_t row) { return from(row) - tile.column; };
-      multiply(registers, a, b, tile, k, {values.get(), place, alpha, T(0), bias},
-               [&](std::int64_t first, std::int64_t count) {
-                 for (auto row = tile.row + first; row < tile.row + first + count; ++row)
-                   store(row, tile.column, tile.columns, values.get() + from(row));
-               });
+      const auto write_rows = [&](std::int64_t first, std::int64_t count) {
+        for (auto row = tile.row + first; row < tile.row + first + count; ++row) {
+          const auto at = place(row) + tile.column;
+          T* const sums = values + from(row);
+          if (beta != 0) {
+            (void)read<T>(c, at, tile.columns, old);
+            for (std::int64_t j = 0; j < tile.columns; ++j) sums[j] += beta * old[j];
+          }
+          write<T>(c, at, tile.columns, sums);
+        }
+      };
+      const auto place_here = [&](std::int64_t row) { return from(row) - tile.column; };
+      multiply(registers, a, b, tile, k, {values, place_here, alpha, T(0), bias}, write_rows);
     });
   }
 };
@@ -300,20 +309,9 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     const auto wide_bias = converted ? cpu::make_buffer<A>(n) : cpu::Buffer<A>();
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
-    if (c.dtype() == dtype_of<A>())
-      return cpu::Blocks<E>::multiply_dense(&dev, left, right, m, n, k, c.data<A>(), stride, alpha,
-                                            beta, add);
-    cpu::Blocks<E>::multiply_rows(
-        dev, left, right, m, n, k, alpha, add,
-        [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-          A sums[cpu::Blocks<E>::most_columns];
-          const auto first = row * stride + column;
-          if (beta != 0) {
-            (void)cpu::read<A>(c, first, count, sums);
-            for (std::int64_t j = 0; j < count; ++j) sums[j] = values[j] + beta * sums[j];
-          }
-          cpu::write<A>(c, first, count, beta == 0 ? values : sums);
-        });
+    cpu::Blocks<E>::multiply_into(
+        dev, left, right, m, n, k, c, [=](std::int64_t row) { return row * stride; }, alpha, beta,
+        add);
   });
 }
 

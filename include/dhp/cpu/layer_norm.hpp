@@ -28,7 +28,7 @@ void normalise(std::int64_t columns, const A* from, const A* gamma, const A* bet
                      static_cast<A>(columns);
   const A scale = A(1) / std::sqrt(variance + static_cast<A>(epsilon));
   inv_std = scale;
-  in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+  in_row_blocks<A>(columns, [&](std::int64_t first, std::int64_t count) {
     const A *const values = from + first, *const factor = gamma + first;
     write_narrowed<A>(to + first, count, [=](A* out) {
       if (beta == nullptr)

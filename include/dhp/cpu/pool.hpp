@@ -1,10 +1,10 @@
 // Implements pooling on the Cpu. Threads share output rows in max_pool_forward, and images in the other ops.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/pool.hpp>
 
-#include <algorithm>
 #include <vector>
 
 namespace dhp::detail {
@@ -28,27 +28,29 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
         const auto left = w_out * geometry.stride - geometry.padding;
         const auto w_first = std::max<std::int64_t>(left, 0);
         const auto w_last = std::min(left + geometry.kernel, width);
-        T* const best = y.data<T>() + (line * out_width + w_out) * channels;
-        std::int32_t* const where =
-            index.data<std::int32_t>() + (line * out_width + w_out) * channels;
-        for (auto h = h_first; h < h_last; ++h) {
-          for (auto w = w_first; w < w_last; ++w) {
-            const auto pixel = static_cast<std::int32_t>(h * width + w);
-            const T* const values = image + pixel * channels;
-            if (h == h_first && w == w_first) {
-              std::copy(values, values + channels, best);
-              std::fill(where, where + channels, pixel);
-              continue;
+        const auto to = (line * out_width + w_out) * channels;
+        cpu::in_row_blocks<A>(channels, [&](std::int64_t first, std::int64_t count) {
+          A best[cpu::row_block], wide[cpu::row_block];
+          std::int32_t where[cpu::row_block];
+          for (auto h = h_first; h < h_last; ++h)
+            for (auto w = w_first; w < w_last; ++w) {
+              const auto pixel = static_cast<std::int32_t>(h * width + w);
+              const A* const values = cpu::widened(image + pixel * channels + first, count, wide);
+              if (h == h_first && w == w_first) {
+                std::copy(values, values + count, best);
+                std::fill(where, where + count, pixel);
+                continue;
+              }
+              for (std::int64_t c = 0; c < count; ++c) {
+                const A value = values[c], old = best[c];
+                const bool wins = value > old || (value != value && old == old);
+                best[c] = wins ? value : old;
+                where[c] = wins ? pixel : where[c];
+              }
             }
-            for (std::int64_t c = 0; c < channels; ++c) {
-              const A value = values[c];
-              const A old = best[c];
-              const bool wins = value > old || (value != value && old == old);
-              best[c] = wins ? values[c] : best[c];
-              where[c] = wins ? pixel : where[c];
-            }
-          }
-        }
+          std::copy(where, where + count, index.data<std::int32_t>() + to + first);
+          cpu::convert(best, y.data<T>() + to + first, count);
+        });
       }
     });
   });
@@ -66,13 +68,16 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       T* const out = dx.data<T>() + n * pixels * channels;
       const auto add_to = [&](A* sums) {
         std::fill(sums, sums + pixels * channels, A(0));
-        for (std::int64_t p = 0; p < out_pixels; ++p) {
-          for (std::int64_t c = 0; c < channels; ++c) {
-            const auto at = where[p * channels + c];
-            check(at >= 0 && at < pixels, "max_pool_backward: index ", at,
-                  " is outside an image of ", pixels, " pixels");
-            sums[at * channels + c] += static_cast<A>(gradient[p * channels + c]);
-          }
+        for (std::int64_t p = 0; p < out_pixels * channels; p += channels) {
+          const auto add = [=](std::int64_t first, std::int64_t count, const A* values) {
+            for (auto c = first; c < first + count; ++c) {
+              const auto at = where[p + c];
+              check(at >= 0 && at < pixels, "max_pool_backward: index ", at,
+                    " is outside an image of ", pixels, " pixels");
+              sums[at * channels + c] += values[c - first];
+            }
+          };
+          cpu::in_row_blocks<A>(channels, add, gradient + p);
         }
       };
       if constexpr (std::is_same_v<T, A>) {
@@ -80,8 +85,7 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       } else {  // sums in A and rounds once
         std::vector<A> sums(as_size(pixels * channels));
         add_to(sums.data());
-        std::transform(sums.begin(), sums.end(), out,
-                       [](A value) { return static_cast<T>(value); });
+        cpu::convert(sums.data(), out, pixels * channels);
       }
     });
   });
