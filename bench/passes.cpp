@@ -1,6 +1,7 @@
-// Operations that pass over memory, on one thread in f32: their speed as a share of the speed of copying as many bytes.
-// An operation and its copy take turns; the fastest time of each counts. Memory allows 1 at most; transcendental
-// functions, random numbers and attention's products cost more than their bytes. Usage: bench_passes
+// Operations that pass over memory, on one thread: their speed as a share of the speed of copying as many bytes. An
+// operation and its copy take turns; the fastest time of each counts. Memory allows 1 at most; transcendental functions,
+// random numbers and attention's products cost more than their bytes. Usage: bench_passes [TYPE], where TYPE, of
+// activations, is f32, bf16 or f16
 #include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 
@@ -18,7 +19,9 @@ using bench::thread_seconds;
 
 class Bench {
  public:
-  explicit Bench(Cpu& dev) : dev_(dev), from_(most), to_(most) {}
+  Bench(Cpu& dev, DType of) : type(of), dev_(dev), from_(most), to_(most) {}
+
+  const DType type;  ///< of activations
 
   /// tensors: all tensors that the operation reads or writes, each once.
   void row(const char* name, const std::vector<ConstView<Cpu>>& tensors,
@@ -39,13 +42,18 @@ class Bench {
                 1e-6 * static_cast<double>(bytes), 1e3 * ours,
                 1e-9 * static_cast<double>(bytes) / ours, copy / ours);
   }
-  [[nodiscard]] Tensor<Cpu> random(const Shape& shape, DType type = DType::f32) {
-    Tensor<Cpu> wide(dev_, DType::f32, shape), made(dev_, type, shape);
+  /// Returns random activations.
+  [[nodiscard]] Tensor<Cpu> random(const Shape& shape) {
+    Tensor<Cpu> made(dev_, type, shape);
+    cast(dev_, random_f32(shape), made.mut());
+    return made;
+  }
+  [[nodiscard]] Tensor<Cpu> random_f32(const Shape& shape) {
+    Tensor<Cpu> made(dev_, DType::f32, shape);
     const RandomStream stream{.seed = ++seed_};
     for (std::int64_t at = 0; at < shape.count(); ++at)
-      wide.mut().template data<float>()[at] =
+      made.mut().template data<float>()[at] =
           static_cast<float>(stream.uniform(static_cast<std::uint64_t>(at)) * 2 - 1);
-    cast(dev_, wide.view(), made.mut());
     return made;
   }
   [[nodiscard]] Tensor<Cpu> integers(std::int64_t count, std::int64_t below) {
@@ -69,16 +77,16 @@ void transformer(Cpu& dev, Bench& bench) {
   constexpr std::int64_t rows = 4096, columns = 768, words = 30522;
   const Shape shape{rows, columns};
   const auto x = bench.random(shape), dy = bench.random(shape), residual = bench.random(shape);
-  const auto gamma = bench.random({columns}), beta = bench.random({columns});
-  Tensor<Cpu> y(dev, DType::f32, shape), dx(dev, DType::f32, shape), sum(dev, DType::f32, shape);
+  const auto gamma = bench.random_f32({columns}), beta = bench.random_f32({columns});
+  Tensor<Cpu> y(dev, bench.type, shape), dx(dev, bench.type, shape), sum(dev, bench.type, shape);
   Tensor<Cpu> mean(dev, DType::f32, {rows}), inv_std(dev, DType::f32, {rows});
   Tensor<Cpu> dgamma(dev, DType::f32, {columns}), dbeta(dev, DType::f32, {columns});
-  Tensor<Cpu> half(dev, DType::bf16, shape);
+  Tensor<Cpu> other(dev, bench.type == DType::f32 ? DType::bf16 : DType::f32, shape);
   const DropoutOptions drops{.probability = 0.1, .random = {.seed = 1}, .total_columns = columns};
 
   bench.row("add", {x, residual, y}, [&] { add(dev, x, residual, y.mut()); });
   bench.row("scale", {y, y}, [&] { scale(dev, 0.999, y.mut()); });
-  bench.row("cast to bf16", {x, half}, [&] { cast(dev, x, half.mut()); });
+  bench.row("cast between f32 and 16 bits", {x, other}, [&] { cast(dev, x, other.mut()); });
   bench.row("gelu forward", {x, y}, [&] { activation_forward(dev, Activation::gelu, x, y.mut()); });
   bench.row("gelu backward", {x, dy, dx},
             [&] { activation_backward(dev, Activation::gelu, x, dy, dx.mut()); });
@@ -119,7 +127,7 @@ void transformer(Cpu& dev, Bench& bench) {
   const auto labels = bench.integers(512, words);
   const CrossEntropyOptions options{.classes = words};
   Tensor<Cpu> most(dev, DType::f32, {512}), sums(dev, DType::f32, {3, 512});
-  Tensor<Cpu> dlogits(dev, DType::f32, logits.shape());
+  Tensor<Cpu> dlogits(dev, bench.type, logits.shape());
   const auto one = Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{1});
   bench.row("cross-entropy maxima", {logits},
             [&] { detail::cross_entropy_max(dev, logits, options, most.mut()); });
@@ -146,8 +154,8 @@ void attention(Cpu& dev, Bench& bench) {
   const Shape shape{rows, columns};
   auto q = bench.random(shape);
   const auto k = bench.random(shape), v = bench.random(shape), dy = bench.random(shape);
-  Tensor<Cpu> y(dev, DType::f32, shape), logsumexp(dev, DType::f32, {options.heads, rows});
-  Tensor<Cpu> dq(dev, DType::f32, shape), dk(dev, DType::f32, shape), dv(dev, DType::f32, shape);
+  Tensor<Cpu> y(dev, bench.type, shape), logsumexp(dev, DType::f32, {options.heads, rows});
+  Tensor<Cpu> dq(dev, bench.type, shape), dk(dev, bench.type, shape), dv(dev, bench.type, shape);
   bench.row("attention forward", {q, k, v, y},
             [&] { attention_forward(dev, q, k, v, sequences, options, y.mut(), logsumexp.mut()); });
   bench.row("attention backward", {dy, q, k, v, y, dq, dk, dv}, [&] {
@@ -161,7 +169,7 @@ void attention(Cpu& dev, Bench& bench) {
   options.causal = true;
   const auto cache = bench.random({2, samples, length, columns});
   const auto next = bench.random({samples, columns});
-  Tensor<Cpu> found(dev, DType::f32, next.shape());
+  Tensor<Cpu> found(dev, bench.type, next.shape());
   const auto last =
       Tensor<Cpu>::from_host(dev, {samples}, std::vector<std::int32_t>(samples, length - 1));
   bench.row("attention to a cache", {cache},
@@ -172,10 +180,10 @@ void attention(Cpu& dev, Bench& bench) {
 void convolutional(Cpu& dev, Bench& bench) {
   const Shape shape{8, 56, 56, 256};
   const auto x = bench.random(shape), dy = bench.random(shape);
-  const auto vector = [&] { return bench.random({256}); };
+  const auto vector = [&] { return bench.random_f32({256}); };
   const auto mean = vector(), inv_std = vector(), gamma = vector(), beta = vector();
   const detail::BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
-  Tensor<Cpu> y(dev, DType::f32, shape), dx(dev, DType::f32, shape);
+  Tensor<Cpu> y(dev, bench.type, shape), dx(dev, bench.type, shape);
   auto sum = vector(), other = vector();
   bench.row("batch norm sums", {x}, [&] { detail::batch_norm_sums(dev, x, sum.mut()); });
   bench.row("batch norm deviations", {x},
@@ -185,6 +193,10 @@ void convolutional(Cpu& dev, Bench& bench) {
   bench.row("batch norm backward sums", {dy, x}, [&] {
     detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), other.mut());
   });
+  bench.row("batch norm, residual, backward sums", {dy, y, x, dx}, [&] {
+    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, dx.mut(), sum.mut(),
+                                              other.mut());
+  });
   bench.row("batch norm backward", {dy, x, dx}, [&] {
     detail::batch_norm_backward_apply(dev, dy, x, vectors, true, sum, other, 25088, dx.mut());
   });
@@ -193,13 +205,13 @@ void convolutional(Cpu& dev, Bench& bench) {
   const PoolGeometry pool{.kernel = 3, .stride = 2, .padding = 1};
   const auto wide = bench.random(image);
   const auto small = pool_output_shape(image, pool);
-  Tensor<Cpu> pooled(dev, DType::f32, small), back(dev, DType::f32, image);
+  Tensor<Cpu> pooled(dev, bench.type, small), back(dev, bench.type, image);
   Tensor<Cpu> index(dev, DType::i32, small);
   bench.row("max pool forward", {wide, pooled, index},
             [&] { max_pool_forward(dev, wide, pool, pooled.mut(), index.mut()); });
   bench.row("max pool backward", {pooled, index, back},
             [&] { max_pool_backward(dev, pooled, index, pool, back.mut()); });
-  Tensor<Cpu> average(dev, DType::f32, {8, 256});
+  Tensor<Cpu> average(dev, bench.type, {8, 256});
   bench.row("average pool forward", {x},
             [&] { global_average_pool_forward(dev, x, average.mut()); });
   bench.row("average pool backward", {dx},
@@ -213,7 +225,7 @@ void parameters(Cpu& dev, Bench& bench) {
   const auto weight = build.parameter({.name = "w", .shape = {count}});
   ParameterStore<Cpu> store(dev, {weight}, {});
   store.begin_gradients(dev);
-  const auto gradient = bench.random({count});
+  const auto gradient = bench.random_f32({count});
   weight->accumulate(dev, [&](View<Cpu> to, double) { cast(dev, gradient, to); });
   store.complete_gradients(dev, {0, store.size()});
   StepState state;
@@ -249,7 +261,7 @@ void parameters(Cpu& dev, Bench& bench) {
   bench.row("exact sums", {gradient, high, high, low, low},
             [&] { exact_accumulate(dev, gradient, high.mut(), low.mut(), overflow.mut()); });
   Tensor<Cpu> bits(dev, DType::u8, {detail::sign_bytes(count)});
-  auto values = bench.random({count});
+  auto values = bench.random_f32({count});
   bench.row("pack signs", {gradient, bits}, [&] { detail::pack_signs(dev, gradient, bits.mut()); });
   bench.row("add signs", {bits, values, values},
             [&] { detail::add_signs(dev, bits, total, 0.0, values.mut()); });
@@ -257,11 +269,16 @@ void parameters(Cpu& dev, Bench& bench) {
 
 }  // namespace
 
-int main() {
-  Cpu dev({.threads = 1});
-  Bench bench(dev);
-  transformer(dev, bench);
-  attention(dev, bench);
-  convolutional(dev, bench);
-  parameters(dev, bench);
+int main(int argc, char** argv) {
+  return bench::run_main(argc <= 2, "bench_passes [TYPE]", [&] {
+    Cpu dev({.threads = 1});
+    const std::string name = argc < 2 ? "f32" : argv[1];
+    const auto type = name == "bf16" ? DType::bf16 : name == "f16" ? DType::f16 : DType::f32;
+    check(name == name_of(type), "type \"", name, "\" is not f32, bf16 or f16");
+    Bench bench(dev, type);
+    transformer(dev, bench);
+    attention(dev, bench);
+    convolutional(dev, bench);
+    parameters(dev, bench);
+  });
 }

@@ -150,7 +150,10 @@ void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView
         dev, x, vectors, sum_dy, sum_dy_xhat,
         [to = dresidual.data<T>()](std::int64_t at, std::int64_t, std::int64_t count, const A*,
                                    const A* above, const A* made, A* passed) {
-          for (std::int64_t c = 0; c < count; ++c) passed[c] = made[c] > A(0) ? above[c] : A(0);
+          for (std::int64_t c = 0; c < count; ++c) {
+            const A gradient = above[c];  // always loaded, so that the loop has no branch
+            passed[c] = made[c] > A(0) ? gradient : A(0);
+          }
           cpu::convert(passed, to + at, count);
           return static_cast<const A*>(passed);
         },

@@ -38,11 +38,13 @@ void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
         dev, logits.rows(), cpu::logit_tile,
         [columns = options.classes_of(logits.shape()), stride = logits.columns(),
          x = logits.data<T>(), to = max.data<A>(), onto = options.onto](std::int64_t row) {
-          const A most = columns == 0 ? -std::numeric_limits<A>::infinity()
-                                      : cpu::largest<A>(columns, [=](std::int64_t c) {
-                                          return static_cast<A>(x[row * stride + c]);
-                                        });
-          to[row] = onto ? std::max(most, to[row]) : most;
+          A most = onto ? to[row] : -std::numeric_limits<A>::infinity();
+          const auto take = [&](std::int64_t, std::int64_t count, const A* values) {
+            most =
+                std::max(most, cpu::largest<A>(count, [=](std::int64_t c) { return values[c]; }));
+          };
+          cpu::in_row_blocks<A>(columns, take, x + row * stride);
+          to[row] = most;
         });
   });
 }
@@ -162,8 +164,9 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
       cpu::in_row_blocks<A>(columns, [&](std::int64_t first, std::int64_t count) {
         A powers[cpu::row_block];  // a buffer: dlogits may alias the logits
         cpu::exponentials(count, from + first, most, powers);
-        for (std::int64_t at = 0; at < count; ++at)
-          to[first + at] = static_cast<T>(factor * powers[at] - below);
+        cpu::write_narrowed<A>(to + first, count, [&](A* out) {
+          for (std::int64_t at = 0; at < count; ++at) out[at] = factor * powers[at] - below;
+        });
       });
       if (here) to[mine] = static_cast<T>(at_label);
     });

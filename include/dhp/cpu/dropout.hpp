@@ -2,12 +2,14 @@
 #pragma once
 
 #include <dhp/core/philox.hpp>
+#include <dhp/cpu/convert.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/dropout.hpp>
 
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 namespace dhp::detail::cpu {
 
@@ -51,13 +53,15 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
     const T* const all = x.data<T>();
     T* const dropped = y.data<T>();
     dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+      std::vector<A> buffer(as_size(columns));
+      A* const values = buffer.data();
       for (auto row = first; row < last; ++row) {
-        const T* from = all + row * columns;
-        T* to = dropped + row * columns;
-        cpu::for_kept(rows, options, row, columns, [&](std::int64_t at, bool keep) {
-          const A value = static_cast<A>(from[at]);
-          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // avoids a branch
+        const A* const from = cpu::widened(all + row * columns, columns, values);
+        cpu::for_kept(rows, options, row, columns, [=](std::int64_t at, bool keep) {
+          const A value = from[at];
+          values[at] = (keep ? value : A(0)) * scale;  // avoids a branch
         });
+        cpu::convert(values, dropped + row * columns, columns);
       }
     });
   });

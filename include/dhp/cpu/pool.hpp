@@ -30,12 +30,12 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
         const auto w_last = std::min(left + geometry.kernel, width);
         const auto to = (line * out_width + w_out) * channels;
         cpu::in_row_blocks<A>(channels, [&](std::int64_t first, std::int64_t count) {
-          A best[cpu::row_block], wide[cpu::row_block];
+          A best[cpu::row_block], values[cpu::row_block];
           std::int32_t where[cpu::row_block];
           for (auto h = h_first; h < h_last; ++h)
             for (auto w = w_first; w < w_last; ++w) {
               const auto pixel = static_cast<std::int32_t>(h * width + w);
-              const A* const values = cpu::widened(image + pixel * channels + first, count, wide);
+              cpu::convert(image + pixel * channels + first, values, count);
               if (h == h_first && w == w_first) {
                 std::copy(values, values + count, best);
                 std::fill(where, where + count, pixel);
@@ -43,7 +43,7 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
               }
               for (std::int64_t c = 0; c < count; ++c) {
                 const A value = values[c], old = best[c];
-                const bool wins = value > old || (value != value && old == old);
+                const bool wins = !(value <= old) && old == old;  // the first NaN stays
                 best[c] = wins ? value : old;
                 where[c] = wins ? pixel : where[c];
               }
@@ -125,9 +125,14 @@ void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
     dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
       const T* const from = dy.data<T>() + n * channels;
       T* to = dx.data<T>() + n * pixels * channels;
-      for (std::int64_t p = 0; p < pixels; ++p, to += channels)
-        for (std::int64_t c = 0; c < channels; ++c)
-          to[c] = static_cast<T>(static_cast<A>(from[c]) / static_cast<A>(pixels));
+      for (std::int64_t p = 0; p < pixels; ++p, to += channels) {
+        const auto share = [=](std::int64_t first, std::int64_t count, const A* values) {
+          cpu::write_narrowed<A>(to + first, count, [=](A* out) {
+            for (std::int64_t c = 0; c < count; ++c) out[c] = values[c] / static_cast<A>(pixels);
+          });
+        };
+        cpu::in_row_blocks<A>(channels, share, from);
+      }
     });
   });
 }

@@ -1,6 +1,7 @@
 // Implements rotary positions on the Cpu. All heads of a row use the same angles.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/rotary.hpp>
 
@@ -29,11 +30,16 @@ void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> position
         for (int head = 0; head < options.heads; ++head) {
           T* const one = x.data<T>() + row * stride + head * 2 * half;
           T* const other = one + half;
-          for (std::int64_t c = 0; c < half; ++c) {
-            const A a = static_cast<A>(one[c]), b = static_cast<A>(other[c]);
-            one[c] = static_cast<T>(a * cosines[c] - b * sines[c]);
-            other[c] = static_cast<T>(b * cosines[c] + a * sines[c]);
-          }
+          const auto turn = [=](std::int64_t at, std::int64_t count, const A* a, const A* b) {
+            A turned[2][cpu::row_block];
+            for (std::int64_t c = 0; c < count; ++c) {
+              turned[0][c] = a[c] * cosines[at + c] - b[c] * sines[at + c];
+              turned[1][c] = b[c] * cosines[at + c] + a[c] * sines[at + c];
+            }
+            cpu::convert(turned[0], one + at, count);
+            cpu::convert(turned[1], other + at, count);
+          };
+          cpu::in_row_blocks<A>(half, turn, one, other);
         }
       }
     });
