@@ -8,8 +8,9 @@
 #include "split.hpp"
 
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <memory>
+#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct BytePairRules {
   std::vector<std::string> tokens;  ///< tokens by id
   std::vector<std::pair<std::string, std::string>> merges;
   SpecialTokens special{};
+  std::vector<std::int32_t> special_ids{};  ///< of their tokens; others may have the same bytes
   SplitRule split = SplitRule::gpt2;
   bool whole_words = false;  ///< does not split a piece that is a token
   std::string first{};       ///< special token before each text; empty: none
@@ -41,31 +43,35 @@ class BytePairs {
     made->rules = std::move(rules);
     const auto& tokens = made->rules.tokens;
     dhp::check(!tokens.empty(), name, " has no tokens");
-    for (std::size_t id = 0; id < tokens.size(); ++id)
-      made->ids.try_emplace(tokens[id], static_cast<std::int32_t>(id));
-    const auto id_of = [&](const std::string& token, const char* what = "a merge's token") {
+    for (const auto id : made->rules.special_ids)
+      made->special.try_emplace(tokens.at(static_cast<std::size_t>(id)), id);
+    for (std::int32_t id = 0; id < std::ssize(tokens); ++id)
+      if (const auto& token = tokens[static_cast<std::size_t>(id)];
+          !made->special.contains(token) || made->special[token] != id)
+        made->ids.try_emplace(token, id);
+    const auto id_of = [&](const std::string& token) {
       const auto found = made->ids.find(token);
-      dhp::check(found != made->ids.end(), name, ": ", what, " \"", token,
+      dhp::check(found != made->ids.end(), name, ": a merge's token \"", token,
                  "\" is not in its vocabulary");
       return found->second;
     };
     for (const auto& [left, right] : made->rules.merges)
       made->merges.try_emplace(pair_of(id_of(left), id_of(right)),
                                static_cast<std::int32_t>(made->merges.size()), id_of(left + right));
-    for (const auto& token : made->rules.special.tokens()) (void)id_of(token, "the special token");
-    if (const auto& first = made->rules.first; !first.empty())
-      (void)id_of(first, "the token before each text,");
     tables_ = std::move(made);
+    if (const auto& first = tables_->rules.first; !first.empty())
+      dhp::check(find(first) >= 0, name, ": the token before each text, \"", first,
+                 "\" is not in its vocabulary");
   }
 
   [[nodiscard]] const BytePairRules& rules() const { return tables_->rules; }
   [[nodiscard]] std::int64_t size() const {
     return static_cast<std::int64_t>(rules().tokens.size());
   }
-  /// Returns the id of a token, or -1.
+  /// Returns the id of a special token, else that of another token of these bytes, or -1.
   [[nodiscard]] std::int32_t find(const std::string& token) const {
-    const auto found = tables_->ids.find(token);
-    return found == tables_->ids.end() ? -1 : found->second;
+    const auto found = tables_->special.find(token);
+    return found == tables_->special.end() ? found_piece(token) : found->second;
   }
 
   /// Appends the tokens of a text; recognises special tokens in the text.
@@ -104,7 +110,7 @@ class BytePairs {
   };
   struct Tables {
     BytePairRules rules;
-    std::unordered_map<std::string, std::int32_t> ids;
+    std::unordered_map<std::string, std::int32_t> ids, special;
     std::unordered_map<std::uint64_t, Merge> merges;
   };
 
@@ -113,31 +119,46 @@ class BytePairs {
            static_cast<std::uint32_t>(right);
   }
 
+  [[nodiscard]] std::int32_t found_piece(const std::string& bytes) const {
+    const auto found = tables_->ids.find(bytes);
+    return found == tables_->ids.end() ? -1 : found->second;
+  }
+
+  /// Merges the pair that training found first, of equal ones the leftmost, until none is left.
   [[nodiscard]] std::vector<std::int32_t> merged(std::string_view piece) const {
-    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> ids;  // -1: merged into the token on its left
     if (rules().whole_words)
-      if (const auto id = find(std::string(piece)); id >= 0) return {id};
+      if (const auto id = found_piece(std::string(piece)); id >= 0) return {id};
     for (const char byte : piece)  // drops a byte that is no token, as Hugging Face's library does
-      if (const auto id = find(std::string(1, byte)); id >= 0) ids.push_back(id);
-    for (;;) {
-      const Merge none(std::numeric_limits<std::int32_t>::max(), 0);
-      const Merge* best = &none;
-      for (std::size_t at = 0; at + 1 < ids.size(); ++at) {
-        const auto found = tables_->merges.find(pair_of(ids[at], ids[at + 1]));
-        if (found != tables_->merges.end() && found->second.rank < best->rank)
-          best = &found->second;
-      }
-      if (best == &none) return ids;
-      std::size_t to = 0;
-      for (std::size_t at = 0; at < ids.size(); ++at) {
-        const auto found = at + 1 < ids.size() ? tables_->merges.find(pair_of(ids[at], ids[at + 1]))
-                                               : tables_->merges.end();
-        const bool merges = found != tables_->merges.end() && &found->second == best;
-        ids[to++] = merges ? best->id : ids[at];
-        at += merges ? 1 : 0;
-      }
-      ids.resize(to);
+      if (const auto id = found_piece(std::string(1, byte)); id >= 0) ids.push_back(id);
+    const auto end = ids.size();
+    std::vector<std::size_t> before(end + 1), after(end + 1);  // neighbours
+    for (std::size_t at = 0; at < end; ++at) before[at + 1] = at, after[at] = at + 1;
+    const auto merge_at = [&](std::size_t at) -> const Merge* {
+      if (after[at] == end) return nullptr;
+      const auto found = tables_->merges.find(pair_of(ids[at], ids[after[at]]));
+      return found == tables_->merges.end() ? nullptr : &found->second;
+    };
+    using Place = std::pair<std::int32_t, std::size_t>;  // a merge's rank and where its pair begins
+    std::priority_queue<Place, std::vector<Place>, std::greater<>> open;
+    const auto look = [&](std::size_t at) {
+      if (const auto* const merge = merge_at(at)) open.emplace(merge->rank, at);
+    };
+    for (std::size_t at = 0; at < end; ++at) look(at);
+    while (!open.empty()) {
+      const auto [rank, at] = open.top();
+      open.pop();
+      const auto* const merge = merge_at(at);
+      if (merge == nullptr || merge->rank != rank) continue;  // its tokens have been merged
+      ids[at] = merge->id;
+      ids[after[at]] = -1;
+      after[at] = after[after[at]];
+      before[after[at]] = at;
+      look(at);
+      if (at > 0) look(before[at]);
     }
+    std::erase(ids, -1);
+    return ids;
   }
 
   std::shared_ptr<const Tables> tables_;
@@ -171,6 +192,7 @@ template <class Texts>
   BytePairRules rules;
   rules.tokens = joiner.tokens();
   rules.special = SpecialTokens({end_of_text});
+  rules.special_ids = {0};
   rules.first = end_of_text;
   for (const auto& [left, right] : joiner.joined())
     rules.merges.emplace_back(rules.tokens[left], rules.tokens[right]);

@@ -123,10 +123,11 @@ class ByteLetters {
   const ByteLetters letters;
   rules.special = added_tokens(file, false);
   const auto& special = rules.special.tokens();
-  for (const auto& token : tokens_by_id(file, model))
-    rules.tokens.push_back(std::find(special.begin(), special.end(), token) != special.end()
-                               ? token
-                               : letters.bytes(token));
+  for (const auto& token : tokens_by_id(file, model)) {
+    const bool is_special = std::find(special.begin(), special.end(), token) != special.end();
+    if (is_special) rules.special_ids.push_back(static_cast<std::int32_t>(rules.tokens.size()));
+    rules.tokens.push_back(is_special ? token : letters.bytes(token));
+  }
   for (const auto& merge : model.at("merges")) {
     std::string left, right;
     if (merge.is_array() && merge.size() == 2) {

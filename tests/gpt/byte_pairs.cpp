@@ -106,6 +106,9 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
   rules.tokens = {"a", "b", "c", "bc", "ab"};
   rules.merges = {{"b", "c"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abcabx") == std::vector<std::int32_t>{0, 3, 4});
+  rules.tokens = {"a", "b", "ab", "aba"};  // also if the pair is there only after another merge
+  rules.merges = {{"ab", "a"}, {"a", "b"}};
+  CHECK(BytePairs(rules).encode("abab") == std::vector<std::int32_t>{3, 1});
 }
 
 TEST_CASE("special tokens: the next one, of two at one place the longer, and what lies between") {
@@ -190,6 +193,12 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
             .rules()
             .first == end_of_text);
   refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
+  // An added token whose letters are the bytes of another has its own id.
+  const auto spaced = with([](Json& j) {
+    j["added_tokens"].push_back({{"id", j["model"]["vocab"].size()}, {"content", " "}});
+  });
+  const auto own = static_cast<std::int32_t>(spaced.size() - 1);
+  CHECK(spaced.encode("x y") == std::vector{pairs.find("x"), own, pairs.find("y")});
   refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");
   // Llama's: another split, merges as pairs, and whole words that are tokens.
   const auto llama = with([](Json& j) {
