@@ -114,16 +114,20 @@ namespace published {
              config.epsilon, ", which is no small number above 0");
   config.dropout = file.get("hidden_dropout_prob", 0.1);
   config.next_sentence = published::first_architecture(file) != "BertForMaskedLM";
-  made.tied = file.get("tie_word_embeddings", true);
+  made.tied = file.get("tie_word_embeddings", true) &&
+              !has_own_head(folder, "cls.predictions.decoder.weight",
+                            "bert.embeddings.word_embeddings.weight");
   if (made.head == BertHead::classes) made.labels = published::labels_of(file);
   return made;
 }
 
 /// Throws if the model's scores of words need a decoder that dhp has not.
 inline void check_tied(const PublishedBert& bert) {
-  dhp::check(bert.head != BertHead::masked_words || bert.tied,
-             "this model's decoder has weights of its own (\"tie_word_embeddings\": false in its "
-             "config.json), and dhp's has those of the words' embedding");
+  dhp::check(
+      bert.head != BertHead::masked_words || bert.tied,
+      "this model's decoder has weights of its own (in its .safetensors, or by "
+      "\"tie_word_embeddings\": false in its config.json), and dhp's has those of the words' "
+      "embedding");
 }
 
 /// Returns the head for `predict`: "logits", "embeddings", or "automatic", which means logits for a classifier and

@@ -1,7 +1,10 @@
-// Finds the small files of a saved model: config.json, and a BERT's vocabulary.
+// Finds the small files of a saved model: config.json, and a BERT's vocabulary; and compares tensors that are one by
+// its config.json.
 #pragma once
 
 #include <dhp/train/checkpoint_index.hpp>
+#include <dhp/train/name_map.hpp>
+#include <dhp/train/weight_files.hpp>
 
 #include <filesystem>
 #include <string>
@@ -23,6 +26,22 @@ namespace examples {
   if (std::filesystem::is_directory(model)) return model;
   const auto parent = std::filesystem::path(model).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+/// Returns whether published weights have a tensor `head` with other values than those of `table`. Hugging Face's
+/// classes then use both, even if config.json says that they are one.
+[[nodiscard]] inline bool has_own_head(const std::string& folder, const std::string& head,
+                                       const std::string& table) {
+  if (!dhp::WeightFiles::are_at(folder)) return false;
+  const dhp::WeightFiles files(folder);
+  const dhp::NameMap names(files.tensors());
+  const auto* const other = names.find(table);
+  if (other == nullptr || !files.tensors().contains(head)) return false;
+  const auto bytes = [&](const std::string& name) {
+    const auto& file = *files.tensors().at(name);
+    return file.read(*file.find(name));
+  };
+  return bytes(head) != bytes(*other);
 }
 
 }  // namespace examples

@@ -1,6 +1,7 @@
 // Reads and writes config.json of a causal decoder in Hugging Face's format: model_type gpt2 or llama.
 #pragma once
 
+#include "../data/model_folder.hpp"
 #include "../data/published_json.hpp"
 #include "config.hpp"
 
@@ -67,14 +68,17 @@ namespace examples {
   made.vocabulary = number("vocab_size", "vocab_size", 50257);
   made.positions = number("max_position_embeddings", "n_positions", 1024);
   made.sequence_length = made.positions;
-  made.tied = file.get("tie_word_embeddings", !made.llama);
+  made.tied = file.get("tie_word_embeddings", !made.llama) &&
+              !has_own_head(folder, "lm_head.weight",
+                            made.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
   const auto tokens = [&](const char* key, std::int64_t usual) {
     std::vector<std::int64_t> ids;
     if (file.part(key).is_array()) ids = file.get(key, ids);
     else if (!file.json().contains(key) || !file.part(key).is_null()) ids = {file.get(key, usual)};
     for (const auto id : ids)
       dhp::check(id >= 0 && id < made.vocabulary, path, ": \"", key, "\" is ", id,
-                 ", and the model has the tokens 0 to ", made.vocabulary - 1);
+                 ", and the model has the tokens 0 to ", made.vocabulary - 1,
+                 "; write there which one of tokenizer.json is meant");
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.

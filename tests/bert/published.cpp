@@ -1,5 +1,6 @@
 // The small files of a published BERT, here made by the test: config.json, tokenizer.json, vocab.txt and those of
 // sentence-transformers.
+#include <dhp/train/safetensors.hpp>
 #include <examples/bert/published.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <tests/support/folder.hpp>
@@ -62,6 +63,13 @@ TEST_CASE("published: a config says the sizes and the head") {
   masked["tie_word_embeddings"] = false;
   refuses([&] { return head_to_predict(load(masked), "logits"); }, "has weights of its own");
   CHECK(head_to_predict(load(masked), "embeddings") == BertHead::none);
+  masked.erase("tie_word_embeddings");
+  CHECK(load(masked).tied);
+  dhp::SafeTensorsWriter writer;
+  writer.add("cls.predictions.decoder.weight", dhp::DType::u8, {1}, {std::byte{2}});
+  writer.add("embeddings.word_embeddings.weight", dhp::DType::u8, {1}, {std::byte{1}});
+  writer.write(folder / "model.safetensors");
+  CHECK_FALSE(load(masked).tied);
   // What dhp exports is read, too.
   std::ofstream(folder / "config.json")
       << published_config({.config = {.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6},

@@ -1,4 +1,5 @@
-// config.json of a decoder: the tokens that begin and end texts.
+// config.json of a decoder: the tokens that begin and end texts, and a head beside the words' table.
+#include <dhp/train/safetensors.hpp>
 #include <examples/gpt/published.hpp>
 #include <tests/support/folder.hpp>
 
@@ -30,6 +31,22 @@ TEST_CASE("published decoders: tokens before and after a text are the model's ow
   refuses({{"eos_token_id", {0, 60000}}}, "\"eos_token_id\" is 60000");
   refuses({{"bos_token_id", -1}}, "\"bos_token_id\" is -1");
   refuses({{"bos_token_id", 4294967296}}, "\"bos_token_id\" is 4294967296");
-  refuses({{"vocab_size", 320}},
-          "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319");
+  refuses(
+      {{"vocab_size", 320}},
+      "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319; write there which one");
+}
+
+TEST_CASE("published decoders: a head with other values than the words' table is no part of it") {
+  const tests::Folder folder;
+  std::ofstream(folder / "config.json") << R"({"model_type": "gpt2"})";
+  const auto tied = [&](char head) {
+    dhp::SafeTensorsWriter writer;
+    writer.add("wte.weight", dhp::DType::u8, {1}, {std::byte{1}});
+    if (head > 0) writer.add("lm_head.weight", dhp::DType::u8, {1}, {std::byte(head)});
+    writer.write(folder / "model.safetensors");
+    return load_gpt_config(folder.path).tied;
+  };
+  CHECK(tied(0));
+  CHECK(tied(1));
+  CHECK_FALSE(tied(2));
 }
