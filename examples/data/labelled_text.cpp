@@ -116,8 +116,24 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   return made;
 }
 
+/// Warns of a head that was trained for classes of other names.
+void look_at_head(const std::string& path, const std::vector<std::string>& classes,
+                  const std::vector<std::string>& known, std::vector<std::string>& warnings) {
+  const auto same = [](const std::string& now, const std::string& before) {
+    return before == now || before == "LABEL_" + now;
+  };
+  if (classes.size() == known.size() &&
+      !std::equal(classes.begin(), classes.end(), known.begin(), same))
+    warnings.push_back(dhp::concat(
+        path, ": its classes ", classes[0], ", ", classes[1], classes.size() > 2 ? ", ..." : "",
+        " take the head of the model's ", known[0], ", ", known[1], known.size() > 2 ? ", ..." : "",
+        ", in this order; --new-head begins it anew"));
+}
+
 /// Returns the model's classes if they cover all labels; else the labels, numbers by size, other names alphabetically.
+/// new_head: the model's head is not used.
 [[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert,
+                                                  bool new_head,
                                                   std::vector<std::string>& warnings) {
   std::map<std::string, std::size_t> found;  // first line of each label
   for (const auto& row : data.rows) found.try_emplace(row.fields.back(), row.line);
@@ -174,6 +190,8 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   if (std::all_of(classes.begin(), classes.end(), is_number))
     std::sort(classes.begin(), classes.end(),
               [](const auto& a, const auto& b) { return std::stol(a) < std::stol(b); });
+  if (bert.head == BertHead::classes && !new_head)
+    look_at_head(data.path, classes, known, warnings);
   return classes;
 }
 
@@ -185,7 +203,8 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
       text.add_sentence(std::span(row.fields[at]));
     text.end_document();
   }
-  return PublishedTokenizer(WordPiece(train_wordpiece(text, {.size = options.vocabulary_size})));
+  return PublishedTokenizer(
+      WordPiece(train_wordpiece(text, {.size = options.vocabulary_size, .name = data.path})));
 }
 
 }  // namespace
@@ -197,7 +216,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   const auto words = words_for(options, data);
   made.bert = text_model(options);
   auto& bert = made.bert;
-  bert.labels = classes_of(data, bert, made.warnings);
+  bert.labels = classes_of(data, bert, run.new_head, made.warnings);
   bert.head = BertHead::classes;
   auto& vocabulary = bert.config.vocabulary;
   const bool described = described_model(options).has_value();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <set>
 
 namespace examples {
 
@@ -28,14 +29,22 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
              " has no adapter_config.json: it is no adapter in PEFT's format");
   const auto json = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
   dhp::check(json.is_object(), path, " is damaged: it is no JSON object");
-  const auto none = nlohmann::json::object();
-  const nlohmann::json plain{{"peft_type", "LORA"},  {"use_dora", false},    {"use_rslora", false},
-                             {"use_qalora", false},  {"bias", "none"},       {"lora_bias", false},
-                             {"rank_pattern", none}, {"alpha_pattern", none}};
+  nlohmann::json plain{{"peft_type", "LORA"}, {"use_dora", false}, {"use_rslora", false},
+                       {"use_qalora", false}, {"bias", "none"},    {"lora_bias", false}};
+  for (const auto* const key :
+       {"rank_pattern", "alpha_pattern", "layer_replication", "trainable_token_indices",
+        "target_parameters", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config",
+        "monteclora_config"})
+    plain[key] = nullptr;
   for (const auto& [key, usual] : plain.items())
-    dhp::check(!json.contains(key) || json[key].is_null() || json[key] == usual, path, ": its ",
-               key, " is ", json.value(key, none).dump(),
+    dhp::check(!json.contains(key) || json[key].empty() || json[key] == usual, path, ": its ", key,
+               " is ", json.contains(key) ? json[key].dump() : "",
                "; dhp has plain LoRA without biases, and no other adapter");
+  const auto begun = json.value("init_lora_weights", nlohmann::json(true));
+  const std::set<nlohmann::json> beside{nullptr, true, false, "gaussian", "eva", "orthogonal"};
+  dhp::check(beside.contains(begun), path, ": its init_lora_weights is ", begun.dump(),
+             ", which changes the model's own weights, too; PEFT's save_pretrained makes it plain "
+             "LoRA by path_initial_model_for_weight_conversion");
   dhp::LowRankOptions made;
   try {
     made.rank = json.at("r").get<std::int64_t>();

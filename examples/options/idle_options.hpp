@@ -1,11 +1,13 @@
 // Finds options that do nothing without others.
 #pragma once
 
+#include "../data/model_folder.hpp"
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <tuple>
 
@@ -43,8 +45,13 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
         {"--cache-gb", given("--cache") != nullptr, "--cache"}})
     if (given(name) && !used)
       options.idle.push_back(dhp::concat(name, " does nothing without ", without));
-  if (given("--vocabulary-size") && given("--vocabulary"))
-    options.idle.push_back("--vocabulary-size does nothing beside --vocabulary");
+  const auto has_words = [folder = options.begins_anew() ? model_folder(options.load) : ""] {
+    using std::filesystem::exists;
+    return !folder.empty() && (exists(folder + "/tokenizer.json") || exists(folder + "/vocab.txt"));
+  };
+  if (given("--vocabulary-size") && (given("--vocabulary") || has_words()))
+    options.idle.push_back("--vocabulary-size does nothing beside " +
+                           std::string(has_words() ? "the words of --load" : "--vocabulary"));
   constexpr std::int64_t most_words = 512;  // of synthetic text
   if (const auto* const size = given("--vocabulary-size");
       size != nullptr && options.data == "synthetic" && size->as<std::int64_t>() > most_words)

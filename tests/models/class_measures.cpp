@@ -116,6 +116,8 @@ TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
   for (const std::string key : {"use_dora", "lora_bias"})
     says(R"({"r": 4, "lora_alpha": 8, "target_modules": ["a"], ")" + key + R"(": true})",
          (key + " is true; dhp has plain LoRA").c_str());
+  says(R"({"layer_replication": [[0, 2], [1, 2]]})", "layer_replication is [[0,2],[1,2]]; dhp");
+  says(R"({"init_lora_weights": "pissa"})", "is \"pissa\", which changes the model's own weights");
   CHECK_THROWS_WITH_AS((void)read_adapter_config("/nowhere"),
                        Contains("it is no adapter in PEFT's format"), dhp::Error);
 }

@@ -53,6 +53,7 @@ def write_data(folder):
     (folder / "test.txt").write_text("".join(a + "\n" for a, _ in test))
     pairs = [(a, b, "same" if la == lb else "other") for (a, la), (b, lb) in zip(train, reversed(train))]
     (folder / "pairs.csv").write_text("a,b,is\n" + "".join(f"{a},{b},{c}\n" for a, b, c in pairs))
+    (folder / "renamed.tsv").write_text("text\tlabel\n" + "".join(f"{a}\t{b.replace('bad', 'no')}\n" for a, b in train))
     (folder / "odd.jsonl").write_text(json.dumps({"text": "x", "label": "odd"}) + "\n")
     (folder / "one.tsv").write_text("text\tlabel\na\tgood\nb\tgood\n")
 
@@ -93,8 +94,10 @@ def adapts(programs):
     assert apart(unmerged, programs.logits("--model", "base.whole")) > 0.1
     said = programs.train("--data", "turned.tsv", "--load", "base.whole", "--adapter", "adapter", "--steps", 1)
     assert "left over are classifier.bias, classifier.weight" in said, said
-    said = programs.train("--data", "turned.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3)
+    said = programs.train("--data", "renamed.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3, "--vocabulary-size", 90)
     assert "optimizer 2.30 kB" in said, said  # of the head alone
+    assert "renamed.tsv: its classes good, no take the head of the model's bad, good, in this order; --new-head" in said, said
+    assert "--vocabulary-size does nothing beside the words of --load" in said, said
 
 
 WRONG = [
