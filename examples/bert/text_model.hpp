@@ -35,6 +35,11 @@ namespace examples {
                  ", and the model in ", *folder, " has ", bert.config.layers, " of ",
                  bert.config.hidden, "; leave --preset out");
     }
+    dhp::check(
+        bert.config.segments > 1 || (options.task == "classify" && options.text_columns.size() < 2),
+        *folder,
+        ": the model has one kind of segment (\"type_vocab_size\": 1), and a pair of "
+        "sentences has two; it can learn to classify single ones");
   } else {
     bert.config = bert_preset(options.preset.empty() ? "tiny" : options.preset);
   }

@@ -25,6 +25,7 @@ struct WordPieceTraining {
   std::int64_t least_count = 2;  ///< minimum count of a pair to join
   std::int64_t alphabet = 1000;  ///< maximum number of characters; rarer ones become [UNK]
   BasicTokenizer basic{};
+  std::string name = "train_wordpiece";  ///< of the text, in errors
 };
 
 /// Returns the words of a text and their counts, in byte order.
@@ -109,7 +110,7 @@ class WordPieceTrainer {
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
   const auto words = count_words(text, options.basic);
-  dhp::check(!words.empty(), "train_wordpiece: the text holds no word");
+  dhp::check(!words.empty(), options.name, ": the text holds no word");
   return Vocabulary(WordPieceTrainer(words, options).run(), "trained vocabulary");
 }
 

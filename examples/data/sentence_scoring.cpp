@@ -47,6 +47,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   bert.config.sequence_length = longest;
 
   const auto head = head_to_predict(bert, options.predict);
+  dhp::check(head == BertHead::none || (!options.pooling && !options.normalise),
+             "--pooling and --normalise do nothing with logits; choose --predict embeddings");
   Scoring made;
   made.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();

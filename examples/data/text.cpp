@@ -64,7 +64,8 @@ TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>
   const auto& path = options.run.data;
   const auto text = is_wordnet(path) ? read_wordnet(path) : read_text(path, text_options(options));
   const auto words =
-      given ? *given : WordPiece(train_wordpiece(text, {.size = options.vocabulary_size}));
+      given ? *given
+            : WordPiece(train_wordpiece(text, {.size = options.vocabulary_size, .name = path}));
   return {vocabulary_text(words.vocabulary()), std::make_shared<TokenText>(words.encode(text))};
 }
 

@@ -41,8 +41,11 @@ inline void check_utf8(std::string_view bytes, const std::string& name) {
   const auto known = dhp::detail::known_file(bytes);
   const bool sent = known.starts_with("a Git LFS") || known.starts_with("an HTML");
   dhp::check(!sent, "", name, ", byte 0: is ", known, ", not the text");
-  dhp::check(!bytes.starts_with("\xFF\xFE") && !bytes.starts_with("\xFE\xFF"), "", name,
-             ", byte 0: is UTF-16; iconv -f UTF-16 -t UTF-8 converts it");
+  using namespace std::string_view_literals;
+  const bool wide = bytes.starts_with("\xFF\xFE\0\0"sv) || bytes.starts_with("\0\0\xFE\xFF"sv);
+  const auto* const kind = wide ? "UTF-32" : "UTF-16";
+  dhp::check(!wide && !bytes.starts_with("\xFF\xFE") && !bytes.starts_with("\xFE\xFF"), "", name,
+             ", byte 0: is ", kind, "; iconv -f ", kind, " -t UTF-8 converts it");
   for (std::size_t at = 0; at < bytes.size();) {
     dhp::check(bytes[at] != '\0', "", name, ", byte ", at, ": a zero byte; this is ",
                known.empty() ? "a binary file" : known, ", not text");

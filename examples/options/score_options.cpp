@@ -128,7 +128,15 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
     const auto refuse = [&](const char* name, const char* with) {
       dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
     };
-    if (!options.prompts.empty()) return refuse("--text-column", "--prompt");
+    if (!options.prompts.empty()) {
+      for (const auto* const name : {"--text-column", "--batch"})
+        refuse(name, "--prompt: it is for --input");
+      for (const auto* const name : {"--top-k", "--top-p", "--seed"})
+        if (options.temperature == 0)
+          refuse(name,
+                 "--temperature 0, by which the likeliest token is taken; give --temperature 1");
+      return;
+    }
     for (const auto* const name :
          {"--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--no-cache", "--output"})
       refuse(name, "--input: it is for --prompt");

@@ -58,6 +58,7 @@ TEST_CASE("sentence file: what is wrong is said with its line") {
       "\xFF\xFE"
       "a",
       "x.csv", "a", "is UTF-16; iconv");
+  says({"\xFF\xFE\0\0a\0\0\0", 8}, "x.txt", "", "is UTF-32; iconv -f UTF-32");
   says("version https://git-lfs.github.com/spec/v1", "x.txt", "", "git lfs pull");
 }
 

@@ -114,8 +114,8 @@ TEST_CASE("wordpiece training: sizes are kept, rare characters go first") {
   CHECK(small.find("##b") >= 0);
   CHECK(small.find("\xE4\xB8\xAD") == -1);
   CHECK(small.find("cc") == -1);
-  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text_of("\u200B"), {}), Contains("holds no word"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text_of("\u200B"), {.name = "a.txt"}),
+                       Contains("a.txt: the text holds no word"), dhp::Error);
 }
 
 }  // namespace

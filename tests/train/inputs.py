@@ -180,6 +180,8 @@ TABLE = [
     ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--output", "x.npy"], 2, "--output does nothing with --input: it is for --prompt"),
     ("gpt", ["--data", os.fsdecode(b"caf\xe9")], 2, "--data: what is given is not UTF-8, in which checkpoints keep it; rename it"),
     ("score_gpt", ["--model", "few", "--prompt", "a", "--text-column", "text"], 2, "--text-column does nothing with --prompt"),
+    ("score_gpt", ["--model", "few", "--prompt", "a", "--batch", "2"], 2, "--batch does nothing with --prompt: it is for --input"),
+    ("score_gpt", ["--model", "few", "--prompt", "a", "--top-k", "2"], 2, "--top-k does nothing with --temperature 0, by which"),
     ("gpt", ["--load", "wordless", "--data", "typo.toml"], 1, "wordless has no tokenizer.json, and the words of the model in it are not"),
     ("gpt", ["--load", "few", "--data", "typo.toml"], 1, "tokenizer.json has 4 tokens, and the model parts documents with token 8; is it"),
     ("gpt", ["--data", "typo.toml", "--text-column", "text"], 1, "--text-column text: typo.toml has no .csv, .tsv or .jsonl file, and no"),

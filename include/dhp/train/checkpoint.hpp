@@ -294,7 +294,8 @@ class Checkpoint {
       const auto* stored = saved.find(name);
       if (stored == nullptr)
         return concat(saved.folder(), " has no tensor ", name,
-                      "; it was saved from another model or with other options of its optimizer");
+                      "; it was saved from another model or with other options of its optimizer: "
+                      "export its weights, and begin with those");
       const auto& shape = stored->front().piece.shape;
       if (shape != held.piece.shape)
         return concat("tensor ", name, " of ", saved.folder(), " has the shape ", shape,
