@@ -71,20 +71,23 @@ namespace examples {
   made.tied = file.get("tie_word_embeddings", !made.llama) &&
               !has_own_head(folder, "lm_head.weight",
                             made.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
-  const auto tokens = [&](const char* key, std::int64_t usual) {
+  const auto tokens = [&](const PublishedJson& from, const char* key, std::int64_t usual) {
     std::vector<std::int64_t> ids;
-    if (file.part(key).is_array()) ids = file.get(key, ids);
-    else if (!file.json().contains(key) || !file.part(key).is_null()) ids = {file.get(key, usual)};
+    if (from.part(key).is_array()) ids = from.get(key, ids);
+    else if (!from.json().contains(key) || !from.part(key).is_null()) ids = {from.get(key, usual)};
     for (const auto id : ids)
-      dhp::check(id >= 0 && id < made.vocabulary, path, ": \"", key, "\" is ", id,
+      dhp::check(id >= 0 && id < made.vocabulary, from.path(), ": \"", key, "\" is ", id,
                  ", and the model has the tokens 0 to ", made.vocabulary - 1,
                  "; write there which one of tokenizer.json is meant");
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.
-  made.end = tokens("eos_token_id", made.llama ? 2 : 50256);
+  made.end = tokens(file, "eos_token_id", made.llama ? 2 : 50256);
   dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token; which one ends a text?");
-  const auto begin = tokens("bos_token_id", made.llama ? 1 : 50256);
+  if (const auto more = folder + "/generation_config.json"; std::filesystem::exists(more))
+    for (const auto id : tokens(PublishedJson(more), "eos_token_id", made.end[0]))
+      if (!made.ends(id)) made.end.push_back(id);
+  const auto begin = tokens(file, "bos_token_id", made.llama ? 1 : 50256);
   made.begin = begin.empty() ? made.end[0] : begin[0];
   made.epsilon =
       file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);

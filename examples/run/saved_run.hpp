@@ -113,10 +113,11 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
-    const auto loaded =
-        files_.load(options_.load, {.all = options_.load_all,
-                                    .new_head = options_.new_head ? setup_.head : "",
-                                    .adapter = options_.tuning.adapter});
+    dhp::WeightLoading how{.all = options_.load_all,
+                           .new_head = options_.new_head ? setup_.head : "",
+                           .adapter = options_.tuning.adapter};
+    if (!options_.tuning.export_adapter.empty()) how.adapter_head = setup_.head;
+    const auto loaded = files_.load(options_.load, how);
     const auto step = loaded.state.step;
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);

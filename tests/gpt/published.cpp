@@ -23,6 +23,9 @@ TEST_CASE("published decoders: tokens before and after a text are the model's ow
   const auto several = load({{"bos_token_id", nullptr}, {"eos_token_id", {7, 59999}}});
   CHECK(several.begin == 7);
   CHECK(several.end == Ids{7, 59999});
+  std::ofstream(folder / "generation_config.json") << R"({"eos_token_id": [8, 7]})";
+  CHECK(load({{"eos_token_id", 7}}).end == Ids{7, 8});
+  std::filesystem::remove(folder / "generation_config.json");
   const auto refuses = [&](const nlohmann::json& tokens, const char* words) {
     CHECK_THROWS_WITH_AS((void)load(tokens), Contains(words), dhp::Error);
   };

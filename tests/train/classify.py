@@ -94,6 +94,11 @@ def adapts(programs):
     assert apart(unmerged, programs.logits("--model", "base.whole")) > 0.1
     said = programs.train("--data", "turned.tsv", "--load", "base.whole", "--adapter", "adapter", "--steps", 1)
     assert "left over are classifier.bias, classifier.weight" in said, said
+    (programs.folder / "headless").mkdir()
+    for file in (programs.folder / "base.whole").iterdir():
+        (programs.folder / "headless" / file.name).write_bytes(file.read_bytes().replace(b"bert.pooler.dense", b"bert.pooled.dense"))
+    said = programs.train("--data", "turned.tsv", "--load", "headless", *begin[4:], "--save", "none", "--export-adapter", "none", status=1)
+    assert "has no bert.pooler.dense.bias, which would begin anew, and --export-adapter would lose it" in said, said
     said = programs.train("--data", "renamed.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3, "--vocabulary-size", 90)
     assert "optimizer 2.30 kB" in said, said  # of the head alone
     assert "renamed.tsv: its classes good, no take the head of the model's bad, good, in this order; --new-head" in said, said

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/gather.hpp>
+#include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/weight_file.hpp>
@@ -23,6 +24,8 @@ struct WeightLoading {
   bool only = false;  ///< only a checkpoint's weights, for predictions; remarks tell damage alone
   bool all = false;   ///< a missing weight is an error; else it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
+  /// An exported adapter will have the weights whose names begin with this: others may not begin anew.
+  std::optional<std::string> adapter_head{};
   std::string
       adapter{};  ///< folder of an adapter_model.safetensors whose tensors come first; empty: none
 };
@@ -125,6 +128,12 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
         listed(left, "no others"), "; the model has ", listed(fresh, "none"));
   check(!how.all || fresh.empty(), how.adapter.empty() ? "" : how.adapter + " beside ", file.path(),
         " lacks weights of this model: ", listed(fresh, ""));
+  for (const auto& name : fresh)
+    check(!how.adapter_head || is_of_adapter(name) ||
+              (!how.adapter_head->empty() && name.starts_with(*how.adapter_head)),
+          file.path(), " has no ", name,
+          ", which would begin anew, and --export-adapter would lose ",
+          "it; --export writes all weights");
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");
   if (how.only) return batches;
