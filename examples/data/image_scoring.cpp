@@ -1,10 +1,12 @@
 #include <dhp/data/image_batcher.hpp>
+#include <dhp/device/thread_pool.hpp>
 
 #include "file_formats.hpp"
 #include "model_folder.hpp"
 #include "saved_resnet.hpp"
 #include "scoring.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,7 +29,11 @@ class ImageFiles {
   [[nodiscard]] Sample get(std::int64_t index) const {
     dhp::detail::check_sample_index(index, size());
     const auto& path = (*files_)[static_cast<std::size_t>(index)];
-    return {dhp::read_image(path, decoders_, decoding_), 0};
+    try {
+      return {dhp::read_image(path, decoders_, decoding_), 0};
+    } catch (const dhp::Error& error) {
+      dhp::fail(error.sentence(), "; --skip-bad skips such files");
+    }
   }
 
  private:
@@ -59,8 +65,41 @@ class ImageFiles {
                                        .deviation = saved.deviation}));
 }
 
-[[nodiscard]] AnyBatcher images_of(const std::string& path, const SavedResNet& saved,
-                                   dhp::DType precision) {
+/// Removes files that cannot be read, notes the numbers of the others, and says so.
+void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
+              const std::string& path, Scoring& made) {
+  std::vector<std::string> wrong(files.size());
+  dhp::detail::ThreadPool(threads).run(std::ssize(files), [&](std::int64_t index) {
+    const auto at = static_cast<std::size_t>(index);
+    try {
+      (void)dhp::read_image(files[at], decoders(), decoding);
+    } catch (const dhp::Error& error) {
+      wrong[at] = error.sentence();
+    }
+  });
+  std::vector<std::string> good;
+  std::string skipped;
+  for (std::size_t at = 0; at < files.size(); ++at) {
+    if (!wrong[at].empty()) {
+      skipped += dhp::concat(skipped.empty() ? "" : ", ", at + 1);
+      continue;
+    }
+    good.push_back(files[at]);
+    made.numbers.push_back(static_cast<std::int64_t>(at) + 1);
+  }
+  dhp::check(!good.empty(), "--input ", path,
+             ": holds no image that can be read; first: ", wrong[0]);
+  if (!skipped.empty())
+    made.description = dhp::concat(
+        "; ", files.size() - good.size(), " that cannot be read have no row: number ", skipped,
+        "; first: ", *std::ranges::find_if(wrong, [](auto& one) { return !one.empty(); }));
+  files = std::move(good);
+}
+
+[[nodiscard]] AnyBatcher images_of(const ScoreOptions& options, const SavedResNet& saved,
+                                   Scoring& made) {
+  const auto& path = options.input;
+  const auto precision = options.run.precision;
   dhp::check(std::filesystem::exists(path), "--input ", path,
              ": there is no such file or directory");
   const bool folder = std::filesystem::is_directory(path);
@@ -71,6 +110,7 @@ class ImageFiles {
     auto decoding = decoding_for(static_cast<int>(saved.config.image_size));
     decoding.exif = saved.exif;
     decoding.channels = static_cast<int>(saved.config.image_channels);
+    if (options.run.skip_bad) skip_bad(files, decoding, options.run.loader_threads + 1, path, made);
     return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
   return batcher_of(images_in(path, saved.config.image_channels), saved, precision);
@@ -86,7 +126,7 @@ ImageScoring prepare_images(const ScoreOptions& options) {
   auto saved = load_saved_resnet(folder);
   Scoring made;
   made.adapters = adapters_of(folder);
-  made.samples = images_of(options.input, saved, options.run.precision);
+  made.samples = images_of(options, saved, made);
   made.what = "images";
   made.rows_of.assign(static_cast<std::size_t>(made.samples.size()), 1);
   made.output = {.path = options.output,
@@ -96,7 +136,7 @@ ImageScoring prepare_images(const ScoreOptions& options) {
                  .wide = options.run.precision == dhp::DType::f64,
                  .best = true};
   made.description = dhp::concat(made.samples.size(), " images of ", saved.config.image_size, " x ",
-                                 saved.config.image_size);
+                                 saved.config.image_size, made.description);
   return {std::move(made), std::make_shared<SavedResNet>(std::move(saved))};
 }
 

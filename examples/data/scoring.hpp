@@ -20,8 +20,9 @@ struct SavedResNet;  // in saved_resnet.hpp
 struct Scoring {
   dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   AnyBatcher samples;
-  std::vector<std::int64_t> rows_of;  ///< number of output rows of each sample
-  std::string what = "sentences";     ///< what samples are called
+  std::vector<std::int64_t> rows_of;    ///< how many output rows each sample has
+  std::vector<std::int64_t> numbers{};  ///< of each sample in the input; empty: 1, 2, ...
+  std::string what = "sentences";       ///< what samples are called
   bool normalise = false;
   RowFileOptions output{};
   std::string description;

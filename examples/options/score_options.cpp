@@ -153,6 +153,8 @@ Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu) {
                      "[N, H, W, C] of bytes; or an IDX file, plain or .gz",
                      "Images");
   add_rows_options(app, parsed.options);
+  app.add_flag("--skip-bad", parsed.options.run.skip_bad,
+               "Look at all files first, and leave out those that cannot be read");
   parse(app, argc, argv, parsed);
   return parsed;
 }

@@ -25,8 +25,9 @@ void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scorin
     std::vector<std::int64_t> numbers;
     const auto end = std::min(scoring.rows_of.size(), next + static_cast<std::size_t>(micro_batch));
     for (; next < end; ++next)
-      numbers.insert(numbers.end(), static_cast<std::size_t>(scoring.rows_of[next]),
-                     static_cast<std::int64_t>(next) + 1);
+      numbers.insert(
+          numbers.end(), static_cast<std::size_t>(scoring.rows_of[next]),
+          scoring.numbers.empty() ? static_cast<std::int64_t>(next) + 1 : scoring.numbers[next]);
     file.add(array, numbers);
   }
 }

@@ -141,8 +141,8 @@ def main():
         said = ended(score, "--model", saved, "--input", whole, "--output", folder / "full.csv", status=1).stderr
         assert "No space left on device" in said and not part.is_symlink(), said
 
-        def refused(words, model, source):
-            said = ended(score, "--model", model, "--input", source, status=1).stderr
+        def refused(words, model, source, *options):
+            said = ended(score, "--model", model, "--input", source, *options, status=1).stderr
             assert words in said and said.count("\n") == 1, (words, said)
         (folder / "none").mkdir()
         numpy.save(folder / "number.npy", numpy.uint8(3))
@@ -155,6 +155,13 @@ def main():
         (folder / "some.tar").write_bytes(bytes(257 * b"x" + b"ustar"))
         refused("some.tar, byte 2: not an IDX file: it is a tar archive", saved, folder / "some.tar")
         refused("this program reads .png .jpg .jpeg", saved, data)
+        refused("holds no image that can be read", saved, data, "--skip-bad")
+        (folder / "pngs" / "late" / "05.png").write_bytes(png(images[5])[:60])
+        refused("late/05.png, byte 41: ", saved, folder / "pngs")
+        said = run(score, "--model", saved, "--input", folder / "pngs", "--skip-bad", "--output", folder / "some.csv")
+        assert "; 1 that cannot be read have no row: number 6; first: " in said, said
+        numbers = [row[0] for row in csv.reader(open(folder / "some.csv", encoding="utf-8"))]
+        assert numbers == ["number", *map(str, [*range(1, 6), *range(7, TESTED + 1)])], numbers
         config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
         text = config.read_text()
         for before, after, words in ((' "image_std"', ' "std"', "are not a number for each of 1 channels"),
