@@ -209,9 +209,9 @@ class ModelBuilder {
     if (!wanted_groups_ || divisible == 0) return 0;
     const int ranks = tensor.size();
     check(divisible % ranks == 0, "a tensor axis of ", ranks,
-          " cannot compute this model without changing a bit, as a deterministic run has to: ",
-          divisible,
-          " heads or channels are not divided by it; choose one of their divisors, or plain sums");
+          " cannot compute this model without changing a bit, as a deterministic run has to: its "
+          "heads, channels or classes fall into ",
+          divisible, " equal parts; choose a divisor of that, or plain sums");
     int groups = *wanted_groups_;
     if (groups == 0)
       for (int each = 1; each <= 12; ++each)
@@ -220,7 +220,8 @@ class ModelBuilder {
               groups % ranks == 0,
           "the model cannot be computed in ", groups, " tensor groups on a tensor axis of ", ranks,
           ": the axis has to divide the groups, and they the ", divisible,
-          " heads or channels; choose --tensor-groups so, the same in all runs that are to agree");
+          " equal parts that heads, channels or classes fall into; choose --tensor-groups so, the "
+          "same in all runs that are to agree");
     return groups;
   }
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,
