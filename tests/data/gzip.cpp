@@ -32,6 +32,10 @@ TEST_CASE("gzip: what was packed comes back, small and large, in one member or t
   two.insert(two.end(), second.begin(), second.end());
   CHECK(dhp::gunzip(two, "x") == bytes_of("some text, some text, some textmore"));
   CHECK(dhp::gunzip(gzip({}), "x").empty());
+  two.resize(two.size() + 1000);  // as a tape's blocks are filled
+  CHECK(dhp::gunzip(two, "x") == bytes_of("some text, some text, some textmore"));
+  two.push_back(std::byte{1});
+  CHECK_THROWS_WITH_AS((void)dhp::gunzip(two, "x"), Contains("not gzip after"), dhp::Error);
 }
 
 TEST_CASE("gzip: damaged data is named, never accepted") {

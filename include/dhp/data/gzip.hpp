@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.
+/// Decompresses all members, which zeros may follow, as on tapes; checks length and CRC. Errors name the file and the byte offset.
 [[nodiscard]] inline Bytes gunzip(std::span<const std::byte> packed, const std::string& name,
                                   std::size_t limit_bytes = default_file_limit_bytes) {
   constexpr std::size_t piece = std::size_t{1} << 20;  // fits zlib's 32-bit counts
@@ -41,9 +41,9 @@ namespace dhp {
     read += taken;
     written += made;
     if (code == Z_STREAM_END) {
-      if (read == packed.size()) break;
-      check(detail::is_gzip(packed.subspan(read)), name, ", byte ", read,
-            ": not gzip after its end");
+      const auto rest = packed.subspan(read);
+      if (std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; })) break;
+      check(detail::is_gzip(rest), name, ", byte ", read, ": not gzip after its end");
       inflateReset(&stream);  // another member follows
       continue;
     }
