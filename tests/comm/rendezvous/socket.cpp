@@ -17,6 +17,8 @@ TEST_CASE("socket: hosts have addresses, which reach others or not") {
   CHECK(first_address("::1") == "[::1]:80");
   CHECK(first_address("::ffff:10.1.2.3") == "10.1.2.3:80");
   CHECK(first_address("no host has this name").starts_with("the name cannot be resolved ("));
+  CHECK(first_address("fe80::1") == "a link-local address needs its interface: fe80::1%eth0");
+  CHECK(first_address("fe80::1%lo") == "[fe80::1%lo]:80");
   CHECK(to_text(HostPort{"fe80::1", 5}) == "[fe80::1]:5");
   CHECK(to_text(HostPort{"node7", 65535}) == "node7:65535");
   for (const auto* const host : {"127.0.0.1", "127.8.9.1", "::1"}) CHECK(HostPort{host}.loopback());

@@ -78,13 +78,18 @@ using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
   if (status != 0) problem = concat("the name cannot be resolved (", ::gai_strerror(status), ")");
   return {status == 0 ? found : nullptr, ::freeaddrinfo};
 }
-/// Returns a host's numeric addresses, with the port.
+/// Returns a host's numeric addresses, with the port. Link-local ones need their interface, and are none without.
 [[nodiscard]] inline std::vector<HostPort> resolve(const HostPort& at, std::string& problem) {
   const auto found = look_up(at, problem);
   std::vector<HostPort> addresses;
-  for (const auto* each = found.get(); each != nullptr; each = each->ai_next)
-    if (each->ai_family == AF_INET || each->ai_family == AF_INET6)
-      addresses.push_back(in_digits(each->ai_addr, each->ai_addrlen));
+  for (const auto* each = found.get(); each != nullptr; each = each->ai_next) {
+    if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
+    auto address = in_digits(each->ai_addr, each->ai_addrlen);
+    const bool link_local = each->ai_family == AF_INET6 && address.host.starts_with("fe80:");
+    if (link_local && address.host.find('%') == address.host.npos)
+      problem = concat("a link-local address needs its interface: ", address.host, "%eth0");
+    else addresses.push_back(std::move(address));
+  }
   return addresses;
 }
 
