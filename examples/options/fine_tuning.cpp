@@ -32,14 +32,15 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
   nlohmann::json plain{{"peft_type", "LORA"}, {"use_dora", false}, {"use_rslora", false},
                        {"use_qalora", false}, {"bias", "none"},    {"lora_bias", false}};
   for (const auto* const key :
-       {"rank_pattern", "alpha_pattern", "layer_replication", "trainable_token_indices",
-        "target_parameters", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config",
-        "monteclora_config"})
+       {"rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
+        "exclude_modules", "trainable_token_indices", "target_parameters", "use_bdlora",
+        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config"})
     plain[key] = nullptr;
   for (const auto& [key, usual] : plain.items())
     dhp::check(!json.contains(key) || json[key].empty() || json[key] == usual, path, ": its ", key,
                " is ", json.contains(key) ? json[key].dump() : "",
-               "; dhp has plain LoRA without biases, and no other adapter");
+               "; dhp has plain LoRA without biases on the target_modules of all layers, and no "
+               "other adapter");
   const auto begun = json.value("init_lora_weights", nlohmann::json(true));
   const std::set<nlohmann::json> beside{nullptr, true, false, "gaussian", "eva", "orthogonal"};
   dhp::check(beside.contains(begun), path, ": its init_lora_weights is ", begun.dump(),
