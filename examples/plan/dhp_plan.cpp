@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 namespace examples {
 namespace {
@@ -46,8 +47,11 @@ struct Described : PlannedTraining {
                      [](const auto& word) { return word.starts_with("--micro-batch"); }) ||
          std::any_of(files.begin(), files.end(), [](const auto& file) {
            std::error_code none;
-           return std::filesystem::is_regular_file(file, none) &&
-                  ("\n" + dhp::text_of(file)).find("\nmicro-batch") != std::string::npos;
+           if (!std::filesystem::is_regular_file(file, none)) return false;
+           std::istringstream text(dhp::text_of(file));
+           return std::ranges::any_of(CLI::ConfigBase().from_config(text), [](const auto& item) {
+             return item.name.ends_with("micro-batch");  // perhaps behind a byte order mark
+           });
          });
 }
 
@@ -296,14 +300,14 @@ int main(int argc, char** argv) {
   app.add_option("--json", asked.json, "The same layouts, to this file");
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
-  auto words = app.remaining();
-  Described of;
-  of.same_shapes = true;
-  of.any_micro_batch = !gives_micro_batch(words);
-  if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
-  std::vector<char*> rest{argv[0]};
-  for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
+    auto words = app.remaining();
+    Described of;
+    of.same_shapes = true;
+    of.any_micro_batch = !gives_micro_batch(words);
+    if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
+    std::vector<char*> rest{argv[0]};
+    for (auto& word : words) rest.push_back(word.data());
     const auto cluster = Cluster::read(path);
     const auto status =
         describe(asked.model, static_cast<int>(rest.size()), rest.data(), cluster.cores == 0, of);

@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert all(each["mesh"][0] == 2 for each in json.loads(file.read_text()))
     # A file of options fixes what it has.
     config = pathlib.Path(folder) / "options.toml"
-    for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\nmicro-batch = 4\n", {4}):
+    for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\n\tmicro-batch = 4\n", {4}):
         config.write_text(text)
         ended(plan, *small["bert"], "--config", config, "--cluster", CLUSTERS / "laptop.toml", "--top", "50", "--json", file)
         assert {each["micro_batch"] for each in json.loads(file.read_text())} == sizes
