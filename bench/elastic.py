@@ -216,6 +216,8 @@ def main():
     parser.add_argument("--layouts", default="", help="such as 2x2x2,4x1x2: elastic jobs that change all axes")
     parser.add_argument("--json")
     asked = parser.parse_args()
+    if asked.kills < 1 or asked.restarts < 1:
+        parser.error("--kills and --restarts are 1 or more; --every '' leaves out jobs that start again")
     RUN[1] = asked.preset
     load = os.getloadavg()[0]
     found = {"elastic": []}
