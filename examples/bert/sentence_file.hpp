@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -173,6 +174,9 @@ class SentenceFile {
       if (!member.is_string() && (!value || !member.is_primitive() || member.is_null()))
         wrong(line_, "\"", column, "\" is ", member.is_null() ? "" : "of type ", member.type_name(),
               "; a ", value ? "text or number" : "text", " would be right");
+      if (member.is_number_float() && std::abs(member.get<double>()) >= 0x1p53)
+        wrong(line_, "\"", column,
+              "\" has more digits than a number keeps; write it as a text, in quotes");
       found.push_back(member.is_string() ? member.get<std::string>() : member.dump());
     }
     return found;

@@ -322,10 +322,13 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
     const auto test = idx_pair(test_directory, "t10k");
     dhp::check(test || options.test_data.empty(), "--test-data ", options.test_data,
                ": has no t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz");
-    if (test)
-      return batchers(options, statistics_of(options, train, train.channels()), train,
-                      load_pair(*test, idx_classes), size, train.channels(),
-                      numbers_as_labels(idx_classes), text);
+    if (test) {
+      const auto held_out = load_pair(*test, idx_classes);
+      dhp::check(held_out.channels() == train.channels(), test->images, ": has images of ",
+                 held_out.channels(), " channels, and ", pair->images, " has ", train.channels());
+      return batchers(options, statistics_of(options, train, train.channels()), train, held_out,
+                      size, train.channels(), numbers_as_labels(idx_classes), text);
+    }
     return split_batchers(options, train, size, train.channels(), numbers_as_labels(idx_classes),
                           text);
   }

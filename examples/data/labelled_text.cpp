@@ -149,11 +149,11 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   dhp::check(found.size() <= most, data.path, " has ", found.size(),
              " different labels; is --label-column the right one?");
   std::vector<std::string> classes;
-  std::map<double, std::string> numbers;
+  std::map<long double, std::string> numbers;  // which has all digits of 64 bits
   std::map<std::string, std::string> small;
   for (const auto& [label, line] : found) {
     classes.push_back(label);
-    double number = 0;
+    long double number = 0;
     const auto* const end = label.data() + label.size();
     if (const auto read = std::from_chars(label.data(), end, number);
         read.ec == std::errc() && read.ptr == end) {

@@ -10,9 +10,11 @@
 #include "run_summary.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,6 +145,8 @@ class RunReport {
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     fields.insert(fields.end(), more.begin(), more.end());
     last_step_ = fields;
+    all_overflowed_ = all_overflowed_.value_or(true) && scaled && report.skipped && !report.spike;
+    last_loss_ = report.loss;
     if (!metrics_) return;
     values_.take(report.step, "loss", report.loss);
     metrics_->write(fields);
@@ -157,6 +161,16 @@ class RunReport {
                                      : "");
   }
 
+  /// Warns, or throws if the losses are no numbers either, where fp16 has skipped all steps. total: whether they were all
+  /// that this run wants.
+  void check_applied(bool total) {
+    if (!all_overflowed_.value_or(false)) return;
+    const std::string what =
+        "no step has changed the weights: the gradients of all overflowed in fp16";
+    dhp::check(!total || std::isfinite(last_loss_), what, ", and the last loss is ", last_loss_,
+               "; are the weights or the data damaged? --precision bf16 or fp32 finds where");
+    say("warning: ", what, "; more steps lower the loss scale further");
+  }
   /// Returns the line of the last step, also on ranks that write nothing. If the writing rank is lost, another rank
   /// continues after that line.
   [[nodiscard]] const Measures& last_step() const { return last_step_; }
@@ -226,6 +240,8 @@ class RunReport {
   std::unique_ptr<EventFile> events_;
   std::int64_t drawn_until_ = -1;  // first step of a continued run; its evaluation is drawn
   Measures last_step_;
+  std::optional<bool> all_overflowed_;  // of the steps so far; none before the first
+  double last_loss_ = 0;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;
   std::chrono::steady_clock::time_point since_{};

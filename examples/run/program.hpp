@@ -152,6 +152,7 @@ class Program {
     report_.end_of_steps();
     // A run that is done need not go on.
     const bool early = stopped() && run_.steps() < total_;
+    report_.check_applied(!early);
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
     const bool changed = run_.steps() > steps_before_ || goes_on_within_job();
     if (early) say_stopped(changed);

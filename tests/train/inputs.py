@@ -39,6 +39,9 @@ TABLES = [
     ("twice.csv", f"label,label\n{ROWS}", 1, "twice.csv, line 1: column label stands there twice; rename one of them"),
     ("capital.CSV", f"text,label\n{ROWS}A dog.,P\n", 0, "warning: capital.CSV, line 3: the labels p and P differ in capitals"),
     ("number.csv", f"text,label\n{ROWS}a,1\nb,1.0\n", 1, "number.csv, line 7: the label 1.0 is the number 1 of line 6; write"),
+    ("large.csv", f"text,label\n{ROWS}a,9007199254740992\nb,9007199254740993\n", 0, " 4 classes"),
+    ("large.jsonl", '{"text": "a b", "label": 18446744073709551616}\n{"text": "c", "label": 18446744073709551617}\n', 1,
+     'large.jsonl, line 1: "label" has more digits than a number keeps; write it as a text, in quotes'),
     ("values.csv", "text,label\n" + "".join(f"a b,{at / 8}\n" for at in range(11)), 1,
      "values.csv has 11 different numbers as labels, such as 0.125: classes are wanted, not values of a regression"),
     ("own.csv", "text,label\n" + "".join(f"a b,id{at}\n" for at in range(11)), 1, "each of its samples has a label of its own"),
@@ -157,6 +160,8 @@ TABLE = [
     ("bert", ["--elastic-axes", "all"], 2, "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST"),
     ("bert", ["--reducer", "top-k", "--reducer-rank", "2"], 2, "--reducer-rank is for --reducer powersgd"),
     ("bert", ["--reducer", "top-k", "--reducer-share", "0"], 2, "--reducer-share 0 would send nothing"),
+    ("bert", [*BERT, "--load", "nan.safetensors", "--precision", "fp16"], 1,
+     "no step has changed the weights: the gradients of all overflowed in fp16, and the last loss is nan; are the weights"),
     # files of another kind
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
@@ -170,6 +175,8 @@ TABLE = [
     ("resnet", [*RESNET, "--test-data", "images"], 1, "--test-data images: beside synthetic images nothing is read"),
     ("resnet", ["--data", "half"], 1, "half/train-images-idx3-ubyte has no train-labels-idx1-ubyte beside it"),
     ("resnet", ["--data", "idx", "--normalize", "imagenet"], 1, "--normalize imagenet is for images of 3 channels, and these have 1"),
+    ("resnet", ["--data", "idx", "--test-data", "coloured"], 1,
+     "coloured/t10k-images-idx3-ubyte: has images of 3 channels, and idx/train-images.idx3-ubyte has 1"),
     # decoders
     ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
     ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token; which one ends'),
@@ -257,6 +264,9 @@ def mistakes(programs, folder):
     (folder / "half" / "train-images-idx3-ubyte").write_bytes(b"")
     (folder / "idx" / "train-images.idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 8, 8) + bytes(256))
     (folder / "idx" / "train-labels.idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
+    (folder / "coloured").mkdir()
+    (folder / "coloured" / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">5I", 0x804, 4, 8, 8, 3) + bytes(768))
+    (folder / "coloured" / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))
@@ -279,8 +289,11 @@ def mistakes(programs, folder):
         (folder / f"file{at}.toml").write_text(text, newline="")
     good = "\ufeffsteps = 2\r\nglobal-batch=4 # a comment\r\nmicro-batch=2\r\nheld-out=0\r\npreset='tiny'\r\nsequence-length=16\r\n"
     (folder / "good.toml").write_text(good, newline="")
-    status, said = run(programs, "bert", [*BERT, "--metrics", "other.jsonl", "--save", "saved"], folder)
+    status, said = run(programs, "bert", [*BERT, "--metrics", "other.jsonl", "--save", "saved", "--export", "w"], folder)
     assert status == 0, said
+    weights = (folder / "w" / "model.safetensors").read_bytes()
+    begin = 8 + struct.unpack("<Q", weights[:8])[0]
+    (folder / "nan.safetensors").write_bytes(weights[:begin] + struct.pack("<f", float("nan")) * ((len(weights) - begin) // 4))
     for program, options, wanted, sentence in TABLE:
         if program not in programs:
             continue
