@@ -314,6 +314,31 @@ TEST_CASE("training run: saves go to two folders in turn, and each has its own l
   }
 }
 
+TEST_CASE("training run: one that goes on from one of its folders may take the other, too") {
+  Cpu dev;
+  const Folder last, best;
+  const auto begun = [&] {
+    return TrainingRun(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+  };
+  {
+    auto run = begun();
+    for (const auto& folder : {best.path, last.path}) {
+      (void)run.step(all_batches(dev));
+      run.save(folder);
+    }
+  }
+  auto run = begun();
+  CHECK(run.resume(last.path));
+  (void)run.step(all_batches(dev));
+  const auto way_out = "files().prepare(DIRECTORY, true) for a run that keeps a second one";
+  CHECK(has(message_of([&] { run.save(best.path); }), way_out));
+  run.files().prepare(best.path, true);
+  run.save(best.path);
+  CHECK(dhp::CheckpointFolder(best.path).names() == std::vector<std::string>{"step-00000003"});
+  run.save(last.path);
+  CHECK(dhp::CheckpointFolder(last.path).names().size() == 2);
+}
+
 TEST_CASE("training run: a folder is known by its relative path before it exists") {
   Cpu dev;
   const Folder folder;

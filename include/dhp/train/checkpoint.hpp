@@ -81,7 +81,7 @@ class Checkpoint {
                           : names.front(),
           "): go on from them with --load ", path,
           " (in your own program, TrainingRun::resume), or choose another directory, or allow to "
-          "overwrite them");
+          "overwrite them (files().prepare(DIRECTORY, true) for a run that keeps a second one)");
     return names;
   }
 
