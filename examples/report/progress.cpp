@@ -120,15 +120,16 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-/// Returns null for anything but a regular file, or if its disk has no locks.
-std::shared_ptr<const void> lock_of(const std::string& path) {
+/// Returns null for anything but a regular file, if its disk has no locks, and if it is `shared` and locked.
+std::shared_ptr<const void> lock_of(const std::string& path, bool shared) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     return nullptr;
   try {
     return dhp::detail::FileLock::of_run(path, "--metrics " + path, false);
   } catch (const dhp::detail::InUse&) {
-    throw;
+    if (!shared) throw;
+    return nullptr;
   } catch (const dhp::Error&) {
     return nullptr;
   }
@@ -151,7 +152,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     ::close(probe);
     return;
   }
-  if (!shared) lock_ = lock_of(path);
+  lock_ = lock_of(path, shared);
   if (steps_before == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
@@ -169,7 +170,7 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     if (!error) std::filesystem::resize_file(made, kept.bytes, error);
     if (!error) std::filesystem::rename(made, file, error);
     if (error) std::filesystem::resize_file(path, kept.bytes, error);
-    else if (!shared) lock_ = lock_of(path);  // locks the new file
+    else lock_ = lock_of(path, shared);  // locks the new file
     last_step_ = kept.last_step;
   }
   file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);

@@ -99,11 +99,10 @@ class RunReport {
   RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
-  /// Starts the bar, and the output of steps.
-  void start(std::int64_t steps_before) {
+  /// Starts the bar, and the output of steps. goes_on: the job wrote before, and an earlier rank 0 may still.
+  void start(std::int64_t steps_before, bool goes_on) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, steps_before, replaces(),
-                                         options_.elastic.has_value());
+    metrics_ = std::make_unique<Metrics>(options_.metrics, steps_before, replaces(), goes_on);
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(steps_before);
     if (known && metrics_->last_step() < steps_before) metrics_->write(last_step_);

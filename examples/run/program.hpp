@@ -96,7 +96,7 @@ class Program {
   }
   /// Collective.
   void announce() {
-    report_.start(steps_before_);
+    report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
     announce_work(dev_, setup_, run_, total_, report_);
     announce_memory(memory_, limit_, run_, report_);
     if (!goes_on_within_job()) announce_transports(dev_, options_, run_, report_);

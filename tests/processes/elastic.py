@@ -154,9 +154,12 @@ def stopped(program, run, folder, rng):
 
 
 def store_lost(program, run, folder, rng):
-    """Rank 0 holds the store: without it the job ends, with a sentence."""
+    """Rank 0 holds the store: without it the job ends, with a sentence. No other job writes its metrics."""
     with Elastic(program, run, folder, 3, "1:3", 60) as job:
         job.wait_for_step(8)
+        with Elastic(program, run, folder, 2, "1:2", 60) as other:
+            other.wait(300)
+            assert f"--metrics {job.metrics} is in use by another run" in other.output(0), other.said()
         job.processes[0].kill()
         for end in job.wait(300, without=[0]):
             assert end.status == 1 and "which holds it, ended" in end.output, end.output
