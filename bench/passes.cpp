@@ -1,7 +1,7 @@
 // Operations that pass over memory, on one thread: their speed as a share of the speed of copying as many bytes. An
-// operation and its copy take turns; the fastest time of each counts. Memory allows 1 at most; transcendental functions,
-// random numbers and attention's products cost more than their bytes. Usage: bench_passes [TYPE], where TYPE, of
-// activations, is f32, bf16 or f16
+// operation and its copy take turns; the fastest time of each counts. Memory allows 1 at most; random numbers,
+// attention's products and transcendental functions cost more than their bytes. Usage: bench_passes [TYPE], where TYPE,
+// of activations, is f32, bf16 or f16
 #include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 

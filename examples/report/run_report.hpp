@@ -160,8 +160,8 @@ class RunReport {
                                      : "");
   }
 
-  /// Warns, or throws if the losses are no numbers either, where fp16 has skipped all steps. total: whether they were all
-  /// that this run wants.
+  /// Where fp16 has skipped all steps: warns, or throws if the last loss is no number. total: whether these were all
+  /// steps of the run.
   void check_applied(bool total) {
     if (!all_overflowed_.value_or(false)) return;
     const std::string what =

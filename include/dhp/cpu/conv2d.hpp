@@ -119,8 +119,8 @@ class ImageSource final : public Source<T> {
       return 0;
     }
   }
-  /// Returns the pixels that all these taps meet outside the image. Where they are left out, an infinite weight makes no
-  /// NaN.
+  /// Returns the pixels that all these taps meet outside the image. Where they are left out, an infinite weight makes
+  /// no NaN.
   [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
                                std::int64_t count) const override {
     const auto tap = first / channels_, last = (first + count - 1) / channels_;

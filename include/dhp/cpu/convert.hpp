@@ -78,7 +78,7 @@ struct RowBlock {
   RowBlock() {}  // leaves the elements uninitialized
   A elements[row_block];
 };
-/// Calls body(first, count, values...) for each block of at most row_block columns. values: the block of each row, as A.
+/// Calls body(first, count, values...) for each block of at most row_block columns. values: a block of each row, as A.
 template <class A, class... T>
 void in_row_blocks(std::int64_t columns, const auto& body, const T*... rows) {
   for (std::int64_t first = 0; first < columns; first += row_block) {

@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls body(TypeTag<E>, TypeTag<T>) for matrices of T packed as E. E is Pair for bf16 if the processor multiplies pairs.
+/// Calls body(TypeTag<E>, TypeTag<T>) for matrices of T packed as E, which is Pair if the processor multiplies pairs.
 void visit_products(const Cpu& dev, DType type, const auto& body) {
   visit_floating(type, [&]<class T>(TypeTag<T> of) {
     if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
