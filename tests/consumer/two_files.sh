@@ -7,6 +7,7 @@ mkdir -p "$scratch"
 cd "$scratch"
 echo '#include <dhp/cpu_instances.ipp>' >dhp.cpp
 cat >program.cpp <<'END'
+#include <dhp/train/memory_plan.hpp>
 #include <dhp/cpu_declared.hpp>
 #include <toy.hpp>
 int main() {

@@ -66,7 +66,9 @@ namespace detail {
   std::vector<std::pair<std::size_t, double>> sent;
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto start = starts[as_size(stage)][at];
-    const auto of_other = [&](int part) { return part >= 0 && wiring.stage_of(part) != stage; };
+    const auto of_other = [&](std::int64_t part) {
+      return part >= 0 && wiring.stage_of(part) != stage;
+    };
     if (of_other(wiring.source(stage, mine[at]))) calls.push_back(start);
     const auto part = wiring.target(stage, mine[at]);
     if (!of_other(part)) continue;
