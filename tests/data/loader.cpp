@@ -19,9 +19,9 @@ struct Numbers {
     batch.input = dhp::HostArray(dhp::DType::f64, {n, 1});
     dhp::HostArray ids(dhp::DType::i64, {n});
     for (std::size_t at = 0; at < indices.size(); ++at) {
+      if (indices[at] == bad) throw std::runtime_error("sample 6: damaged on purpose");
       dhp::naming_sample(indices[at], [&] {
         if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
-        dhp::check(indices[at] != bad, "damaged on purpose");
         dhp::SampleRandom random(7, epoch, indices[at], dhp::DataUse::augment);
         batch.input.values<double>()[at] = random.uniform();
         ids.values<std::int64_t>()[at] = indices[at];

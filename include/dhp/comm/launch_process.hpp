@@ -70,6 +70,9 @@ void run_in(Latch& latch, int rank, auto work, CallSite where) {
   } catch (const std::exception& error) {
     if (!latch.ended()) latch.abort(sentence_of(error));
     leave_rank(rank, error, where);
+  } catch (...) {
+    latch.abort("an exception of unknown type");
+    throw;
   }
 }
 

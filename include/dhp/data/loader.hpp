@@ -210,8 +210,8 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     }
     try {
       return batcher_.collate(indices, plan.epoch);
-    } catch (const Error& error) {
-      fail("step ", plan.step, ", micro-batch ", k, ", ", error.sentence());
+    } catch (const std::exception& error) {
+      fail("step ", plan.step, ", micro-batch ", k, ", ", detail::sentence_of(error));
     }
   }
 

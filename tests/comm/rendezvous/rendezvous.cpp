@@ -1,4 +1,5 @@
 // Ranks meet, or each is told who is missing. Secrets come from the environment; no refusal shows them.
+#include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/rendezvous/rendezvous.hpp>
 #include <tests/comm/rendezvous/stores.hpp>
 #include <tests/support/folder.hpp>
@@ -169,6 +170,16 @@ TEST_CASE("job secret: from a file of this user alone") {
   write(good, 0600);
   CHECK(::chown(path.c_str(), 12345, 12345) == 0);
   CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
+}
+
+TEST_CASE("run_process_rank: an exception of another type passes, and the other ranks hear of it") {
+  Latch latch;
+  const auto run = [&] {
+    dhp::detail::run_in(
+        latch, 1, [] { throw 7; }, CallSite::current());
+  };
+  CHECK_THROWS_AS(run(), int);
+  CHECK(message_of([&] { latch.check_alive(); }) == "an exception of unknown type");
 }
 
 }  // namespace

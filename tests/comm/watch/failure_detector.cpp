@@ -218,7 +218,7 @@ TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
   CHECK(world.judged(100, {0, 1}) == "");
   CHECK(has(world.judged(131, {0, 1}),
             "rank 2 has not been heard of for 31 s: it is stopped or "
-            "cannot be reached; it had called nothing yet, beyond"));
+            "cannot be reached; it had reported no call, beyond"));
 }
 
 TEST_CASE("failure detector: without a limit nobody is late") {

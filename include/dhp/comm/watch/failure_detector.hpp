@@ -239,7 +239,7 @@ class FailureDetector {
   [[nodiscard]] std::string last_seen(int rank) const {
     const auto& state = at(rank).state;
     if (const auto* call = state.busy()) return concat("it was in ", to_text(*call));
-    if (state.last.empty()) return "it had called nothing yet";
+    if (state.last.empty()) return "it had reported no call";
     return concat("its last call was ", state.last);
   }
   [[nodiscard]] std::string first_busy() const {
