@@ -81,6 +81,11 @@ TEST_CASE("learning rate: a decay without an end is refused from the first step 
               "a learning rate that decays ends after total_steps, but these are 0"));
 }
 
+TEST_CASE("learning rate: one that is not finite is refused") {
+  CHECK(message_of([] { (void)LearningRate{.peak = NAN}.at(1); }) ==
+        "learning rates are finite, but the peak is nan and the final rate 0");
+}
+
 TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
   for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial}) {
     const LearningRate rate{.peak = 1, .warmup_steps = 10, .total_steps = 10, .decay = decay};

@@ -14,6 +14,9 @@ namespace detail {
   const auto ok = [](double beta) { return beta >= 0 && beta < 1; };
   check(ok(options.beta1) && ok(options.beta2), "the betas of Adam lie from 0 to below 1, got ",
         options.beta1, " and ", options.beta2);
+  check(options.epsilon >= 0 && options.weight_decay >= 0,
+        "epsilon and weight decay of Adam are 0 or more, got ", options.epsilon, " and ",
+        options.weight_decay);
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,

@@ -35,6 +35,8 @@ struct LearningRate {
 
   /// Returns the rate of a step, counted from 1. Step k of a warm-up of n steps has peak * k / n.
   [[nodiscard]] double at(std::int64_t step) const {
+    check(std::isfinite(peak) && std::isfinite(final),
+          "learning rates are finite, but the peak is ", peak, " and the final rate ", final);
     check(decay != Decay::step || step_every >= 1,
           "a learning rate with step decay drops every so many steps, but step_every is ",
           step_every, "; 1 or more would be right");

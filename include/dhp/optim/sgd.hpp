@@ -17,7 +17,11 @@ class Sgd final : public BufferedOptimizer<Dev> {
   Sgd(Dev& dev, ParameterStore<Dev>& store, SgdOptions options)
       : BufferedOptimizer<Dev>(dev, store,
                                options.momentum == 0 ? Names{} : Names{"momentum_buffer"}),
-        options_(options) {}
+        options_(options) {
+    check(options.momentum >= 0 && options.weight_decay >= 0,
+          "momentum and weight decay of SGD are 0 or more, got ", options.momentum, " and ",
+          options.weight_decay);
+  }
 
   [[nodiscard]] std::string name() const override { return "sgd"; }
   void apply(Dev& dev, ConstView<Dev> state) override {
