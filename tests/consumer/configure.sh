@@ -35,3 +35,8 @@ configure -S "$scratch/project" -B "$scratch/subdirectory" -G Ninja
 flags add_subdirectory "$scratch/subdirectory" solver "$source/include " " -(march=|O|W)"
 built=$(ninja -C "$scratch/subdirectory" -t commands | grep -c -- ' -c ')
 [ "$built" = 1 ] || { echo "FAILED: add_subdirectory: $built files are compiled for a program of one"; exit 1; }
+
+printf '%s\n' 'cmake_minimum_required(VERSION 3.23)' 'project(solver CXX)' \
+  'find_package(dhp CONFIG REQUIRED COMPONENTS cpu gpu)' >"$scratch/project/CMakeLists.txt"
+"$cmake" -S "$scratch/project" -B "$scratch/component" -Ddhp_DIR="$scratch/native" >"$scratch/log" 2>&1 || true
+grep -q "dhp has no component gpu" "$scratch/log" || { echo "FAILED: a wrong component is not named"; exit 1; }
