@@ -20,6 +20,7 @@ TEST_CASE("function ref: calls what it was made of, and leaves it where it is") 
   CHECK(calls == 1);
   CHECK(FunctionRef<int(int)>(twice)(4) == 8);
   CHECK(FunctionRef<double(int)>(twice)(4) == 8.0);
+  static_assert(!std::is_convertible_v<std::string, FunctionRef<int(int)>>);  // for overloads
 }
 
 TEST_CASE("function ref: arguments may be changed or moved, and results ignored") {

@@ -166,6 +166,19 @@ TEST_CASE("store: an exact sum that leaves its range becomes NaN, until gradient
   CHECK(add(2) == 2.0f);
 }
 
+TEST_CASE("store: a tensor is accumulated if it has the type of sums") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const auto weight = parameter(build, "w", {2});
+  ParameterStore<Cpu> store(dev, {weight}, {.compute = DType::bf16});
+  const auto add = [&](auto value) {
+    weight->accumulate(dev, Tensor<Cpu>::from_host(dev, {2}, std::vector{value, value}));
+    return *weight->gradient.data<float>();
+  };
+  CHECK(add(1.0F) == 1);
+  CHECK(message_of([&] { (void)add(1.0); }) == "the gradients of parameter w are f32, and not f64");
+}
+
 TEST_CASE("store: accumulating into a parameter without memory is refused") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});

@@ -5,12 +5,22 @@
 
 namespace {
 
-enum class Mistake { none, pushes_more, pops_more, pops_more_shapes, wrong_shape };
+enum class Mistake {
+  none,
+  pushes_more,
+  pops_more,
+  pops_more_shapes,
+  wrong_shape,
+  wrong_type,
+  wrong_gradient,
+  null_parameter
+};
 
 /// The identity, but for its mistake.
 struct Wrong {
   Mistake mistake;
-  Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>& tape) {
+  Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
+    if (mistake == Mistake::wrong_type) return Tensor<Cpu>::zeros(dev, DType::f64, x.shape());
     tape.push(x.share());
     if (mistake == Mistake::pushes_more) tape.push(x.share());
     return x;
@@ -19,13 +29,16 @@ struct Wrong {
     (void)tape.pop();
     if (mistake == Mistake::pops_more) (void)tape.pop();
     if (mistake == Mistake::pops_more_shapes) (void)tape.pop_shape();
+    if (mistake == Mistake::wrong_gradient) return std::move(dy).reshape({4, 3});
     return dy;
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Cpu>&) const {
     return mistake == Mistake::wrong_shape ? in.with(1, 7) : in;
   }
   [[nodiscard]] double flops(const Shape&, const MicroBatch<Cpu>&) const { return 1; }
-  void parameters(ParameterList<Cpu>&) const {}
+  void parameters(ParameterList<Cpu>& out) const {
+    if (mistake == Mistake::null_parameter) out.push_back(nullptr);
+  }
 };
 
 MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
@@ -95,6 +108,56 @@ TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
         has(message({.options = {.layout = {.pipeline = stages}}, .mistake = Mistake::wrong_shape}),
             "layer wrong: its output_shape says [3, 7] for an input of [3, 4], but its forward "
             "pass gives [3, 4]"));
+}
+
+TEST_CASE("mistakes: a layer with a wrong type, gradient or parameter is named") {
+  for (const int stages : {1, 2}) {
+    const auto said = [&](Mistake mistake) {
+      return message({.options = {.layout = {.pipeline = stages}}, .mistake = mistake});
+    };
+    CHECK(has(said(Mistake::wrong_type),
+              "layer wrong: its forward pass gives f64, and the model computes in f32"));
+    CHECK(has(said(Mistake::wrong_gradient),
+              "layer wrong: its backward pass gives [4, 3] of f32 for an input of [3, 4] of f32"));
+    CHECK(has(said(Mistake::null_parameter), "layer wrong lists a parameter that is null"));
+  }
+}
+
+TEST_CASE("mistakes: a parameter without a layer, a loss with a mistake") {
+  struct Loss : MeanSquaredError<Cpu> {
+    [[nodiscard]] std::vector<std::string> term_names() const {
+      return has_terms ? MeanSquaredError<Cpu>::term_names() : std::vector<std::string>{};
+    }
+    Tensor<Cpu> predict(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>&) {
+      return Tensor<Cpu>::zeros(dev, DType::i64, x.shape());
+    }
+    bool has_terms = true;
+  };
+  Cpu dev;
+  const auto said = [&](bool listed, bool has_terms, std::int64_t out) {
+    return message_of([&] {
+      Parameter<Cpu> gain;
+      const auto describe = [&](ModelBuilder<Cpu>& build) {
+        Model<Cpu> model;
+        model.add("only", Linear<Cpu>(build, "only", {.in = 4, .out = out}));
+        if (!listed) gain = build.parameter({.name = "gain", .shape = {4}});
+        Loss loss;
+        loss.has_terms = has_terms;
+        model.loss = loss;
+        return model;
+      };
+      const auto all = batch(dev, 0);
+      TrainingRun run(dev, Comm<Cpu>{}, TrainingOptions{}, describe, all);
+      (void)run.step({&all, 1});
+      (void)run.predict({&all, 1});
+    });
+  };
+  CHECK(said(true, true, 4) ==
+        "layer loss: predict gives i64; predictions are floating-point numbers");
+  CHECK(has(said(false, true, 4), "parameter gain is in no layer's list"));
+  CHECK(has(said(true, false, 4), "the model's loss has no terms, so it cannot be trained"));
+  CHECK(said(true, true, 5) ==
+        "layer loss: mean squared error: targets [3, 4] do not match the output [3, 5]");
 }
 
 TEST_CASE("mistakes: fewer columns than ranks on the tensor axis") {

@@ -389,3 +389,42 @@ TEST_CASE("training run: data from which steps were taken are refused") {
   data.start_at({});
   CHECK(begin() == 1);
 }
+
+TEST_CASE("training run: ranks that do not have the same say so at its start") {
+  const auto said = [](auto change) {
+    return message_of([&] {
+      on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
+        auto options = options_of({.data = 2});
+        auto describe = network;
+        if (world.rank() == 1) change(options, describe);
+        const TrainingRun run(dev, world, options, describe, all_batches(dev).front());
+      });
+    });
+  };
+  CHECK(said([](auto&, auto&) {}) == "no error");
+  const auto differ = [&](const char* what, auto change) {
+    CHECK(has(said(change), concat("rank 1 has another ", what,
+                                   " than rank 0; all ranks of a run need the same")));
+  };
+  differ("seed", [](auto& options, auto&) { options.store.seed = 6; });
+  differ("layout", [](auto& options, auto&) { options.layout = {.tensor = 2}; });
+  differ("optimizer", [](auto& options, auto&) { options.optimizer = AdamWOptions{}; });
+  differ("learning rate", [](auto& options, auto&) { options.trainer.learning_rate.peak = 1; });
+  differ("list of parameters", [](auto&, auto& describe) {
+    describe = [](ModelBuilder<Cpu>& build) {
+      auto model = network(build);
+      model.layers[2] = {"second", Linear<Cpu>(build, "other", {.in = 8, .out = 1})};
+      return model;
+    };
+  });
+}
+
+TEST_CASE("training run: a function that makes no optimizer is refused") {
+  Cpu dev;
+  CHECK(has(message_of([&] {
+              const TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network,
+                                    all_batches(dev).front(),
+                                    [](auto&&...) { return std::unique_ptr<Optimizer<Cpu>>(); });
+            }),
+            "the function for a run's own optimizer has returned none"));
+}

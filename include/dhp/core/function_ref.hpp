@@ -18,7 +18,8 @@ template <class Result, class... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
   template <class Function>
-    requires(!std::same_as<std::remove_cvref_t<Function>, FunctionRef>)
+    requires(!std::same_as<std::remove_cvref_t<Function>, FunctionRef> &&
+             std::invocable<Function&, Arguments...>)
   FunctionRef(Function&& function)
       : of_(reinterpret_cast<const std::byte*>(std::addressof(function))),
         call_([](const std::byte* of, Arguments... arguments) -> Result {

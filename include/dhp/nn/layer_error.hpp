@@ -57,6 +57,14 @@ class LayerError : public Error {
     throw LayerError(layer, error.sentence(), error.where());
   }
 }
+/// Returns body(), whose errors name the layer.
+decltype(auto) naming_layer(const std::string& layer, auto body) {
+  try {
+    return body();
+  } catch (const Error&) {
+    rethrow_inside(layer);
+  }
+}
 }  // namespace detail
 
 }  // namespace dhp

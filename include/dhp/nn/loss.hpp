@@ -96,16 +96,20 @@ class AnyLoss {
   [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
     const auto began = tape.mark();
-    model_->forward(dev, std::move(x), tape, totals);
+    detail::naming_layer("loss", [&] { model_->forward(dev, std::move(x), tape, totals); });
     tape.end_of_forward(began);
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
-    return tape.backward_of("loss", [&] { return model_->backward(dev, scales, tape); });
+    return tape.backward_of("loss", [&] {
+      return detail::naming_layer("loss", [&] { return model_->backward(dev, scales, tape); });
+    });
   }
   /// Throws Error if the loss has no predict.
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
-    auto y = model_->predict(dev, std::move(x), tape);
+    auto y = detail::naming_layer("loss", [&] { return model_->predict(dev, std::move(x), tape); });
+    check(y && is_floating(y.dtype()), "layer loss: predict gives ",
+          y ? to_text(y.dtype()) : "none", "; predictions are floating-point numbers");
     tape.end_of_forward(began);
     return y;
   }

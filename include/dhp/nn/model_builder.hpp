@@ -4,6 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/progress.hpp>
+#include <dhp/core/hash.hpp>
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
@@ -148,6 +149,16 @@ class ModelBuilder {
           ", and none can be adapted; a name is the end of a layer's name, from a dot on or whole");
   }
 
+  /// Throws Error if a parameter has no memory, because no part of the model lists it.
+  void check_listed() const {
+    for (const auto& one : made_)
+      if (const auto made = one.lock())
+        check(made->listed, "parameter ", made->spec.name,
+              " is in no layer's list: parameters() of the layer that holds it has to add it");
+  }
+
+  /// Returns a hash of the names, shapes and placements of all parameters.
+  [[nodiscard]] std::uint64_t described() const { return described_; }
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
   /// Makes a parameter with the table's placement; dims: the dimension that each placement splits.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
@@ -190,6 +201,7 @@ class ModelBuilder {
       fail_placement(spec, "its layer can follow ", detail::followed(dims));
     const auto use = next_use();
     const int index = parameters_++;
+    described_ = detail::fnv1a(concat(described_, spec.name, spec.shape, place, spec.frozen));
     ParameterList<Dev> list;
     for (int at = 0; at < pieces; ++at) {
       auto piece = spec;
@@ -202,6 +214,7 @@ class ModelBuilder {
         }
       }
       list.push_back(std::make_shared<ParameterState<Dev>>(std::move(piece), use, index));
+      made_.emplace_back(list.back());
     }
     return list;
   }
@@ -232,6 +245,7 @@ class ModelBuilder {
 
   std::uint32_t uses_ = 1;
   int parameters_ = 0;
+  std::uint64_t described_ = 0;
   std::function<bool(const std::string&)> trains_;
   detail::PlacementTable placements_;
   std::optional<int> wanted_groups_;
@@ -240,6 +254,7 @@ class ModelBuilder {
   std::shared_ptr<Progress<Dev>> around_context_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
+  std::vector<std::weak_ptr<const ParameterState<Dev>>> made_;
   std::vector<std::string> adapted_;  // entries of the adapter options that match a layer
 };
 

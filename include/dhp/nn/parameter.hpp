@@ -97,8 +97,9 @@ class ParameterState {
   const std::uint32_t use;  ///< the random stream of its initial values
   const int index;          ///< index in the whole model, over all stages
   // Set for tied weights before the store is made.
-  bool owned = true;  ///< false where another pipeline stage owns it
-  bool tied = false;  ///< several stages use it
+  bool owned = true;    ///< false where another pipeline stage owns it
+  bool tied = false;    ///< several stages use it
+  bool listed = false;  ///< a layer or the loss of the model names it
 
   // Set by the store.
   Range range;
@@ -123,6 +124,8 @@ class ParameterState {
   }
   /// Adds a contribution that is in memory already, in the accumulation type.
   void accumulate(Dev& dev, ConstView<Dev> contribution) {
+    check(contribution.dtype() == sum_type_, "the gradients of parameter ", spec.name, " are ",
+          sum_type_, ", and not ", contribution.dtype());
     if (!spec.frozen && prepare_exact(dev))
       return exact_accumulate(dev, contribution.as(spec.local_shape()), high_, low_, overflow_);
     accumulate(dev, [&](View<Dev> to, double beta) {

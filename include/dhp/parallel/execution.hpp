@@ -86,6 +86,7 @@ class Execution {
   /// A micro-batch in a layer, between its forward and its last backward action.
   struct InFlight {
     Tape<Dev> tape;
+    Shape x{};                                  // the input's
     std::vector<Work<Dev>> weight_gradients{};  // deferred
   };
   using Key = std::pair<int, int>;  // layer and micro-batch
@@ -141,12 +142,16 @@ class Execution {
     const bool trains = context_.mode == StepContext::Mode::train;
     InFlight state{Tape<Dev>(context_, &batch(action))};
     auto x = take(action);
-    if (at == 0) x = in_type(*dev_, batch(action).input.share(), stage_->store.options().compute);
+    const auto compute = stage_->store.options().compute;
+    if (at == 0) x = in_type(*dev_, batch(action).input.share(), compute);
+    state.x = x.shape();
     stage_->units.finish_gathers(*dev_, action);
     if (at < layers.layer_of_loss()) {
       auto forgets = state.tape.nested(false, false);
       auto& tape = layers.is_trained_from(at) ? state.tape : forgets;
       x = layers.forward(*dev_, at, std::move(x), tape);
+      check(x.dtype() == compute, "layer ", layers.name_of(at), ": its forward pass gives ",
+            x.dtype(), ", and the model computes in ", compute);
       if (stage_->output_gradients && trains && !layers.is_here(at + 1))
         stage_->output_gradients->sent(micro_batch, x);
       hand_over(action, at + 1, stage_->forward, std::move(x));
@@ -163,7 +168,7 @@ class Execution {
     auto& layers = stage_->layers;
     const auto [at, micro_batch] = key(action);
     const auto state = in_flight_.find(key(action));
-    auto& [tape, weight_gradients] = state->second;
+    auto& [tape, x, weight_gradients] = state->second;
     const bool defers = action.kind == Action::Kind::backward_input;
     if (defers) tape.defer_to(&weight_gradients);
     auto dy = take(action);
@@ -175,7 +180,12 @@ class Execution {
         dy = stage_->output_gradients->gradient(*dev_, micro_batch);
       dy = layers[at].backward(*dev_, std::move(dy), tape);
     }
-    if (layers.returns_gradient(at)) hand_over(action, at - 1, stage_->backward, std::move(dy));
+    if (layers.returns_gradient(at)) {
+      check(dy.shape() == x && dy.dtype() == stage_->store.options().compute, "layer ",
+            layers.name_of(at), ": its backward pass gives ", dy.shape(), " of ", dy.dtype(),
+            " for an input of ", x, " of ", stage_->store.options().compute);
+      hand_over(action, at - 1, stage_->backward, std::move(dy));
+    }
     if (!defers) in_flight_.erase(state);
   }
   void backward_weight(const Action& action) {

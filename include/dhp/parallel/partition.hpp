@@ -21,8 +21,10 @@ template <class Dev>
   std::vector<double> costs;
   Shape shape = batch.input.shape();
   for (const auto& layer : model.layers) {
-    costs.push_back(layer.flops(shape, batch));
-    shape = layer.output_shape(shape, batch);
+    naming_layer(layer.name(), [&] {
+      costs.push_back(layer.flops(shape, batch));
+      shape = layer.output_shape(shape, batch);
+    });
   }
   if (!costs.empty()) costs.back() += model.loss.flops(shape, batch);
   return costs;

@@ -131,6 +131,7 @@ class PipelineParallel {
     std::map<std::pair<std::string, int>, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
       for (const auto& parameter : list) {
+        parameter->listed = true;
         const auto& spec = parameter->spec;
         parameters_in_model_ = {std::max(parameters_in_model_.parameters, parameter->index + 1),
                                 std::max(parameters_in_model_.groups, spec.groups)};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,10 @@ class StageLayers {
   /// The places in own() at which chunks begin, and the end.
   [[nodiscard]] const std::vector<int>& first_of_chunk() const { return first_of_chunk_; }
   [[nodiscard]] int layer(const Action& action) const { return own_[as_size(action.chunk)]; }
+  [[nodiscard]] std::string_view name_of(int layer) const {
+    if (layer == layer_of_loss()) return "loss";
+    return model_.layers[as_size(layer)].name();
+  }
   [[nodiscard]] int stage_of(int layer) const { return wiring_.stage_of(part_of(layer)); }
   [[nodiscard]] bool is_here(int layer) const { return stage_of(layer) == stage_; }
   /// Whether this layer's activations go from later stages to earlier ones.
@@ -85,6 +90,8 @@ class StageLayers {
     ParameterList<Dev> list;
     if (at == layer_of_loss()) model_.loss.parameters(list);
     else model_.layers[static_cast<std::size_t>(at)].parameters(list);
+    for (const auto& parameter : list)
+      check(parameter != nullptr, "layer ", name_of(at), " lists a parameter that is null");
     return list;
   }
   [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {

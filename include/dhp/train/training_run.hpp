@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -81,8 +82,10 @@ class TrainingRun : detail::NonCopyable {
               return detail::any_reducer(dev, store, std::move(group), options.reducer);
             },
             [&](const Norms<Dev>& norms) {
-              return own ? own(dev, store(), norms)
-                         : make_optimizer(dev, store(), norms, options.optimizer);
+              auto made = own ? own(dev, store(), norms)
+                              : make_optimizer(dev, store(), norms, options.optimizer);
+              check(made != nullptr, "the function for a run's own optimizer has returned none");
+              return made;
             },
             describe, example) {}
   ~TrainingRun();
@@ -209,6 +212,26 @@ class TrainingRun : detail::NonCopyable {
   std::shared_ptr<RunFiles<Dev>> files_;  // destroyed first
 };
 
+namespace detail {
+struct Fact {
+  const char* what;
+  std::string value;
+};
+/// Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
+template <class Dev>
+void check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
+  if constexpr (has_data<Dev>) {
+    if (world.size() == 1 || world.transport() == "none") return;
+    std::vector<double> hashes;
+    for (const auto& fact : mine) hashes.push_back(static_cast<double>(fnv1a(fact.value) >> 11));
+    const auto all = gather(dev, world, hashes);
+    for (std::size_t at = 0; at < all.size(); ++at)
+      check(all[at] == all[at % mine.size()], "rank ", at / mine.size(), " has another ",
+            mine[at % mine.size()].what, " than rank 0; all ranks of a run need the same");
+  }
+}
+}  // namespace detail
+
 // Defined outside the class, so that dhp::cpu_compiled contains them and all that they call.
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(
@@ -226,6 +249,15 @@ TrainingRun<Dev>::TrainingRun(
       optimizer_(optimizer(norms_)),
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
   builder_.check_described();
+  builder_.check_listed();
+  const auto& rate = trainer.learning_rate;
+  detail::check_alike(dev_, mesh_.world(),
+                      {{"seed", concat(store.seed)},
+                       {"layout", concat(layout)},
+                       {"precision", concat(store.compute)},
+                       {"optimizer", optimizer_->name()},
+                       {"learning rate", concat(rate.peak, " to ", rate.final)},
+                       {"list of parameters", concat(builder_.described())}});
 }
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
