@@ -122,7 +122,7 @@ TEST_CASE("moves: weights come a pass ahead, and no more than those of two layer
   for_each_case(2, {1, 4}, check_case, {unit_per_layer});
 }
 
-/// How lists are refused in which body(list, position) changed a move of this kind: each sentence once, without numbers.
+/// How lists are refused in which body(list, position) changed a move of this kind: each sentence once, no numbers.
 std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
   std::set<std::string> said;
   for_each_case(2, {1, 3}, [&](const Case& of) {

@@ -14,8 +14,8 @@ struct Lines {
   const std::byte* at = nullptr;
   std::int64_t count = 0, bytes = 0, stride = 0;
 };
-/// Prefetches lines into the L2 cache little by little, in each fourth step along k of products: many prefetches at once
-/// wait for each other, and one in each step costs more than it gains.
+/// Prefetches lines into the L2 cache little by little, in each fourth step along k of products: many prefetches at
+/// once wait for each other, and one in each step costs more than it gains.
 class Ahead {
  public:
   static constexpr int every = 4;

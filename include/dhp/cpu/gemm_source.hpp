@@ -1,4 +1,4 @@
-// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix; a convolution has its own kinds.
+// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix; convolutions have their own.
 #pragma once
 
 #include <dhp/cpu/convert.hpp>

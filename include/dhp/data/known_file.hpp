@@ -20,8 +20,8 @@ namespace dhp::detail {
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
 }
 
-/// Returns a file's kind by its first bytes, with advice; an empty text if the kind is unknown. A tar archive is known by
-/// 262 bytes, all others by 64.
+/// Returns a file's kind by its first bytes, with advice; an empty text if the kind is unknown. A tar archive is known
+/// by 262 bytes, all others by 64.
 [[nodiscard]] inline std::string_view known_file(std::string_view bytes) {
   using namespace std::string_view_literals;
   struct Known {
