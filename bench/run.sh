@@ -26,6 +26,7 @@ part "build" cmake --build --preset release -j "$(nproc)" --target benches train
 programs=build/release/bench
 part "kernels against oneDNN and Eigen" table kernels $programs/bench_kernels "$out/kernels.json"
 part "passes over memory against a copy" table passes $programs/bench_passes
+part "the same in bf16" table passes_bf16 $programs/bench_passes bf16
 part "a training step against PyTorch" table training_step \
   "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
 part "ZeRO against PyTorch's" table zero \
