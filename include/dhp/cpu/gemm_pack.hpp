@@ -81,12 +81,15 @@ class PairSource final : public Source<Pair> {
  private:
   /// Copies pairs of a line and the one below.
   void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
-    bf16 upper_spare[256], lower_spare[256] = {};
+    constexpr std::int64_t most = 256;
+    static constexpr bf16 none[most] = {};
+    alignas(64) std::byte spare[2][most * sizeof(bf16)];  // bytes, as bf16 would be set to 0
     for (std::int64_t length; count > 0; first += length, count -= length, to += length) {
-      length = std::min<std::int64_t>(count, 256);
-      const bf16* const upper = of_.run(line, first, length, upper_spare);
-      const bf16* const lower =
-          line + 1 < k_ ? of_.run(line + 1, first, length, lower_spare) : lower_spare;
+      length = std::min(count, most);
+      const auto run = [&](std::int64_t of, std::byte* copy) {
+        return of < k_ ? of_.run(of, first, length, reinterpret_cast<bf16*>(copy)) : none;
+      };
+      const bf16 *const upper = run(line, spare[0]), *const lower = run(line + 1, spare[1]);
       for (std::int64_t i = 0; i < length; ++i) to[i] = {lower[i], upper[i]};
     }
   }

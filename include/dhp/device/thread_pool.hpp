@@ -6,6 +6,7 @@
 #include <dhp/core/function_ref.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -55,6 +56,7 @@ class ThreadPool : NonCopyable {
     }
     wake_.notify_all();
     loop.drain();
+    look_for([this] { return busy_ == 0; });
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return busy_ == 0; });
     loop_ = nullptr;
@@ -82,9 +84,18 @@ class ThreadPool : NonCopyable {
     mutable std::exception_ptr error;
   };
 
+  /// Looks whether `there` for a while, before the caller sleeps until it is told: to wake a thread takes as long as a
+  /// small loop. Other threads of the machine go first.
+  static void look_for(const auto& there) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::microseconds(100);
+    while (!there() && Clock::now() < end) std::this_thread::yield();
+  }
+
   void work() {
     std::uint64_t seen = 0;
     for (;;) {
+      look_for([&] { return generation_ != seen; });
       const Loop* loop = nullptr;
       {
         std::unique_lock lock(mutex_);
@@ -113,8 +124,8 @@ class ThreadPool : NonCopyable {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const Loop* loop_ = nullptr;
-  std::uint64_t generation_ = 0;
-  int busy_ = 0;
+  std::atomic<std::uint64_t> generation_ = 0;
+  std::atomic<int> busy_ = 0;
   bool stop_ = false;
 };
 }  // namespace dhp::detail
