@@ -30,7 +30,8 @@ template <class A>
 template <class A, class T>
 void map_rows(Cpu& dev, T* y, std::int64_t rows, std::int64_t columns, auto f,
               const auto*... from) {
-  for_rows(dev, rows, 64, [=](std::int64_t row) {
+  constexpr std::int64_t together = 64;  // rows that a thread takes at a time
+  for_rows(dev, rows, together, [=](std::int64_t row) {
     const auto one = [=](std::int64_t first, std::int64_t count, const auto*... values) {
       write_narrowed<A>(y + row * columns + first, count, [=](A* out) {
         for (std::int64_t c = 0; c < count; ++c) out[c] = f(first + c, values[c]...);
