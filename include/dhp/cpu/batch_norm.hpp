@@ -48,26 +48,23 @@ void sum_norm_gradients(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>&
                         View<Cpu> sum_dy, View<Cpu> sum_dy_xhat, auto mask, const auto&... others) {
   using A = Accumulator<T>;
   const auto columns = x.columns();
-  reduce_columns<A>(
-      dev, x.rows(), columns, 2,
-      [=, mean = vectors.mean.data<A>()](std::int64_t row, A* sums) {
-        const auto add = [=](std::int64_t first, std::int64_t count, const A* values,
-                             const auto*... more) {
-          A buffer[row_block];
-          const A* const dy = mask(row * columns + first, first, count, values, more..., buffer);
-          for (std::int64_t c = 0; c < count; ++c) {
-            sums[first + c] += dy[c];
-            sums[columns + first + c] += dy[c] * (values[c] - mean[first + c]);
-          }
-        };
-        in_row_blocks<A>(columns, add, x.data<T>() + row * columns,
-                         others.template data<T>() + row * columns...);
-      },
-      [inv_std = vectors.inv_std.data<A>(), to = sum_dy.data<A>(), to_xhat = sum_dy_xhat.data<A>()](
-          std::int64_t which, std::int64_t c, double value) {
-        if (which == 0) to[c] = static_cast<A>(value);
-        else to_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
-      });
+  const auto add = [=, mean = vectors.mean.data<A>()](std::int64_t row, std::int64_t first,
+                                                      std::int64_t count, A* sums, const A* values,
+                                                      const auto*... more) {
+    A buffer[row_block];
+    const A* const dy = mask(row * columns + first, first, count, values, more..., buffer);
+    for (std::int64_t c = 0; c < count; ++c) {
+      sums[first + c] += dy[c];
+      sums[columns + first + c] += dy[c] * (values[c] - mean[first + c]);
+    }
+  };
+  const auto finish = [inv_std = vectors.inv_std.data<A>(), to = sum_dy.data<A>(),
+                       to_xhat = sum_dy_xhat.data<A>()](std::int64_t which, auto c, double value) {
+    if (which == 0) to[c] = static_cast<A>(value);
+    else to_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
+  };
+  sum_rows<A>(dev, x.rows(), columns, columns, 2, add, finish, x.data<T>(),
+              others.template data<T>()...);
 }
 
 }  // namespace dhp::detail::cpu
@@ -81,20 +78,17 @@ void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu
                                       ConstView<Cpu> mean, View<Cpu> sum) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto columns = x.columns();
-    cpu::reduce_columns<A>(
-        dev, x.rows(), columns, 1,
-        [=, all = x.data<T>(), middle = mean.data<A>()](std::int64_t row, A* totals) {
-          const auto add = [=](std::int64_t first, std::int64_t count, const A* values) {
-            for (std::int64_t c = 0; c < count; ++c) {
-              const A deviation = values[c] - middle[first + c];
-              totals[first + c] += deviation * deviation;
-            }
-          };
-          cpu::in_row_blocks<A>(columns, add, all + row * columns);
-        },
-        [to = sum.data<A>()](std::int64_t, std::int64_t c, double value) {
-          to[c] = static_cast<A>(value);
-        });
+    const auto add = [middle = mean.data<A>()](auto, std::int64_t first, std::int64_t count,
+                                               A* totals, const A* values) {
+      for (std::int64_t c = 0; c < count; ++c) {
+        const A deviation = values[c] - middle[first + c];
+        totals[first + c] += deviation * deviation;
+      }
+    };
+    const auto finish = [to = sum.data<A>()](std::int64_t, std::int64_t c, double value) {
+      to[c] = static_cast<A>(value);
+    };
+    cpu::sum_rows<A>(dev, x.rows(), columns, columns, 1, add, finish, x.data<T>());
   });
 }
 void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
@@ -103,24 +97,19 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     // Subtract the mean first: folding a large mean into the shift would lose digits.
     const auto factors = cpu::norm_factors<A>(vectors);
-    const auto map = [&](auto with_relu, const auto*... others) {
-      cpu::map_rows<A>(
-          dev, y.data<T>(), x.rows(), x.columns(),
-          [=, mean = vectors.mean.data<A>(), factor = factors.data(),
-           shift = vectors.beta.data<A>()](std::int64_t c, A value, auto... added) {
-            A made = (value - mean[c]) * factor[c] + shift[c];
-            ((made += added), ...);
-            if constexpr (with_relu) made = made < A(0) ? A(0) : made;  // keeps NaN
-            return made;
-          },
-          x.data<T>(), others...);
+    const A least = relu ? A(0) : -std::numeric_limits<A>::infinity();
+    const auto normalized = [=, mean = vectors.mean.data<A>(), factor = factors.data(),
+                             shift = vectors.beta.data<A>()](std::int64_t c, A value,
+                                                             auto... added) {
+      A made = (value - mean[c]) * factor[c] + shift[c];
+      ((made += added), ...);
+      return made < least ? least : made;  // keeps NaN
     };
-    const std::true_type yes;
-    const std::false_type no;
-    if (residual.empty() && !relu) map(no);
-    else if (residual.empty()) map(yes);
-    else if (!relu) map(no, residual.data<T>());
-    else map(yes, residual.data<T>());
+    const auto map = [&](const auto*... from) {
+      cpu::map_rows<A>(dev, y.data<T>(), x.rows(), x.columns(), normalized, x.data<T>(), from...);
+    };
+    if (residual.empty()) map();
+    else map(residual.data<T>());
   });
 }
 void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
@@ -177,13 +166,11 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
       r[c] = -p[c] * sum_dy.data<A>()[c] / static_cast<A>(count);
     }
     const auto map = [&](auto pass) {
-      cpu::map_rows<A>(
-          dev, dx.data<T>(), x.rows(), columns,
-          [=, mean = vectors.mean.data<A>()](std::int64_t c, A value, A above) {
-            const A deviation = value - mean[c];
-            return p[c] * pass(above, deviation, c) + q[c] * deviation + r[c];
-          },
-          x.data<T>(), dy.data<T>());
+      const auto gradient = [=, mean = vectors.mean.data<A>()](std::int64_t c, A value, A above) {
+        const A deviation = value - mean[c];
+        return p[c] * pass(above, deviation, c) + q[c] * deviation + r[c];
+      };
+      cpu::map_rows<A>(dev, dx.data<T>(), x.rows(), columns, gradient, x.data<T>(), dy.data<T>());
     };
     if (relu) map(cpu::PositivePass<A>{p, vectors.beta.data<A>()});
     else map([](A gradient, A, std::int64_t) { return gradient; });

@@ -1,6 +1,7 @@
 // Sums matrix columns by fixed tiles of rows. Tiles are added in order, so the number of threads changes no bit.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/device/cpu.hpp>
 
 #include <cstdint>
@@ -18,8 +19,8 @@ void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
 /// Computes `sums` sums of each column. add_rows(first, last, totals) adds at most `tile` rows to
 /// totals[sum * columns + column]. finish(sum, column, value) receives each result as a double.
 template <class A, class AddRows, class Finish>
-void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
-                         std::int64_t tile, AddRows add_rows, Finish finish) {
+void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
+                    std::int64_t tile, AddRows add_rows, Finish finish) {
   const std::int64_t tiles = (rows + tile - 1) / tile;
   const std::int64_t width = sums * columns;
   std::vector<A> totals(as_size(tiles * width), A(0));
@@ -35,14 +36,18 @@ void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std:
       finish(which, column, result[as_size(which * columns + column)]);
 }
 
-/// Like reduce_column_tiles, but add_row(row, totals) adds a single row.
-template <class A, class AddRow, class Finish>
-void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
-                    AddRow add_row, Finish finish) {
-  reduce_column_tiles<A>(
+/// Like reduce_columns, of dense matrices `from` with rows of `stride` elements. add(row, first, count, totals,
+/// values...) adds a block of columns to totals[sum * columns + column]. values: the block of each matrix, as A.
+template <class A>
+void sum_rows(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+              std::int64_t sums, const auto& add, const auto& finish, const auto*... from) {
+  reduce_columns<A>(
       dev, rows, columns, sums, 128,
-      [&](std::int64_t first, std::int64_t last, A* totals) {
-        for (auto row = first; row < last; ++row) add_row(row, totals);
+      [&](std::int64_t row, std::int64_t last, A* totals) {
+        const auto one = [&](std::int64_t first, std::int64_t count, const auto*... values) {
+          add(row, first, count, totals, values...);
+        };
+        for (; row < last; ++row) in_row_blocks<A>(columns, one, from + row * stride...);
       },
       finish);
 }

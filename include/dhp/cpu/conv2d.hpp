@@ -184,44 +184,6 @@ class ImageSource final : public Source<T> {
   std::int64_t taps_w_;
 };
 
-/// A Source: the flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that some input pixels meet. Tap
-/// (th, tw) of the matrix is tap (last_h - step * th, last_w - step * tw) of the kernel.
-template <class T, class S>
-class TurnedWeights final : public Source<T> {
- public:
-  TurnedWeights(ConstView<Cpu> weights, std::int64_t step, std::int64_t last_h, std::int64_t last_w,
-                std::int64_t taps_w)
-      : Source<T>(false),
-        weights_(weights.data<S>()),
-        out_channels_(weights.shape()[0]),
-        kernel_(weights.shape()[1]),
-        channels_(weights.shape()[3]),
-        step_(step),
-        last_h_(last_h),
-        last_w_(last_w),
-        taps_w_(taps_w) {}
-
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
-               T* scratch) const override {
-    return at(line).run(0, first, count, scratch);
-  }
-
- private:
-  /// Returns a line as a matrix that has only this line.
-  [[nodiscard]] MatrixSource<T, S> at(std::int64_t line) const {
-    const auto tap = line / out_channels_;
-    const auto o = line - tap * out_channels_;
-    const auto kh = last_h_ - step_ * (tap / taps_w_);
-    const auto kw = last_w_ - step_ * (tap % taps_w_);
-    return {weights_ + ((o * kernel_ + kh) * kernel_ + kw) * channels_, 0, false};
-  }
-
-  const S* weights_;
-  std::int64_t out_channels_, kernel_, channels_;
-  std::int64_t step_, last_h_, last_w_;
-  std::int64_t taps_w_;
-};
-
 /// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
@@ -300,9 +262,14 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                            right.above - right.count + 1,
                                            right.count,
                                            true};
-        const cpu::TurnedWeights<L, T> weights{w, stride, down.first + stride * (down.count - 1),
-                                               right.first + stride * (right.count - 1),
-                                               right.count};
+        // The flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that these pixels meet.
+        const auto line_at = [&](std::int64_t line) {
+          const auto tap = line / out_channels, o = line % out_channels;
+          const auto kh = down.first + stride * (down.count - 1 - tap / right.count);
+          const auto kw = right.first + stride * (right.count - 1 - tap % right.count);
+          return w.data<T>() + ((o * kernel + kh) * kernel + kw) * channels;
+        };
+        const cpu::LinesSource<L, T> weights(line_at);
         const auto k = down.count * right.count * out_channels;
         const auto place = [&](std::int64_t row) {
           const auto pixel = image.pixels().at(row);

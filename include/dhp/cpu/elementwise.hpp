@@ -64,6 +64,11 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
     }
   });
 }
+/// The same in the accumulation type of y. f takes floats, doubles, or vectors of floats.
+void map(Cpu& dev, const View<Cpu>& y, auto f, const auto&... from) {
+  visit_accumulator(accumulation_type(y.dtype()),
+                    [&]<class A>(TypeTag<A>) { map<A>(dev, y, f, from...); });
+}
 
 }  // namespace dhp::detail::cpu
 

@@ -5,6 +5,7 @@
 
 #include <dhp/core/types.hpp>
 #include <dhp/cpu/gemm_prefetch.hpp>
+#include <dhp/cpu/vector.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -26,12 +27,10 @@ struct Registers {
 using Avx512 = Registers<64, 14>;  // 28 accumulators and 2 vectors of B fit 32 registers
 #if defined(__AVX512F__)
 using Native = Avx512;
-#elif defined(__AVX__)
-using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B fit 16 registers
 #elif defined(__aarch64__)
 using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements of A: 32 registers
 #else
-using Native = Registers<16, 6>;
+using Native = Registers<vector_bytes, 6>;  // 12 accumulators and 2 vectors of B: 16 registers
 #endif
 
 /// Two neighbors along k. Panels hold Pairs instead of single elements where the machine multiplies pairs of bf16.
@@ -137,33 +136,23 @@ template <class V, class T>
 
 /// Writes columns [column, column + count), fewer than a vector has. sums holds `width` elements for each row.
 template <int width, class T>
-[[gnu::noinline]] void store_tail(const T* sums, const Target<T>& to, int rows, int column,
-                                  int count) {
-  using V = typename Vector<T, Registers<16, 1>>::type;
-  constexpr int lane = sizeof(V) / sizeof(T);
-  for (int i = 0; i < rows; ++i, sums += width) {
-    T* const c = to.c + to.rows[i] + column;
-    const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
-    int j = 0;
-    for (; j + lane <= count; j += lane) {
-      V sum;
-      std::memcpy(&sum, sums + j, sizeof sum);
-      store_sum(sum, to, c + j, bias != nullptr ? bias + j : nullptr);
+[[gnu::noinline]] void store_tail(T* sums, const Target<T>& to, int rows, int column, int count) {
+  for (int i = 0; i < rows; ++i, sums += width)
+    for (int j = 0; j < count; ++j) {
+      const T* const bias = to.bias != nullptr ? to.bias + column + j : nullptr;
+      store_sum(sums[j], to, to.c + to.rows[i] + column + j, bias);
     }
-    for (; j < count; ++j) {
-      T sum = sums[j];
-      store_sum(sum, to, c + j, bias != nullptr ? bias + j : nullptr);
-    }
-  }
 }
 
 /// Writes one of the two vectors of each row of c. Inlined, so that the caller's target attribute applies.
-template <class T, class R, int rows, int half>
+template <int half, class T, class R, int rows>
 [[gnu::always_inline]] inline void store_half(typename Vector<T, R>::type (&sums)[rows][2],
                                               const Target<T>& to, int valid_rows,
                                               int valid_columns) {
   constexpr int width = Panel<T, R>::width, column = half * width;
   if (column >= valid_columns) return;
+  const bool whole = column + width <= valid_columns;
+  const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
   if (to.alpha != 1) {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -171,27 +160,14 @@ template <class T, class R, int rows, int half>
       keep_product(sums[i][half]);
     }
   }
-  if (valid_columns < column + width) {
-    T tail[rows * width];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i)
-      std::memcpy(tail + i * width, &sums[i][half], sizeof sums[i][half]);
-    return store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
-  }
-  const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
+  T tail[rows * width];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
-    if (i >= valid_rows) break;
-    store_sum(sums[i][half], to, to.c + to.rows[i] + column, bias);
+    auto& sum = sums[i][half];
+    if (!whole) std::memcpy(tail + i * width, &sum, sizeof sum);
+    else if (i < valid_rows) store_sum(sum, to, to.c + to.rows[i] + column, bias);
   }
-}
-/// Writes `valid_rows` x `valid_columns` elements of c.
-template <class T, class R, int rows>
-[[gnu::always_inline]] inline void store_panel(typename Vector<T, R>::type (&sums)[rows][2],
-                                               const Target<T>& to, int valid_rows,
-                                               int valid_columns) {
-  store_half<T, R, rows, 0>(sums, to, valid_rows, valid_columns);
-  store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
+  if (!whole) store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
 }
 
 /// A panel of B: lines across k, `stride` elements apart.
@@ -233,9 +209,23 @@ template <bool deep, int half, class T>
   return !deep ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
+/// Adds the product of an element of A and a vector of B to a sum. For pairs, vdpbf16ps adds the product of the upper
+/// halves, then the product of the lower halves, and rounds to float each time. Products of bf16 are exact in float. So
+/// sums have the bits of fused multiply-adds, except that subnormals count as 0.
+template <class T, class V>
+[[gnu::always_inline]] inline void add_product(auto& sum, const T* one, const V& of) {
+  if constexpr (std::is_same_v<T, Pair>) {
+    std::uint32_t pair;
+    std::memcpy(&pair, one, sizeof pair);
+    const V all = pair - V{};
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(all), "v"(of));
+  } else {
+    sum += *one * of;
+  }
+}
 /// Adds the products of a run, but for those of its lines `zeros`.
 template <bool deep, unsigned zeros, class T, class R, int rows>
-[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
+[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<Sum<T>>& to,
                                                 Running<T, R, rows>& now) {
   const T *upper = run.upper, *lower = run.lower;
   for (auto length = run.length; length > 0; --length) {
@@ -244,9 +234,9 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       if (zeros >> i & 1) continue;
-      const T one = *line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
-      now.sums[i][0] += one * left;
-      now.sums[i][1] += one * right;
+      const T* const one = line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
+      add_product(now.sums[i][0], one, left);
+      add_product(now.sums[i][1], one, right);
     }
     upper += deep ? 1 : run.stride;
     lower += 1;
@@ -254,7 +244,7 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 }
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
-                                                          const Target<T>& to, int valid_rows,
+                                                          const Target<Sum<T>>& to, int valid_rows,
                                                           int valid_columns, Soon& soon) {
   Running<T, R, rows> now{.b = b, .soon = soon};
   for (const auto& run : a) {
@@ -271,13 +261,14 @@ template <class T, class R, bool deep, int rows>
     }
   }
   soon = now.soon;
-  store_panel<T, R, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<0, Sum<T>, R, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<1, Sum<T>, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows.
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
-                                                         const Target<T>& to, int valid_rows,
+                                                         const Target<Sum<T>>& to, int valid_rows,
                                                          int valid_columns, Soon& soon) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
@@ -289,7 +280,7 @@ template <class T, class R, bool deep>
 }
 
 template <bool deep, class T>
-void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
+void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<Sum<T>>& to,
                     int valid_rows, int valid_columns, Soon& soon) {
   multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
@@ -299,7 +290,7 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
-                                               const Target<T>& to, int valid_rows,
+                                               const Target<Sum<T>>& to, int valid_rows,
                                                int valid_columns, Soon& soon) {
   multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
@@ -312,47 +303,10 @@ void with_widest_registers(const auto& body) {
 void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
 
-// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
-// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
 inline constexpr bool has_pair_kernel = true;
 /// Returns whether this machine multiplies pairs of bf16.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
-
-template <bool deep, int rows>
-[[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
-    std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns, Soon& soon) {
-  using V = typename Vector<Pair, Avx512>::type;
-  Running<Pair, Avx512, rows> now{.b = b, .soon = soon};
-  for (auto [upper, lower, stride, length, zeros] : a) {
-    for (; length > 0; --length) {
-      V left, right;
-      now.next(left, right, to, length);
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i) {
-        std::uint32_t pair;
-        std::memcpy(&pair, line_of<deep, Avx512::rows / 2>(upper, lower, stride, i), sizeof pair);
-        const V all = pair - V{};
-        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
-        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
-      }
-      upper += deep ? 1 : stride;
-      lower += 1;
-    }
-  }
-  soon = now.soon;
-  store_panel<float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
-}
-template <bool deep>
-[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
-                                                  Columns<Pair> b, const Target<float>& to,
-                                                  int valid_rows, int valid_columns, Soon& soon) {
-  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, soon);
-  else if (valid_rows > 4)
-    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, soon);
-  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, soon);
-}
 #else
 inline constexpr bool has_pair_kernel = false;
 [[nodiscard]] inline bool multiplies_pairs() { return false; }

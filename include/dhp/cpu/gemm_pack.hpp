@@ -10,11 +10,6 @@
 #include <span>
 #include <utility>
 
-#ifdef __CUDACC__
-#pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc warns of "GCC unroll", but the host compiler obeys it
-#endif
-
 namespace dhp::detail::cpu {
 
 /// The number of lines that are transposed together: the elements of a native vector, whatever the panel's width.
@@ -117,6 +112,7 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
+#ifndef __CUDACC__  // nvcc 13 does not expand the packs of the shuffles: it packs element by element
 /// Number of elements in a lane of 16 bytes. Shuffles within a lane cost least.
 template <class T>
 inline constexpr int lane_width = 16 / sizeof(T);
@@ -126,29 +122,13 @@ using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
 // Interleaves lanes of a and b: a0 b0 a1 b1, and so on. first is 0 for lower halves of lanes, lane / 2 for upper ones.
 template <int lane, int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
-#ifdef __CUDACC__  // nvcc 13 does not expand the pack `at` below
-  V out;
-  for (int to = 0; to < static_cast<int>(sizeof...(at)); ++to)
-    out[to] = (to % 2 == 0 ? a : b)[to / lane * lane + first + to % lane / 2];
-  return out;
-#else
   constexpr int width = sizeof...(at);
   return __builtin_shufflevector(a, b,
                                  (at / lane * lane + first + at % lane / 2 + at % 2 * width)...);
-#endif
 }
 template <class V, class Half, int... at>
 V join(Half lower, Half upper, std::integer_sequence<int, at...>) {
-#ifdef __CUDACC__
-  V out;
-  for (int to = 0; to < static_cast<int>(sizeof...(at)) / 2; ++to) {
-    out[to] = lower[to];
-    out[to + static_cast<int>(sizeof...(at)) / 2] = upper[to];
-  }
-  return out;
-#else
   return __builtin_shufflevector(lower, upper, at...);
-#endif
 }
 /// Loads a vector from one lane of each lane_width-th line, at element p.
 template <class T, int bytes = Native::bytes>
@@ -183,27 +163,28 @@ void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
     for (int i = 0; i < lane; ++i) block[i] = next[i];
   }
 }
+#endif
 
 /// Transposes elements [p, end) of lines[0, count) to out[p * stride + line]. Lines from count to pack_width are 0.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
                      std::int64_t stride) {
-  constexpr int width = pack_width<T>, lane = lane_width<T>;
-  if (count == width) {
-    for (; p + lane <= end; p += lane) {
-      Bytes<T, Native::bytes> block[lane];
+  constexpr int width = pack_width<T>;
+#ifndef __CUDACC__
+  constexpr int lane = lane_width<T>;
+  for (; count == width && p + lane <= end; p += lane) {
+    Bytes<T, Native::bytes> block[lane];
 #pragma GCC unroll 4
-      for (int i = 0; i < lane; ++i) {
-        block[i] = load_lanes(lines + i, p);
-        order(block[i]);
-      }
-      transpose_lanes<T>(block);
-#pragma GCC unroll 4
-      for (int i = 0; i < lane; ++i)
-        std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i],
-                    sizeof block[i]);
+    for (int i = 0; i < lane; ++i) {
+      block[i] = load_lanes(lines + i, p);
+      order(block[i]);
     }
+    transpose_lanes<T>(block);
+#pragma GCC unroll 4
+    for (int i = 0; i < lane; ++i)
+      std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i], sizeof block[i]);
   }
+#endif
   for (; p < end; ++p) {
     for (int i = 0; i < count; ++i) order(out[p * stride + i] = lines[i][p]);
     for (int i = count; i < width; ++i) out[p * stride + i] = T{};
@@ -293,7 +274,3 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
 }
 
 }  // namespace dhp::detail::cpu
-
-#ifdef __CUDACC__
-#pragma nv_diagnostic pop
-#endif

@@ -1,6 +1,7 @@
 // Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix; convolutions have their own.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/gemm_kernel.hpp>
 
@@ -89,24 +90,17 @@ class MatrixSource final : public Source<T> {
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
-    const S* from = data_ + line * stride_ + first;
-    if constexpr (std::is_same_v<T, S>) {
-      return from;
-    } else {
-      convert(from, scratch, count);
-      return scratch;
-    }
+    return widened(data_ + line * stride_ + first, count, scratch);
   }
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> /*scratch*/) const override {
-    if constexpr (std::is_same_v<T, S>) {
-      if (!spreads<T>(stride_)) return 0;
-      const T* const upper = data_ + line * stride_ + first;
-      *runs = {upper, upper + half * stride_, stride_, count};
-      return 1;
-    } else {
-      return 0;
-    }
+    if constexpr (std::is_same_v<T, S>)
+      if (spreads<T>(stride_)) {
+        const T* const upper = data_ + line * stride_ + first;
+        *runs = {upper, upper + half * stride_, stride_, count};
+        return 1;
+      }
+    return 0;
   }
   [[nodiscard]] Columns<T> plain() const override {
     if constexpr (std::is_same_v<T, S>)
@@ -123,6 +117,21 @@ class MatrixSource final : public Source<T> {
  private:
   const S* data_;
   std::int64_t stride_;
+};
+
+/// A matrix whose lines lie across k and begin at line_at(line).
+template <class T, class S>
+class LinesSource final : public Source<T> {
+ public:
+  explicit LinesSource(FunctionRef<const S*(std::int64_t line)> line_at)
+      : Source<T>(false), line_at_(line_at) {}
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
+               T* scratch) const override {
+    return widened(line_at_(line) + first, count, scratch);
+  }
+
+ private:
+  FunctionRef<const S*(std::int64_t)> line_at_;
 };
 
 }  // namespace dhp::detail::cpu

@@ -64,7 +64,7 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
   constexpr std::int64_t tile = 32;
   const auto columns = x.columns();
   const bool centers = !dbeta.empty();
-  reduce_column_tiles<A>(
+  reduce_columns<A>(
       dev, x.rows(), columns, centers ? 2 : 1, tile,
       [&](std::int64_t first, std::int64_t last, A* products) {
         std::vector<A> buffer(as_size(3 * columns));

@@ -12,11 +12,8 @@ namespace dhp::detail {
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
                          View<Cpu> y, View<Cpu> index) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const auto height = x.shape()[1];
-    const auto width = x.shape()[2];
-    const auto channels = x.shape()[3];
-    const auto out_height = y.shape()[1];
-    const auto out_width = y.shape()[2];
+    const auto height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
+    const auto out_height = y.shape()[1], out_width = y.shape()[2];
     const T* const images = x.data<T>();
     dev.for_tiles(y.shape()[0] * out_height, [=](std::int64_t line) {
       const auto n = line / out_height;

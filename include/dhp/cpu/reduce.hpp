@@ -54,22 +54,15 @@ double squares_of(const auto* x, std::int64_t count) {
 namespace dhp::detail {
 
 void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sums, double beta) {
-  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
-    const auto columns = sums.count(), stride = x.columns();
-    cpu::reduce_column_tiles<A>(
-        dev, x.rows(), columns, 1, 128,
-        [&](std::int64_t first, std::int64_t last, A* totals) {
-          std::vector<A> converted;
-          if (x.dtype() != dtype_of<A>()) converted.resize(as_size(columns));
-          for (auto row = first; row < last; ++row) {
-            const A* const from = cpu::read<A>(x, row * stride, columns, converted.data());
-            for (std::int64_t at = 0; at < columns; ++at) totals[at] += from[at];
-          }
-        },
-        [beta, to = sums.data<A>()](std::int64_t, std::int64_t column, double value) {
-          const double old = beta == 0 ? 0 : beta * static_cast<double>(to[column]);
-          to[column] = static_cast<A>(old + value);
-        });
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const auto add = [](auto, std::int64_t first, std::int64_t count, A* totals, const A* values) {
+      for (std::int64_t at = 0; at < count; ++at) totals[first + at] += values[at];
+    };
+    const auto finish = [beta, to = sums.data<A>()](std::int64_t, std::int64_t c, double value) {
+      const double old = beta == 0 ? 0 : beta * static_cast<double>(to[c]);
+      to[c] = static_cast<A>(old + value);
+    };
+    cpu::sum_rows<A>(dev, x.rows(), sums.count(), x.columns(), 1, add, finish, x.data<T>());
   });
 }
 void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {

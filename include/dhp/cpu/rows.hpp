@@ -13,6 +13,35 @@ inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t
     if (at[entry] < 0 || at[entry] >= rows)
       fail(op, ": row index ", at[entry], " is not among ", rows, " rows");
 }
+/// Copies row index[r] - first of `from` to row r of `to`, or zeros if `from` has no such row.
+inline void copy_rows(Cpu& dev, ConstView<Cpu> from, ConstView<Cpu> index, std::int64_t first,
+                      View<Cpu> to) {
+  const auto bytes = as_size(from.columns()) * size_of(from.dtype());
+  if (bytes == 0) return;
+  for_rows(dev, index.count(), 64, [=, rows = from.rows()](std::int64_t row) {
+    const auto at = index.data<std::int32_t>()[row] - first;
+    auto* const onto = to.bytes() + as_size(row) * bytes;
+    if (at >= 0 && at < rows) std::memcpy(onto, from.bytes() + as_size(at) * bytes, bytes);
+    else std::memset(onto, 0, bytes);
+  });
+}
+/// Adds row r of `from` to row index[r] - first of `to`, which has elements of To, if there is such a row. Sums in A.
+template <class A, class T, class To>
+void add_rows(Cpu& dev, ConstView<Cpu> from, ConstView<Cpu> index, std::int64_t first,
+              View<Cpu> to) {
+  const auto columns = from.columns(), rows = to.rows(), entries = index.count();
+  // Threads share columns, because indices may repeat and each element is summed in row order.
+  dev.for_ranges(columns, 64, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < entries; ++row) {
+      const auto at = index.data<std::int32_t>()[row] - first;
+      if (at < 0 || at >= rows) continue;
+      const T* const values = from.data<T>() + row * columns;
+      To* const sums = to.data<To>() + at * columns;
+      for (auto c = begin; c < end; ++c)
+        sums[c] = static_cast<To>(static_cast<A>(sums[c]) + static_cast<A>(values[c]));
+    }
+  });
+}
 
 }  // namespace dhp::detail::cpu
 
@@ -34,30 +63,13 @@ void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int6
 void gather_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> index,
                     View<Cpu> y) {
   cpu::check_row_indices("gather_rows", index, x.rows());
-  const auto bytes = as_size(x.columns()) * size_of(x.dtype());
-  if (bytes == 0) return;
-  const auto* at = index.data<std::int32_t>();
-  const std::byte* source = x.bytes();
-  std::byte* target = y.bytes();
-  cpu::for_rows(dev, index.count(), 64, [=](std::int64_t row) {
-    std::memcpy(target + as_size(row) * bytes, source + as_size(at[row]) * bytes, bytes);
-  });
+  cpu::copy_rows(dev, x, index, 0, y);
 }
 void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
                          View<Cpu> dx) {
   cpu::check_row_indices("scatter_add_rows", index, dx.rows());
   visit_floating(dx.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    // Threads share columns, because indices may repeat and each element is summed in row order.
-    dev.for_ranges(dy.columns(), 128,
-                   [rows = dy.rows(), columns = dy.columns(), at = index.data<std::int32_t>(),
-                    gradient = dy.data<T>(), all = dx.data<T>()](auto first, auto last) {
-                     for (std::int64_t row = 0; row < rows; ++row) {
-                       const T* from = gradient + row * columns;
-                       T* to = all + at[row] * columns;
-                       for (auto c = first; c < last; ++c)
-                         to[c] = static_cast<T>(static_cast<A>(to[c]) + static_cast<A>(from[c]));
-                     }
-                   });
+    cpu::add_rows<A, T, T>(dev, dy, index, 0, dx);
   });
 }
 
