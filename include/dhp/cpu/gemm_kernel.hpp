@@ -209,23 +209,9 @@ template <bool deep, int half, class T>
   return !deep ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
-/// Adds the product of an element of A and a vector of B to a sum. For pairs, vdpbf16ps adds the product of the upper
-/// halves, then the product of the lower halves, and rounds to float each time. Products of bf16 are exact in float. So
-/// sums have the bits of fused multiply-adds, except that subnormals count as 0.
-template <class T, class V>
-[[gnu::always_inline]] inline void add_product(auto& sum, const T* one, const V& of) {
-  if constexpr (std::is_same_v<T, Pair>) {
-    std::uint32_t pair;
-    std::memcpy(&pair, one, sizeof pair);
-    const V all = pair - V{};
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(all), "v"(of));
-  } else {
-    sum += *one * of;
-  }
-}
 /// Adds the products of a run, but for those of its lines `zeros`.
 template <bool deep, unsigned zeros, class T, class R, int rows>
-[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<Sum<T>>& to,
+[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
                                                 Running<T, R, rows>& now) {
   const T *upper = run.upper, *lower = run.lower;
   for (auto length = run.length; length > 0; --length) {
@@ -234,9 +220,9 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       if (zeros >> i & 1) continue;
-      const T* const one = line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
-      add_product(now.sums[i][0], one, left);
-      add_product(now.sums[i][1], one, right);
+      const T one = *line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
+      now.sums[i][0] += one * left;
+      now.sums[i][1] += one * right;
     }
     upper += deep ? 1 : run.stride;
     lower += 1;
@@ -244,7 +230,7 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 }
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
-                                                          const Target<Sum<T>>& to, int valid_rows,
+                                                          const Target<T>& to, int valid_rows,
                                                           int valid_columns, Soon& soon) {
   Running<T, R, rows> now{.b = b, .soon = soon};
   for (const auto& run : a) {
@@ -261,14 +247,14 @@ template <class T, class R, bool deep, int rows>
     }
   }
   soon = now.soon;
-  store_half<0, Sum<T>, R, rows>(now.sums, to, valid_rows, valid_columns);
-  store_half<1, Sum<T>, R, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<0, T, R, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<1, T, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows.
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
-                                                         const Target<Sum<T>>& to, int valid_rows,
+                                                         const Target<T>& to, int valid_rows,
                                                          int valid_columns, Soon& soon) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
@@ -280,7 +266,7 @@ template <class T, class R, bool deep>
 }
 
 template <bool deep, class T>
-void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<Sum<T>>& to,
+void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
                     int valid_rows, int valid_columns, Soon& soon) {
   multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
@@ -290,7 +276,7 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
-                                               const Target<Sum<T>>& to, int valid_rows,
+                                               const Target<T>& to, int valid_rows,
                                                int valid_columns, Soon& soon) {
   multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, soon);
 }
@@ -303,10 +289,48 @@ void with_widest_registers(const auto& body) {
 void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
 
+// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
+// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
 inline constexpr bool has_pair_kernel = true;
 /// Returns whether this machine multiplies pairs of bf16.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
+
+template <bool deep, int rows>
+[[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
+    std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
+    int valid_columns, Soon& soon) {
+  using V = typename Vector<Pair, Avx512>::type;
+  Running<Pair, Avx512, rows> now{.b = b, .soon = soon};
+  for (auto [upper, lower, stride, length, zeros] : a) {
+    for (; length > 0; --length) {
+      V left, right;
+      now.next(left, right, to, length);
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i) {
+        std::uint32_t pair;
+        std::memcpy(&pair, line_of<deep, Avx512::rows / 2>(upper, lower, stride, i), sizeof pair);
+        const V all = pair - V{};
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
+      }
+      upper += deep ? 1 : stride;
+      lower += 1;
+    }
+  }
+  soon = now.soon;
+  store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
+}
+template <bool deep>
+[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
+                                                  Columns<Pair> b, const Target<float>& to,
+                                                  int valid_rows, int valid_columns, Soon& soon) {
+  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, soon);
+  else if (valid_rows > 4)
+    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, soon);
+  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, soon);
+}
 #else
 inline constexpr bool has_pair_kernel = false;
 [[nodiscard]] inline bool multiplies_pairs() { return false; }
