@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a fresh machine meets: README's first command, with a few steps, in empty systems of Debian 12 with other packages
-# than this machine has. empty_roots.sh [COMMAND...]: another command than that, in each.
+# than this machine has, and of Debian 13. empty_roots.sh [COMMAND...]: another command than that, in each.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
@@ -34,6 +34,7 @@ in_empty_root() {
   return $status
 }
 part "nothing installed" in_empty_root
+DHP_SUITE=trixie part "nothing installed, Debian 13" in_empty_root
 part "libssl-dev and pkg-config" in_empty_root libssl-dev pkg-config
 part "README's packages for the trainers" in_empty_root "${trainers[@]}"
 part "everything optional" in_empty_root "${everything[@]}"

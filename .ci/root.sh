@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Empty machines: a folder with the smallest system of Debian 12, in which commands run as on a fresh machine.
+# DHP_SUITE=trixie takes Debian 13 instead, and so on.
 #   root.sh make DIR [PACKAGE]...   a new one, with these packages installed (status 77: not possible here, and why)
 #   root.sh copy DIR [PACKAGE]...   the same, with all files in the folder itself: for those who read them or mount more
 #   root.sh run DIR COMMAND...      runs a command in it, as root, in /
@@ -8,8 +9,8 @@
 # that has what differs, and where the kernel has no such layers, it is a copy. The commands share ccache's folder with this
 # machine. They have mounts and processes of their own, which end with them.
 set -eu
-suite=bookworm
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp
+suite=${DHP_SUITE:-bookworm}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp/$suite
 here=$(cd "$(dirname "$0")" && pwd)
 
 impossible() { echo "left out: no empty Debian system can be made here: $1"; exit 77; }
@@ -40,13 +41,15 @@ ccache_folder() { ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccac
 
 # This machine's own apt says which mirror to use, and how to reach it.
 make_base() {
-  local dir=$1 sources
+  local dir=$1 sources own
+  own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   # shellcheck disable=SC2016
   sources=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
-    awk -v suite=$suite '$2 ~ "^" suite && !seen[$0]++ { print "deb", $0 }')
-  [ -n "$sources" ] || impossible "this machine's apt knows no mirror of Debian's $suite"
-  debootstrap --variant=minbase --cache-dir="$cache/archives" $suite "$dir" \
-    "$(awk -v suite=$suite '$3 == suite { print $2; exit }' <<<"$sources")"
+    awk -v suite="$suite" -v own="$own" '$2 ~ "^" own && !seen[$0]++ { sub("^" own, suite, $2); print "deb", $0 }')
+  [ -n "$sources" ] || impossible "this machine's apt knows no mirror of Debian"
+  debootstrap --variant=minbase --cache-dir="$cache/archives" "$suite" "$dir" \
+    "$(awk -v suite="$suite" '$3 == suite { print $2; exit }' <<<"$sources")" ||
+    { [ "$suite" = "$own" ] && exit 1; impossible "this machine's mirror of Debian gives no $suite"; }
   echo "$sources" >"$dir/etc/apt/sources.list"
   apt-config dump | grep -E '^Acquire::(https?|Check-|Retries)' >"$dir/etc/apt/apt.conf.d/90host" || true
   mkdir -p "$dir/etc/ssl/certs"
