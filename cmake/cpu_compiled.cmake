@@ -10,7 +10,8 @@ endif()
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 
 # Sections of the list compile in parallel. A GPU tree has the kernels only, so that nvcc need not read the framework.
-get_target_property(root dhp::dhp HEADER_DIRS)
+get_target_property(root dhp::dhp INTERFACE_INCLUDE_DIRECTORIES)
+string(REGEX REPLACE "^.<BUILD_INTERFACE:([^>]*)>.*" "\\1" root "${root}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${root}/dhp/cpu_instances.ipp)
 file(READ ${root}/dhp/cpu_instances.ipp text)
 string(REPLACE ";" "|" text "${text}")

@@ -3,12 +3,13 @@
 set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake
   cmake/library.cmake)
 include(CMakePackageConfigHelpers)
-include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/dhp)  # the same folder on every architecture
 # `cmake --install` installs component `headers`; packages.cmake adds component `programs`.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME headers)
 
-install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)
+install(TARGETS dhp dhp_cpu EXPORT dhpTargets)
+install(DIRECTORY include/dhp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN *.hpp PATTERN *.ipp PATTERN *.cuh)
 install(EXPORT dhpTargets NAMESPACE dhp:: DESTINATION ${dhp_package_dir})
 export(EXPORT dhpTargets NAMESPACE dhp:: FILE ${PROJECT_BINARY_DIR}/dhpTargets.cmake)
 file(COPY ${made_anew} cmake/cuda DESTINATION ${PROJECT_BINARY_DIR})

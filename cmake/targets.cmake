@@ -9,15 +9,13 @@
 # dhp::mpi   dhp::processes with MPI, if mpi.cmake finds it
 # dhp::eigen dhp::dhp with Eigen, if eigen.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
+include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 
 add_library(dhp INTERFACE)
 add_library(dhp::dhp ALIAS dhp)
-file(GLOB_RECURSE dhp_headers CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/include/dhp/*.hpp
-  ${PROJECT_SOURCE_DIR}/include/dhp/*.ipp ${PROJECT_SOURCE_DIR}/include/dhp/*.cuh)
-target_sources(dhp INTERFACE FILE_SET HEADERS
-  BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${dhp_headers})
+target_include_directories(dhp INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(dhp INTERFACE cxx_std_20)
 target_link_libraries(dhp INTERFACE Threads::Threads)
 

@@ -25,7 +25,7 @@ flags "--preset native" "$scratch/native" dhp_cpu_compiled " -O[23] .*-march=nat
 flags "--preset debug" "$scratch/debug" dhp_cpu_compiled " -g " " -(DNDEBUG|O[1-3]|march=native)"
 
 cat >"$scratch/project/CMakeLists.txt" <<END
-cmake_minimum_required(VERSION 3.23)
+cmake_minimum_required(VERSION 3.22)
 project(solver CXX)
 add_subdirectory($source dhp)
 add_executable(solver $source/tests/consumer/cpu.cpp)
@@ -36,7 +36,7 @@ flags add_subdirectory "$scratch/subdirectory" solver "$source/include " " -(mar
 built=$(ninja -C "$scratch/subdirectory" -t commands | grep -c -- ' -c ')
 [ "$built" = 1 ] || { echo "FAILED: add_subdirectory: $built files are compiled for a program of one"; exit 1; }
 
-printf '%s\n' 'cmake_minimum_required(VERSION 3.23)' 'project(solver CXX)' \
+printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(solver CXX)' \
   'find_package(dhp CONFIG REQUIRED COMPONENTS cpu gpu)' >"$scratch/project/CMakeLists.txt"
 "$cmake" -S "$scratch/project" -B "$scratch/component" -Ddhp_DIR="$scratch/native" >"$scratch/log" 2>&1 || true
 grep -q "dhp has no component gpu" "$scratch/log" || { echo "FAILED: a wrong component is not named"; exit 1; }

@@ -23,7 +23,7 @@ utf8proc|utf8proc.h|utf8proc|utf8proc_version
 Protobuf|google/protobuf/message_lite.h google/protobuf/stubs/common.h|protobuf|
 ONNX|onnx/checker.h|onnx onnx_proto|'
 {
-  echo "cmake_minimum_required(VERSION 3.23)
+  echo "cmake_minimum_required(VERSION 3.22)
 project(half_there CXX)
 list(APPEND CMAKE_MODULE_PATH $source/cmake)
 find_package(Threads REQUIRED)

@@ -4,9 +4,12 @@
 
 #include <cmath>  // undefines the macros isnan and isfinite of <math.h>
 #include <cstddef>
+#include <version>
 
 #if __cplusplus < 202002L
 #error "dhp needs C++20: compile with -std=c++20"
+#elif !defined __cpp_lib_source_location
+#error "dhp needs std::source_location: compile with g++ 11, clang++ 16 or a later one"
 #elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__
 #error "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast and -ffinite-math-only"
 #elif !defined __cpp_exceptions

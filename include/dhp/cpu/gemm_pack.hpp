@@ -112,7 +112,8 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-#ifndef __CUDACC__  // nvcc 13 does not expand the packs of the shuffles: it packs element by element
+// g++ 11 has no such shuffles, and nvcc 13 does not expand their packs: both pack element by element.
+#if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
 /// Number of elements in a lane of 16 bytes. Shuffles within a lane cost least.
 template <class T>
 inline constexpr int lane_width = 16 / sizeof(T);
@@ -170,7 +171,7 @@ template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
                      std::int64_t stride) {
   constexpr int width = pack_width<T>;
-#ifndef __CUDACC__
+#if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
   constexpr int lane = lane_width<T>;
   for (; count == width && p + lane <= end; p += lane) {
     Bytes<T, Native::bytes> block[lane];
