@@ -16,6 +16,19 @@ std::string to_text(const nlohmann::ordered_json& json) {
 }
 }  // namespace
 
+ResNetConfig resnet_config(const ResNetOptions& options, const ImageData& data) {
+  return {.depth = options.depth,
+          .width = options.width,
+          .image_size = data.image_size,
+          .image_channels = data.channels,
+          .classes = data.classes,
+          .stem_stride = options.stem_stride,
+          .zero_init_gamma = options.zero_init_gamma,
+          .synchronised_batch_norm = options.sync_batch_norm,
+          .label_smoothing = options.label_smoothing,
+          .recompute = options.run.recompute};
+}
+
 std::vector<std::string> saved_names(const std::vector<std::string>& labels) {
   return nlohmann::ordered_json::parse(to_text(labels));
 }

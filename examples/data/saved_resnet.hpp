@@ -1,7 +1,8 @@
-// The config.json that describes a saved ResNet, next to its weights.
+// The ResNet that options and data describe, and the config.json of a saved one, next to its weights.
 #pragma once
 
 #include "../resnet50/model.hpp"
+#include "data.hpp"
 
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@ struct SavedResNet {
   std::vector<std::string> labels{};  ///< names of the classes
   bool exif = false;                  ///< images are turned by their EXIF orientation
 };
+
+[[nodiscard]] ResNetConfig resnet_config(const ResNetOptions& options, const ImageData& data);
 
 /// Returns names of classes as config.json has them, whose text is UTF-8.
 [[nodiscard]] std::vector<std::string> saved_names(const std::vector<std::string>& labels);

@@ -393,9 +393,10 @@ dhp::DType parse_precision(const std::string& word) {
   dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
 }
 
-Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu) {
+Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t micro_batch) {
   Parsed<BertOptions> parsed;
   auto& options = parsed.options;
+  options.run.micro_batch = micro_batch;
   CommandLine app("Pre-trains a BERT on text: masked tokens and next sentences.");
   app.footer(bert_examples);
   Words words;
@@ -417,9 +418,10 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu) {
+Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t micro_batch) {
   Parsed<TextModelOptions> parsed;
   auto& options = parsed.options;
+  options.run.micro_batch = micro_batch;
   CommandLine app("Trains a causal decoder on text, of GPT-2's shape or Llama's: the next token.");
   app.footer(gpt_examples);
   Words words;
@@ -438,9 +440,10 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
+Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu, std::int64_t micro_batch) {
   Parsed<ResNetOptions> parsed;
   auto& options = parsed.options;
+  options.run.micro_batch = micro_batch;
   Words words{.optimizer = {.name = "sgd", .weight_decay = 1e-4}};
   options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CommandLine app("Trains a ResNet to classify images.");

@@ -210,10 +210,13 @@ struct Parsed {
   Options options{};
   std::optional<int> exit_status{};
 };
-/// gpu: the program is built for GPUs, and has options for GPUs instead of those for the CPU.
-[[nodiscard]] Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu);
-[[nodiscard]] Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu);
-[[nodiscard]] Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu);
+/// gpu: the program is built for GPUs, and has options for GPUs instead of those for the CPU. micro_batch: the usual one.
+[[nodiscard]] Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu,
+                                             std::int64_t micro_batch = 8);
+[[nodiscard]] Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu,
+                                                 std::int64_t micro_batch = 8);
+[[nodiscard]] Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu,
+                                                 std::int64_t micro_batch = 8);
 
 /// Returns the name of a precision, such as "fp32".
 [[nodiscard]] std::string precision_name(dhp::DType precision);

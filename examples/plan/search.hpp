@@ -67,21 +67,28 @@ struct Choices {
 
 using Timed = std::pair<StepTime, Layout>;
 
-/// The fastest layouts whose estimated memory fits, the best first. If there are more than 100,000, only axes that are
-/// powers of two are tried.
-[[nodiscard]] inline std::vector<Timed> fastest(StepModel& model, Choices choices, std::size_t most,
-                                                std::size_t* tried = nullptr) {
+struct Fastest {
+  std::vector<Timed> layouts{};         ///< the best first
+  std::size_t tried = 0, possible = 0;  ///< of these the model can be cut by as many
+};
+
+/// The fastest layouts whose estimated memory fits. If there are more than 100,000, only axes that are powers of two
+/// are tried.
+[[nodiscard]] inline Fastest fastest(StepModel& model, Choices choices, std::size_t most) {
   auto layouts = layouts_of(choices);
   if (layouts.size() > 100'000) choices.powers_of_two = true, layouts = layouts_of(choices);
-  if (tried != nullptr) *tried = layouts.size();
-  std::vector<Timed> found;
-  for (const auto& layout : layouts)
-    if (const auto time = model(layout); time && time->memory_bytes <= model.cluster().memory_bytes)
-      found.emplace_back(*time, layout);
-  std::ranges::stable_sort(found, {}, [](const Timed& one) {
+  Fastest found{.tried = layouts.size()};
+  for (const auto& layout : layouts) {
+    const auto time = model(layout);
+    if (!time) continue;
+    ++found.possible;
+    if (time->memory_bytes <= model.cluster().memory_bytes)
+      found.layouts.emplace_back(*time, layout);
+  }
+  std::ranges::stable_sort(found.layouts, {}, [](const Timed& one) {
     return std::pair(one.first.total(), one.first.memory_bytes);
   });
-  if (found.size() > most) found.resize(most);
+  if (found.layouts.size() > most) found.layouts.resize(most);
   return found;
 }
 

@@ -6,7 +6,6 @@
 
 #include "../data/published_json.hpp"
 #include "../options/checked_options.hpp"
-#include "../options/given_values.hpp"
 #include "../report/progress.hpp"
 
 #include <unistd.h>
@@ -97,6 +96,16 @@ std::vector<std::string> changes(const Around& around, std::int64_t step,
     words.push_back(std::move(word));
   }
   return words;
+}
+
+/// Returns the values that words give an option, as `--name VALUE` or `--name=VALUE`.
+std::vector<std::string> given_values(const std::vector<std::string>& words,
+                                      const std::string& name) {
+  std::vector<std::string> values;
+  for (std::size_t at = 0; at < words.size(); ++at)
+    if (words[at].starts_with(name + "=")) values.push_back(words[at].substr(name.size() + 1));
+    else if (words[at] == name && at + 1 < words.size()) values.push_back(words[at + 1]);
+  return values;
 }
 
 /// Throws if the trainer would cut what a file has of the run, as where the run goes on from an earlier step.

@@ -10,16 +10,7 @@ namespace {
 
 int train(const examples::ResNetOptions& options, examples::ConnectedRank* met) {
   const auto data = examples::load_images(options);
-  const examples::ResNetConfig config{.depth = options.depth,
-                                      .width = options.width,
-                                      .image_size = data.image_size,
-                                      .image_channels = data.channels,
-                                      .classes = data.classes,
-                                      .stem_stride = options.stem_stride,
-                                      .zero_init_gamma = options.zero_init_gamma,
-                                      .synchronised_batch_norm = options.sync_batch_norm,
-                                      .label_smoothing = options.label_smoothing,
-                                      .recompute = options.run.recompute};
+  const auto config = examples::resnet_config(options, data);
   auto setup = examples::setup_of(
       options.run, met, data, config,
       [](auto& build, const auto& planned) { return examples::resnet(build, planned); });

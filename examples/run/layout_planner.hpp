@@ -12,6 +12,8 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace examples {
 
@@ -26,31 +28,28 @@ class LayoutPlanner {
 
   /// Sets one limit for all ranks: the smallest of the ranks that the job started with. Collective.
   void agree_on_limit(Dev& dev, dhp::Comm<Dev>& world) {
-    const auto gathered = dhp::gather(dev, world, {agreed_ ? 1.0 : 0.0, limit_bytes_});
-    bool known = false;
-    for (std::size_t at = 0; at < gathered.size(); at += 2) known = known || gathered[at] > 0;
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t at = 0; at < gathered.size(); at += 2)
-      if (!known || gathered[at] > 0) least = std::min(least, gathered[at + 1]);
-    limit_bytes_ = least;
+    using Limit = std::pair<bool, double>;  // whether it is known, and bytes
+    const auto all = dhp::detail::gather_values(dev, world, Limit{agreed_, limit_bytes_});
+    const bool known = std::ranges::any_of(all, &Limit::first);
+    limit_bytes_ = std::numeric_limits<double>::infinity();
+    for (const auto& [agreed, bytes] : all)
+      if (agreed || !known) limit_bytes_ = std::min(limit_bytes_, bytes);
     agreed_ = true;
   }
 
   /// Returns seconds, or nullopt if the layout cannot run: the model cannot be cut this way, a replica has nothing to
   /// do, or a rank's memory is too small for a step, or for the state of two layouts, which a change needs.
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
-    const auto [known, fresh] =
-        plans_.try_emplace({layout.data, layout.tensor, layout.pipeline}, Plan{});
+    const auto [known, fresh] = plans_.try_emplace({layout.data, layout.tensor, layout.pipeline});
     auto& plan = known->second;
     if (fresh && gives_work_to_all(layout)) plan = planned(layout);
-    if (!plan.possible || plan.bytes > limit_bytes_) return {};
+    if (plan.bytes > limit_bytes_) return {};
     return plan.time;
   }
 
  private:
   struct Plan {
-    bool possible = false;
-    double bytes = 0;
+    double bytes = std::numeric_limits<double>::infinity();  // it cannot run
     double time = 0;
   };
 
@@ -67,13 +66,12 @@ class LayoutPlanner {
     auto as = planner_.layout();
     as.mesh = layout;
     const auto time = model_(as);
-    if (!time) return {};
-    Plan plan{.time = time->total()};
-    for (const auto& stage : planner_.plan(as)) {
-      plan.possible = true;
+    const auto stages = time ? planner_.plan(as) : std::vector<dhp::MemoryPlan>();
+    if (stages.empty()) return {};
+    Plan plan{0, time->total()};
+    for (const auto& stage : stages)
       plan.bytes = std::max(
           {plan.bytes, static_cast<double>(stage.most), 2 * static_cast<double>(stage.at_rest)});
-    }
     return plan;
   }
 

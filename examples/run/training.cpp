@@ -63,7 +63,7 @@ void choose_axes(TrainingSetup& setup) {
   const auto given = planner.layout();
   constexpr std::size_t most = 8;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
-  const auto found = fastest(model, choices, most);
+  const auto found = fastest(model, choices, most).layouts;
   // The step model only estimates memory; the memory plan counts it.
   const auto fits = [&](const Timed& one) {
     if (options.memory_limit_gb == 0) return true;

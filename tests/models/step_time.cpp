@@ -141,10 +141,10 @@ TEST_CASE("search: the fastest that fits, with the reason of the others") {
   auto model = model_of(cluster, four_layers());
   const examples::Choices choices{
       .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};
-  std::size_t tried = 0;
-  const auto found = examples::fastest(model, choices, 10, &tried);
+  const auto [found, tried, possible] = examples::fastest(model, choices, 10);
   CHECK(tried ==
         6);  // 2x1x1 with one sample each, with and without ZeRO; 1x2x1 and 1x1x2 with 1 and 8
+  CHECK(possible == 6);
   REQUIRE(found.size() > 1);
   CHECK(std::is_sorted(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.first.total() < b.first.total();
