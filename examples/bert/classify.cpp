@@ -35,9 +35,7 @@ int classify(const BertOptions& options, ConnectedRank* met) {
                                            .classes = static_cast<double>(bert.labels.size())});
   };
   setup.head = "classifier.";
-  setup.shortfalls = [&](Dev& dev, const RunOptions& run) {
-    return attention_shortfalls_of(dev, run, bert.config, bert.config.heads, false);
-  };
+  setup.shortfalls = attention_shortfalls_of(bert.config, bert.config.heads, false);
   return run_training(setup);
 }
 

@@ -4,8 +4,8 @@
 
 #include <dhp/data/sample_random.hpp>
 
+#include "bert_rows.hpp"
 #include "sentence_pairs.hpp"
-#include "vocabulary.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -39,15 +39,6 @@ struct HiddenTokens {
   std::vector<std::int32_t> places;
   std::vector<std::int32_t> labels;
 };
-
-/// Shortens the longer of two sentences at its end until both fit into `room` tokens.
-inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
-  const auto half = room / 2;
-  if (first + second <= room) return;
-  if (second <= half) first = room - second;
-  else if (first <= room - half) second = room - first;
-  else first = room - half, second = half;
-}
 
 /// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is
 /// exactly the share: fractions are rounded up or down at random.
@@ -99,10 +90,8 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
   return made;
 }
 
-struct MaskedLmSample {
-  std::vector<std::int32_t> tokens;
-  std::int64_t second_segment = 0;  ///< start of segment 1, which is B and its [SEP]
-  HiddenTokens hidden;
+struct MaskedLmSample : SentenceTokens {
+  HiddenTokens hidden{};
   std::int32_t next_label = 0;  ///< 0: B follows A; 1: B is random
 };
 
@@ -113,24 +102,13 @@ struct MaskedLmSample {
                                                      std::int64_t index, std::int64_t epoch) {
   const auto pair = pairs.get(index);
   dhp::SampleRandom pairing(options.seed, epoch, index, dhp::DataUse::pair);
-  MaskedLmSample made;
-  made.next_label = pairing.chance(options.random_next) ? 1 : 0;
-  const auto first = pairs.tokens(pair.first);
-  const auto second =
-      pairs.tokens(made.next_label == 0 ? pair.second : pairs.random_second(index, pairing));
-  auto first_size = static_cast<std::int64_t>(first.size());
-  auto second_size = static_cast<std::int64_t>(second.size());
-  truncate_pair(options.sequence_length - 3, first_size, second_size);
-  auto& tokens = made.tokens;
-  tokens.reserve(static_cast<std::size_t>(first_size + second_size + 3));
-  tokens.push_back(vocabulary.classify());
-  tokens.insert(tokens.end(), first.begin(), first.begin() + first_size);
-  tokens.push_back(vocabulary.separator());
-  made.second_segment = static_cast<std::int64_t>(tokens.size());
-  tokens.insert(tokens.end(), second.begin(), second.begin() + second_size);
-  tokens.push_back(vocabulary.separator());
+  const bool random = pairing.chance(options.random_next);
+  const auto second = pairs.tokens(random ? pairs.random_second(index, pairing) : pair.second);
+  MaskedLmSample made{
+      joined(pairs.tokens(pair.first), second, options.sequence_length, vocabulary)};
+  made.next_label = random ? 1 : 0;
   dhp::SampleRandom masking(options.seed, epoch, index, dhp::DataUse::mask);
-  made.hidden = hide_tokens(tokens, vocabulary, options, masking);
+  made.hidden = hide_tokens(made.ids, vocabulary, options, masking);
   return made;
 }
 

@@ -52,10 +52,8 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
 inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
                      Text& into) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
-  check_utf8(bytes, name);
-  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
   const auto before = into.sentences();
-  add_documents(bytes, options.sentences, into);
+  add_documents(checked_utf8(bytes, name), options.sentences, into);
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
@@ -131,7 +129,7 @@ inline void add_gloss(std::string_view gloss, Text& into) {
 /// Appends the glosses of one data file in memory. An error names the file and the first byte of an entry without a
 /// gloss.
 inline void add_wordnet(std::string_view bytes, const std::string& name, Text& into) {
-  check_utf8(bytes, name);
+  bytes = checked_utf8(bytes, name);
   const auto before = into.size();
   for (std::size_t at = 0; at < bytes.size();) {
     const auto end = std::min(bytes.find('\n', at), bytes.size());

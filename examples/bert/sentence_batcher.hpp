@@ -1,10 +1,11 @@
-// Turns sentences into micro-batches of tokens, end to end without padding. The side inputs of masked_lm_batcher.hpp
-// for N sentences, or pairs of them, with R tokens, and
-//   labels i32 [N]       class of each sentence; with labels there is no `pooling`
-//   pooling f64 [N, R]   the weight of a token in its sentence's vector
+// Turns sentences into micro-batches of tokens, end to end without padding. Side inputs beside those of bert_rows.hpp,
+// for N sentences, or pairs of them, with R tokens:
+//   labels i32 [N]          class of each sentence; with labels there is neither of the others
+//   masked_rows i32 [M]     rows of the M words to predict
+//   pooling f64 [N, R]      the weight of a token in its sentence's vector
 #pragma once
 
-#include <dhp/data/collate.hpp>
+#include "bert_rows.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,13 +15,6 @@
 #include <vector>
 
 namespace examples {
-
-struct SentenceTokens {
-  std::vector<std::int32_t> ids;  ///< begins with [CLS]
-  std::int64_t second_segment =
-      0;                    ///< start of the second sentence of a pair; 0: only one sentence
-  std::int32_t label = -1;  ///< class; -1: no label
-};
 
 struct SentenceBatcherOptions {
   std::int64_t longest = 512;  ///< maximum tokens of a sentence
@@ -39,47 +33,23 @@ class SentenceBatcher {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(sentences_->size()); }
 
   [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) const {
-    std::vector<std::int32_t> token_ids, positions, segments, offsets{0}, lengths, masked_rows,
-        first_rows, labels;
-    std::vector<std::int64_t> row_numbers;
-    std::int64_t token_pairs = 0;  // pairs of tokens that attend to each other
-    for (std::size_t n = 0; n < indices.size(); ++n) {
-      const auto& sentence = sentences_->at(static_cast<std::size_t>(indices[n]));
-      const auto length = static_cast<std::int64_t>(sentence.ids.size());
-      first_rows.push_back(static_cast<std::int32_t>(token_ids.size()));
+    BertRows rows(options_.longest);
+    std::vector<std::int32_t> masked_rows, labels;
+    for (const auto index : indices) {
+      const auto& sentence = sentences_->at(static_cast<std::size_t>(index));
+      for (std::int32_t at = 0; at < std::ssize(sentence.ids); ++at)
+        if (sentence.ids[static_cast<std::size_t>(at)] == options_.hidden)
+          masked_rows.push_back(rows.count() + at);
       labels.push_back(sentence.label);
-      for (std::int64_t position = 0; position < length; ++position) {
-        const auto id = sentence.ids[static_cast<std::size_t>(position)];
-        const bool second = sentence.second_segment > 0 && position >= sentence.second_segment;
-        if (id == options_.hidden)
-          masked_rows.push_back(static_cast<std::int32_t>(token_ids.size()));
-        token_ids.push_back(id);
-        positions.push_back(static_cast<std::int32_t>(position));
-        segments.push_back(second ? 1 : 0);
-        row_numbers.push_back(static_cast<std::int64_t>(n) * options_.longest + position);
-      }
-      offsets.push_back(static_cast<std::int32_t>(token_ids.size()));
-      lengths.push_back(static_cast<std::int32_t>(length));
-      token_pairs += length * length;
+      rows.add(sentence);
     }
-    dhp::HostBatch batch;
-    batch.put("token_ids", token_ids);
-    batch.put("positions", positions);
-    batch.put("segments", segments);
-    batch.put("row_numbers", row_numbers);
-    batch.put("offsets", offsets);
-    batch.put("lengths", lengths);
-    batch.put("first_rows", first_rows);
+    auto batch = rows.batch();
     if (options_.labelled) {
       batch.put("labels", labels);
     } else {
       batch.put("masked_rows", masked_rows);
-      batch.side.emplace_back("pooling", pooling(offsets));
+      batch.side.emplace_back("pooling", pooling(rows.offsets()));
     }
-    batch.rows_per_sample = options_.longest;
-    batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));
-    batch.counts.emplace_back("tokens", static_cast<std::int64_t>(token_ids.size()));
-    batch.counts.emplace_back("token_pairs", token_pairs);
     return batch;
   }
 

@@ -29,9 +29,7 @@ class SentenceFile {
  public:
   /// name: the file's, which gives its kind and stands in errors. Text must be UTF-8; a byte order mark is skipped.
   SentenceFile(std::string_view text, std::string name)
-      : text_(text), name_(std::move(name)), kind_(kind_of(name_)) {
-    check_utf8(text, name_);
-    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+      : name_(std::move(name)), kind_(kind_of(name_)), text_(checked_utf8(text, name_)) {
     const auto end = text_.find_first_of("\r\n");  // old Macs end lines with \r alone
     if (end != text_.npos && text_[end] == '\r' && !text_.substr(end).starts_with("\r\n") &&
         (!kind_.empty() || text_.find('\n') == text_.npos))
@@ -253,9 +251,9 @@ class SentenceFile {
     return std::nullopt;
   }
 
-  std::string_view text_;
   std::string name_;
   std::string kind_;  // "csv", "tsv", "jsonl"; empty for lines
+  std::string_view text_;
   char line_end_ = '\n';
   bool quotes_ = true;  // quotes enclose fields
   std::size_t line_ = 0;

@@ -35,9 +35,7 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   };
   setup.head = "cls.";
   setup.same_shapes = data.same_shapes;
-  setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::attention_shortfalls_of(dev, run, config, config.heads, false);
-  };
+  setup.shortfalls = examples::attention_shortfalls_of(config, config.heads, false);
   return examples::run_training(setup);
 }
 

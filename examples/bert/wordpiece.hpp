@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -113,15 +114,11 @@ class WordPiece {
 /// Parses the contents of vocab.txt; `name` is for errors. Lines may end with CR LF.
 [[nodiscard]] inline Vocabulary parse_vocabulary(std::string_view bytes, const std::string& name) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
-  check_utf8(bytes, name);
-  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
+  std::istringstream lines{std::string(checked_utf8(bytes, name))};
   std::vector<std::string> tokens;
-  while (!bytes.empty()) {
-    const auto end = bytes.find('\n');
-    auto line = bytes.substr(0, end);
-    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    tokens.emplace_back(line);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    tokens.push_back(line);
   }
   return Vocabulary(std::move(tokens), name);
 }

@@ -43,75 +43,54 @@ struct WordPieceTraining {
   return sorted;
 }
 
-/// Holds the characters of words and joins pairs of them; use train_wordpiece().
-class WordPieceTrainer {
- public:
-  WordPieceTrainer(const std::vector<std::pair<std::string, std::int64_t>>& words,
-                   const WordPieceTraining& options)
-      : options_(options) {
-    for (const auto token : Vocabulary::special_tokens) joiner_.id_of(std::string(token));
-    add_characters(words);
-    for (const auto& [word, count] : words) add_word(word, count);
+/// Calls take(token) for each character of a word, with ## from the second on.
+void for_characters(std::string_view word, auto&& take) {
+  for (std::size_t at = 0; at < word.size();) {
+    const auto size = decode_utf8(word, at).size_bytes;
+    take((at > 0 ? "##" : "") + std::string(word.substr(at, size)));
+    at += size;
   }
+}
 
-  [[nodiscard]] std::vector<std::string> run() {
-    joiner_.run(options_.size, options_.least_count);
-    return joiner_.tokens();
-  }
+/// Returns at most options.size tokens from words and their counts: the special ones, characters in byte order, then
+/// joined pieces, most frequent first. They are fewer if no pair is left that is frequent enough.
+[[nodiscard]] inline std::vector<std::string> joined_pieces(
+    const std::vector<std::pair<std::string, std::int64_t>>& words,
+    const WordPieceTraining& options) {
+  PairJoiner joiner([](const auto& left, const auto& right) { return left + right.substr(2); });
+  for (const auto token : Vocabulary::special_tokens) joiner.id_of(std::string(token));
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& [word, count] : words)
+    for_characters(word, [&, times = count](const std::string& token) { counts[token] += times; });
+  std::vector<std::pair<std::int64_t, std::string>> ranked;
+  for (const auto& [token, count] : counts) ranked.emplace_back(-count, token);
+  std::sort(ranked.begin(), ranked.end());  // most frequent first, then in byte order
+  const auto room = std::max<std::int64_t>(options.size - std::ssize(joiner.tokens()), 0);
+  ranked.resize(static_cast<std::size_t>(std::min({std::ssize(ranked), options.alphabet, room})));
+  std::ranges::sort(ranked, {}, &std::pair<std::int64_t, std::string>::second);
+  for (const auto& [count, token] : ranked) joiner.id_of(token);
 
- private:
-  [[nodiscard]] std::int64_t size() const {
-    return static_cast<std::int64_t>(joiner_.tokens().size());
-  }
-  // Calls take(token) for each character of a word, with ## from the second on.
-  template <class Take>
-  static void characters(std::string_view word, Take&& take) {
-    for (std::size_t at = 0; at < word.size();) {
-      const auto size = decode_utf8(word, at).size_bytes;
-      take((at > 0 ? "##" : "") + std::string(word.substr(at, size)));
-      at += size;
-    }
-  }
-
-  void add_characters(const std::vector<std::pair<std::string, std::int64_t>>& words) {
-    std::map<std::string, std::int64_t> counts;
-    for (const auto& word : words)
-      characters(word.first, [&](const std::string& token) { counts[token] += word.second; });
-    std::vector<std::pair<std::int64_t, std::string>> ranked;
-    for (const auto& [token, count] : counts) ranked.emplace_back(-count, token);
-    std::sort(ranked.begin(), ranked.end());  // most frequent first, then in byte order
-    const auto room = options_.size - size();
-    const auto kept = std::min({static_cast<std::int64_t>(ranked.size()), options_.alphabet, room});
-    ranked.resize(static_cast<std::size_t>(std::max<std::int64_t>(kept, 0)));
-    std::sort(ranked.begin(), ranked.end(),
-              [](const auto& a, const auto& b) { return a.second < b.second; });
-    for (const auto& [count, token] : ranked) joiner_.id_of(token);
-  }
-
-  // Skips a word with a character outside the alphabet, since it will be [UNK].
-  void add_word(const std::string& text, std::int64_t count) {
-    if (count_code_points(text) > WordPiece::longest_word) return;
+  for (const auto& [word, count] : words) {
+    if (count_code_points(word) > WordPiece::longest_word) continue;
     std::vector<PairJoiner::Id> pieces;
-    bool known = true;
-    characters(text, [&](const std::string& token) {
-      const auto* const found = joiner_.find(token);
+    bool known = true;  // a word with a character outside the alphabet will be [UNK]
+    for_characters(word, [&](const std::string& token) {
+      const auto* const found = joiner.find(token);
       known = known && found != nullptr;
       if (known) pieces.push_back(*found);
     });
-    if (known) joiner_.add_word(std::move(pieces), count);
+    if (known) joiner.add_word(std::move(pieces), count);
   }
+  joiner.run(options.size, options.least_count);
+  return joiner.tokens();
+}
 
-  WordPieceTraining options_;
-  PairJoiner joiner_{[](const auto& left, const auto& right) { return left + right.substr(2); }};
-};
-
-/// Makes a vocabulary of at most options.size tokens: the special ones, characters in byte order, then joined pieces,
-/// most frequent first. It is smaller if no pair is left that is frequent enough.
+/// Makes a vocabulary of the words of a text.
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
   const auto words = count_words(text, options.basic);
   dhp::check(!words.empty(), options.name, ": the text holds no word");
-  return Vocabulary(WordPieceTrainer(words, options).run(), "trained vocabulary");
+  return Vocabulary(joined_pieces(words, options), "trained vocabulary");
 }
 
 }  // namespace examples

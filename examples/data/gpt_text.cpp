@@ -102,9 +102,7 @@ struct DescribedGpt {
         documents.push_back(std::move(row));
       continue;
     }
-    check_utf8(text, file);
-    std::string_view rest = text;
-    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    auto rest = checked_utf8(text, file);
     while (!rest.empty()) {
       const auto end = rest.find(end_of_text);
       documents.emplace_back(rest.substr(0, end));

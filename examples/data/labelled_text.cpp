@@ -2,7 +2,6 @@
 #include "file_formats.hpp"
 
 #ifdef DHP_HAS_UTF8PROC
-#include "../bert/masked_lm.hpp"
 #include "../bert/sentence_batcher.hpp"
 #include "../bert/sentence_file.hpp"
 #include "../bert/text_model.hpp"
@@ -15,6 +14,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -95,25 +95,14 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
 [[nodiscard]] SentenceTokens tokens_of(const std::vector<std::string>& row,
                                        const PublishedTokenizer& words, std::int64_t longest,
                                        std::int64_t& were_cut) {
-  const auto& vocabulary = words.vocabulary();
   std::vector<std::int32_t> first, second;
   words.append(row.front(), first);
   const bool pair = row.size() == 3;
   if (pair) words.append(row[1], second);
-  auto sizes = std::pair(std::ssize(first), std::ssize(second));
-  const auto room = longest - (pair ? 3 : 2);
-  were_cut += sizes.first + sizes.second > room ? 1 : 0;
-  if (pair) truncate_pair(room, sizes.first, sizes.second);
-  else sizes.first = std::min(sizes.first, room);
-  SentenceTokens made;
-  made.ids.push_back(vocabulary.classify());
-  made.ids.insert(made.ids.end(), first.begin(), first.begin() + sizes.first);
-  made.ids.push_back(vocabulary.separator());
-  if (!pair) return made;
-  made.second_segment = std::ssize(made.ids);
-  made.ids.insert(made.ids.end(), second.begin(), second.begin() + sizes.second);
-  made.ids.push_back(vocabulary.separator());
-  return made;
+  were_cut += std::ssize(first) + std::ssize(second) > longest - (pair ? 3 : 2) ? 1 : 0;
+  using Span = std::span<const std::int32_t>;
+  return joined(first, pair ? std::optional<Span>(second) : std::nullopt, longest,
+                words.vocabulary());
 }
 
 /// Warns of a head that was trained for classes of other names.

@@ -14,11 +14,9 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -207,10 +205,8 @@ class TextCache {
                                                const nlohmann::json& rules, bool speaks,
                                                const std::function<TokenisedText()>& make) {
   if (folder.empty()) return make();
-  std::ostringstream name;
-  name << std::hex << std::setw(16) << std::setfill('0') << dhp::detail::fnv1a(rules.dump());
   const TextCache cache({.folder = folder,
-                         .name = name.str(),
+                         .name = dhp::detail::fnv1a_text(rules.dump()),
                          .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
                          .say = [speaks](const std::string& sentence) {
                            if (speaks) std::cerr << sentence + "\n";

@@ -36,8 +36,10 @@ struct CodePoint {
   return count;
 }
 
-/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the byte's position.
-inline void check_utf8(std::string_view bytes, const std::string& name) {
+/// Returns the text without a byte order mark. Throws unless it is UTF-8 without a zero byte; the error names `name` and
+/// the byte's position.
+[[nodiscard]] inline std::string_view checked_utf8(std::string_view bytes,
+                                                   const std::string& name) {
   const auto known = dhp::detail::known_file(bytes);
   const bool sent = known.starts_with("a Git LFS") || known.starts_with("an HTML");
   dhp::check(!sent, "", name, ", byte 0: is ", known, ", not the text");
@@ -55,6 +57,7 @@ inline void check_utf8(std::string_view bytes, const std::string& name) {
                "); convert the file with iconv, or give a text file");
     at += point.size_bytes;
   }
+  return bytes.substr(bytes.starts_with("\xEF\xBB\xBF") ? 3 : 0);
 }
 
 }  // namespace examples

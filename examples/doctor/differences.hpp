@@ -12,6 +12,7 @@ struct Fact {
   std::string name{};
   std::string value{};
   Verdict if_different = Verdict::warning;
+  void pass(auto& fields) { fields(name, value, if_different); }
 };
 
 /// facts: those of each rank, in the same order.

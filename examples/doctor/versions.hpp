@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <sstream>
 
 #if defined(DHP_HAS_GLOO)
 #include <gloo/config.h>
@@ -105,17 +104,7 @@ template <class Dev>
   for (auto& fact : device_facts(exam.dev)) facts.push_back(std::move(fact));
   if (exam.fault("other-version")) facts.front().value = "0.0.0";
 
-  std::string text;  // two lines per fact
-  for (const auto& fact : facts) text += fact.name + "\n" + fact.value + "\n";
-  std::vector<std::vector<Fact>> of_rank;
-  for (const auto& other : gather_texts(exam.dev, exam.world, text)) {
-    auto& theirs = of_rank.emplace_back();
-    std::istringstream lines(other);
-    for (std::string name, value; std::getline(lines, name) && std::getline(lines, value);) {
-      const auto at = theirs.size();
-      theirs.push_back({name, value, at < facts.size() ? facts[at].if_different : Verdict::ok});
-    }
-  }
+  const auto of_rank = dhp::detail::gather_values(exam.dev, exam.world, facts);
   constexpr std::size_t facts_a_line = 4;
   for (std::size_t at = 0; at < facts.size(); ++at) {
     const auto& [name, value, verdict] = of_rank.front()[at];

@@ -56,8 +56,9 @@ class BytePairs {
       return found->second;
     };
     for (const auto& [left, right] : made->rules.merges)
-      made->merges.try_emplace(pair_of(id_of(left), id_of(right)),
-                               static_cast<std::int32_t>(made->merges.size()), id_of(left + right));
+      made->merges.try_emplace(
+          pair_of(id_of(left), id_of(right)),
+          Merge{static_cast<std::int32_t>(made->merges.size()), id_of(left + right)});
     tables_ = std::move(made);
     if (const auto& first = tables_->rules.first; !first.empty())
       dhp::check(find(first) >= 0, name, ": the token before each text, \"", first,
@@ -104,9 +105,7 @@ class BytePairs {
 
  private:
   struct Merge {
-    Merge(std::int32_t of_rank, std::int32_t of_id) : rank(of_rank), id(of_id) {}
-    std::int32_t rank;
-    std::int32_t id;
+    std::int32_t rank, id;
   };
   struct Tables {
     BytePairRules rules;

@@ -23,9 +23,7 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
     return examples::gpt_forward_flop(config, static_cast<double>(batch.count_of("tokens")),
                                       static_cast<double>(batch.count_of("token_pairs")));
   };
-  setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::attention_shortfalls_of(dev, run, config, config.heads_of_keys(), true);
-  };
+  setup.shortfalls = examples::attention_shortfalls_of(config, config.heads_of_keys(), true);
   return examples::run_training(setup);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace examples {
 
@@ -21,6 +22,13 @@ inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
 inline CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
                              const std::string& help, auto turn) {
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
+}
+
+/// Gives an option these values instead of those that it has.
+inline void set(CLI::Option* option, const std::vector<std::string>& values) {
+  option->clear();
+  for (const auto& value : values) option->add_result(value);
+  option->run_callback();
 }
 
 inline constexpr int most_threads = 1024;

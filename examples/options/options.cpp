@@ -294,16 +294,10 @@ using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 /// Finds the checkpoint that the run continues: if --resume has saved nothing yet, that of --load, if there is one.
 [[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
   if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
-  const auto set = [&](const char* name) {
-    auto* const option = app.get_option(name);
-    option->clear();
-    option->add_result(options.resume);
-    option->run_callback();
-  };
-  if (options.save.empty()) set("--save");
+  if (options.save.empty()) set(app.get_option("--save"), {options.resume});
   auto saved = dhp::newest_checkpoint(options.resume);
   if (!saved) return dhp::newest_checkpoint(options.load);
-  set("--load");
+  set(app.get_option("--load"), {options.resume});
   options.load_all = options.new_head = false;  // both apply at the start only
   options.tuning.adapter.clear();
   return saved;
@@ -334,8 +328,7 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
               was_given ? before[name].back().get<std::string>() : std::string("not given")));
       } else if (was_given && std::none_of(excluded.begin(), excluded.end(),
                                            [](auto* other) { return other->count() > 0; })) {
-        for (const auto& value : before[name]) option->add_result(value.get<std::string>());
-        option->run_callback();
+        set(option, before[name]);
       }
     }
   }

@@ -67,10 +67,8 @@ inline void take_shape(CommandLine& app, const RunOptions& run) {
                                   {"--stem-stride", "stem_stride"},
                                   {"--exif", "exif"}})
     if (auto* const option = app.get_option(name);
-        option->count() == 0 && json.value(key, nlohmann::json(false)) != false) {
-      option->add_result(json[key].dump());
-      option->run_callback();
-    }
+        option->count() == 0 && json.value(key, nlohmann::json(false)) != false)
+      set(option, {json[key].dump()});
 }
 
 }  // namespace examples

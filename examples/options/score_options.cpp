@@ -24,10 +24,8 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas",
                  positive_number());
   app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch", positive_number());
-  app.add_option_function<std::string>(
-         "--precision", [&run](const auto& name) { run.precision = parse_precision(name); },
-         "fp32, bf16, fp16 or fp64")
-      ->default_str("fp32");
+  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
+           [&run](const auto& name) { run.precision = parse_precision(name); });
   add_device_option(app, run, gpu);
 }
 

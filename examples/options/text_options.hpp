@@ -17,12 +17,11 @@ struct TextModelHelp {
 inline void add_context_options(CommandLine& app, RunOptions& run) {
   app.add_option("--context-parallel", run.mesh.context,
                  "Ranks that share the tokens of each sample", positive_number());
-  app.add_option_function<std::string>(
-         "--context-attention",
-         [&run](const std::string& name) { run.exchange_heads = name == "heads"; },
-         "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
-         "as always on GPUs")
-      ->default_str("ring")
+  add_name(
+      app, "--context-attention", "ring",
+      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+      "as always on GPUs",
+      [&run](const auto& name) { run.exchange_heads = name == "heads"; })
       ->check(CLI::IsMember({"ring", "heads"}));
   app.add_option("--context-groups", run.context_groups,
                  "With --deterministic: the number of pieces that each sample is computed in, "

@@ -3,6 +3,7 @@
 
 #include "command_line.hpp"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,17 +42,16 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
 inline void take_adapter(CommandLine& app, const RunOptions& options) {
   if (options.tuning.adapter.empty()) return;
   const auto adapters = read_adapter_config(options.tuning.adapter);
-  const auto set = [&](const char* name, const std::vector<std::string>& values) {
+  for (const auto& [name, values] : std::map<std::string, std::vector<std::string>>{
+           {"--lora", adapters.layers},
+           {"--lora-rank", {dhp::concat(adapters.rank)}},
+           {"--lora-alpha", {dhp::concat(adapters.alpha)}},
+           {"--lora-dropout", {dhp::concat(adapters.dropout)}}}) {
     auto* const option = app.get_option(name);
     dhp::check(option->count() == 0, name, ": --adapter ", options.tuning.adapter,
                " says this already; leave one of the two out");
-    for (const auto& value : values) option->add_result(value);
-    option->run_callback();
-  };
-  set("--lora", adapters.layers);
-  set("--lora-rank", {dhp::concat(adapters.rank)});
-  set("--lora-alpha", {dhp::concat(adapters.alpha)});
-  set("--lora-dropout", {dhp::concat(adapters.dropout)});
+    set(option, values);
+  }
 }
 
 /// Throws for errors that are known without data.

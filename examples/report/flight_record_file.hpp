@@ -15,7 +15,6 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,8 +101,7 @@ struct FlightRecordFile {
     const dhp::OpenFile stored(path, O_RDONLY);
     const auto size = stored.size();
     dhp::check(size <= most_bytes, path, " is no flight record: it has ", size, " bytes");
-    std::string text(static_cast<std::size_t>(size), '\0');
-    stored.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    const auto text = stored.text(0, static_cast<std::size_t>(size));
     try {
       return parsed(Json::parse(text));
     } catch (const dhp::Error& error) {

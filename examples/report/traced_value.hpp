@@ -26,6 +26,10 @@ struct TracedValue {
   [[nodiscard]] Order order() const {
     return {step, gradient, micro_batch, gradient ? -layer : layer, tensor_rank};
   }
+  void pass(auto& fields) {
+    fields(step, micro_batch, layer, name, gradient, tensor_rank, shape, fingerprint,
+           root_mean_square);
+  }
   [[nodiscard]] const char* value() const { return gradient ? "input gradient" : "output"; }
   [[nodiscard]] nlohmann::ordered_json to_json() const {
     return {{"step", step},   {"micro_batch", micro_batch}, {"layer", layer},

@@ -38,15 +38,13 @@ class ValueTrace {
   void takes(bool yes) { takes_ = yes; }
   /// Returns all values of all ranks since the last call, as lines of a file, on every rank. Collective.
   [[nodiscard]] std::string lines(Dev& dev, dhp::Comm<Dev>& world, std::int64_t step) {
-    auto own = nlohmann::ordered_json::array();
+    std::vector<TracedValue> own, all;
     for (auto& [key, value] : std::exchange(values_, {})) {
       value.step = step;
-      own.push_back(value.to_json());
+      own.push_back(std::move(value));
     }
-    std::vector<TracedValue> all;
-    for (const auto& text : dhp::gather_texts(dev, world, own.dump()))
-      for (const auto& json : nlohmann::ordered_json::parse(text))
-        all.push_back(TracedValue::of_json(json));
+    for (const auto& theirs : dhp::detail::gather_values(dev, world, own))
+      all.insert(all.end(), theirs.begin(), theirs.end());
     std::sort(all.begin(), all.end(),
               [](const auto& a, const auto& b) { return a.order() < b.order(); });
     std::string text;

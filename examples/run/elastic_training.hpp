@@ -202,19 +202,19 @@ class ElasticTraining : dhp::detail::NonCopyable {
   /// training ranks.
   [[nodiscard]] bool job_goes_on(Rank& rank) {
     auto& world = built_.back()->program.training().mesh().world();
-    const double leaving = stopping_.asked() ? 1 : 0;
-    const auto gathered = dhp::gather(dev_, world, {leaving, rank.holds_store() ? leaving : 0});
+    const bool leaving = stopping_.asked();
     int staying = rank.world.size();
     bool store_stays = true;
-    for (std::size_t at = 0; at < gathered.size(); at += 2) {
-      staying -= gathered[at] > 0 ? 1 : 0;
-      store_stays = store_stays && gathered[at + 1] == 0;
+    for (const auto& [leaves, has_store] : dhp::detail::gather_values(
+             dev_, world, std::pair(leaving, leaving && rank.holds_store()))) {
+      staying -= leaves ? 1 : 0;
+      store_stays = store_stays && !has_store;
     }
     // Spares may have been told to leave, too.
     const bool some_train_on = rank.world.size() - staying < rank.now.layout.size();
     const bool goes_on = store_stays && some_train_on &&
                          dhp::next_layout(staying, rank.now.layout, elastic_.layouts);
-    rank.report.leaving = goes_on && leaving > 0;
+    rank.report.leaving = goes_on && leaving;
     return goes_on;
   }
 

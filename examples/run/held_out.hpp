@@ -5,9 +5,7 @@
 
 #include "step_data.hpp"
 
-#include <cstddef>
 #include <optional>
-#include <vector>
 
 namespace examples {
 
@@ -23,12 +21,8 @@ namespace examples {
   const auto predictions = run.predict(pass);
   if (!predictions) return std::nullopt;
   // Rank 0 has the predictions, and all ranks its numbers.
-  auto measures = setup.predicted_measures(*predictions);
-  std::vector<double> values;
-  for (const auto& [name, value] : measures) values.push_back(value);
-  const auto all = dhp::gather(dev, run.mesh().world(), values);
-  for (std::size_t at = 0; at < measures.size(); ++at) measures[at].second = all[at];
-  return measures;
+  return dhp::detail::gather_values(dev, run.mesh().world(),
+                                    setup.predicted_measures(*predictions))[0];
 }
 
 }  // namespace examples

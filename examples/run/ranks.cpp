@@ -10,10 +10,12 @@
 
 #include "mpi_process.hpp"
 #endif
+#if defined(DHP_HAS_ETCD)
+#include <dhp/comm/rendezvous/etcd_store.hpp>
+#endif
 
 #include "../options/agreement.hpp"
 #include "../report/flight_records.hpp"
-#include "elastic_store.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -52,6 +54,17 @@ struct ProcessSetup {
 };
 
 #ifdef DHP_HAS_ENGINE
+/// Opens the store of --store, through which members of an elastic job agree.
+[[nodiscard]] std::shared_ptr<dhp::KeyValueStore> store_in_etcd(
+    [[maybe_unused]] const std::string& endpoints,
+    [[maybe_unused]] const dhp::RendezvousOptions& member) {
+#if defined(DHP_HAS_ETCD)
+  return std::make_shared<dhp::EtcdStore>(dhp::etcd_options(endpoints), member);
+#else
+  dhp::fail("--store needs a build with libcurl (in Debian libcurl4-openssl-dev)");
+#endif
+}
+
 /// The result refers to the setup.
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
   dhp::ProcessOptions made;
@@ -156,7 +169,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
                    ? dhp::rendezvous_elastic(me, id, process)
-                   : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
+                   : store_in_etcd(options.store, dhp::rendezvous_of_member(me, id, process));
 #if defined(DHP_HAS_NCCL)
   const auto connect = dhp::connect_nccl;
 #else

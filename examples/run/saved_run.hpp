@@ -165,20 +165,22 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!options_.tuning.export_adapter.empty()) export_adapter(checkpoint);
   }
   void export_weights(const std::string& checkpoint) {
-    dhp::CheckpointFolder(options_.export_to).make();
-    dhp::export_weights(checkpoint, options_.export_to + "/model.safetensors",
+    const auto& to = options_.export_to;
+    write_files(to);
+    dhp::export_weights(checkpoint, to + "/model.safetensors",
                         adapts() ? options_.tuning.adapters.scale() : 0);
-    for (const auto& [name, text] : setup_.files)
-      dhp::replace_file(options_.export_to + "/" + name, text);
-    report_.say("exported ", options_.export_to, adapts() ? ", the adapters merged into it" : "");
+    report_.say("exported ", to, adapts() ? ", the adapters merged into it" : "");
   }
   void export_adapter(const std::string& checkpoint) {
     const auto& to = options_.tuning.export_adapter;
-    dhp::CheckpointFolder(to).make();
+    write_files(to);
     dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
-    for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
     report_.say("exported the adapter ", to);
+  }
+  void write_files(const std::string& to) const {
+    dhp::CheckpointFolder(to).make();
+    for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
   }
   [[nodiscard]] int rank() { return run_.mesh().world().rank(); }
   [[nodiscard]] bool adapts() const { return !options_.tuning.adapters.layers.empty(); }

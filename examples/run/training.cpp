@@ -72,11 +72,7 @@ void choose_axes(TrainingSetup& setup) {
   };
   const auto best = std::find_if(found.begin(), found.end(), fits);
   auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
-  if (met != nullptr) {
-    const auto all = dhp::gather(met->dev, met->world,
-                                 {double(mesh.data), double(mesh.tensor), double(mesh.pipeline)});
-    mesh = {int(all[0]), int(all[1]), int(all[2]), given.mesh.context};
-  }
+  if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
   dhp::check(mesh.data > 0, "--axes auto: no layout of ", given.mesh.size(),
              " ranks is for this model and the memory of ", cluster.name,
              "; give other ranks, or a smaller --micro-batch");

@@ -94,20 +94,20 @@ struct TrainingSetup {
           .files = data.files};
 }
 
-/// Returns the shortfalls of TrainingSetup for attention, on one tensor rank.
-template <class D>
-[[nodiscard]] std::vector<std::string> attention_shortfalls_of(D& dev, const RunOptions& run,
-                                                               const auto& config, int key_heads,
-                                                               bool causal) {
-  const int ranks = run.mesh.tensor;
-  if constexpr (requires {
-                  attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
-                                       ranks, config.hidden, config.dropout, key_heads, causal);
-                })
-    return attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
-                                config.heads / ranks, config.hidden / ranks, config.dropout,
-                                key_heads / ranks, causal);
-  else return {};
+/// Returns the shortfalls of TrainingSetup for attention, on one tensor rank. Keeps a reference to the config.
+[[nodiscard]] auto attention_shortfalls_of(const auto& config, int key_heads, bool causal) {
+  return [&config, key_heads, causal](auto& dev, const RunOptions& run) {
+    const int ranks = run.mesh.tensor;
+    if constexpr (requires {
+                    attention_shortfalls(dev, run.precision, run.micro_batch,
+                                         config.sequence_length, ranks, config.hidden,
+                                         config.dropout, key_heads, causal);
+                  })
+      return attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+                                  config.heads / ranks, config.hidden / ranks, config.dropout,
+                                  key_heads / ranks, causal);
+    else return std::vector<std::string>();
+  };
 }
 
 /// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls run_training

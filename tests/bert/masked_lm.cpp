@@ -20,7 +20,7 @@ struct Corpus {
 
 // Undoes the hiding.
 std::vector<std::int32_t> restored(const examples::MaskedLmSample& sample) {
-  auto tokens = sample.tokens;
+  auto tokens = sample.ids;
   for (std::size_t at = 0; at < sample.hidden.places.size(); ++at)
     tokens[static_cast<std::size_t>(sample.hidden.places[at])] = sample.hidden.labels[at];
   return tokens;
@@ -76,7 +76,7 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
   for (std::int64_t epoch = 0; epoch < 4; ++epoch)
     for (std::int64_t index = 0; index < corpus.pairs.size(); ++index) {
       const auto sample = corpus.sample(options, index, epoch);
-      const double words = static_cast<double>(sample.tokens.size()) - 3;
+      const double words = static_cast<double>(sample.ids.size()) - 3;
       const auto count = static_cast<double>(sample.hidden.places.size());
       CHECK(std::abs(count - 0.15 * words) < 1);  // rounded up or down
       candidates += words;
@@ -86,7 +86,7 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
       std::int64_t before = 0;
       for (std::size_t at = 0; at < sample.hidden.places.size(); ++at) {
         const auto place = sample.hidden.places[at];
-        const auto token = sample.tokens[static_cast<std::size_t>(place)];
+        const auto token = sample.ids[static_cast<std::size_t>(place)];
         const auto label = sample.hidden.labels[at];
         REQUIRE(place > before);
         before = place;
@@ -168,10 +168,10 @@ TEST_CASE("masked lm: another epoch or seed is another draw; the same is the sam
   int changed_by_epoch = 0;
   int changed_by_seed = 0;
   for (std::int64_t index = 0; index < 100; ++index) {
-    const auto tokens = corpus.sample({.seed = 5}, index, 2).tokens;
-    CHECK(tokens == corpus.sample({.seed = 5}, index, 2).tokens);
-    changed_by_epoch += tokens == corpus.sample({.seed = 5}, index, 3).tokens ? 0 : 1;
-    changed_by_seed += tokens == corpus.sample({.seed = 6}, index, 2).tokens ? 0 : 1;
+    const auto tokens = corpus.sample({.seed = 5}, index, 2).ids;
+    CHECK(tokens == corpus.sample({.seed = 5}, index, 2).ids);
+    changed_by_epoch += tokens == corpus.sample({.seed = 5}, index, 3).ids ? 0 : 1;
+    changed_by_seed += tokens == corpus.sample({.seed = 6}, index, 2).ids ? 0 : 1;
   }
   CHECK(changed_by_epoch > 90);
   CHECK(changed_by_seed > 90);

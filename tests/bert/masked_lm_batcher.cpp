@@ -112,13 +112,13 @@ TEST_CASE("masked lm batches: packed and padded rows are those of the samples") 
     std::size_t masked = 0;
     for (std::size_t n = 0; n < indices.size(); ++n) {
       const auto sample = of.sample(indices[n], 1);
-      const auto tokens = sample.tokens.size();
+      const auto tokens = sample.ids.size();
       const auto rows = layout == TokenLayout::padded ? static_cast<std::size_t>(length) : tokens;
       CHECK(ints(batch, "lengths")[n] == static_cast<std::int32_t>(tokens));
       CHECK(static_cast<std::size_t>(offsets[n + 1] - offsets[n]) == rows);
       for (std::size_t at = 0; at < rows; ++at) {
         const auto row = static_cast<std::size_t>(offsets[n]) + at;
-        CHECK(ints(batch, "token_ids")[row] == (at < tokens ? sample.tokens[at] : 0));
+        CHECK(ints(batch, "token_ids")[row] == (at < tokens ? sample.ids[at] : 0));
         CHECK(ints(batch, "positions")[row] == static_cast<std::int32_t>(at));
         CHECK(longs(batch, "row_numbers")[row] == static_cast<std::int64_t>(n * length + at));
         if (at < tokens)

@@ -81,7 +81,7 @@ TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
     const Counts words(counts.begin(), counts.end());
     for (const std::int64_t size : {14, 20, 40, 200}) {
       INFO("round ", round, " size ", size);
-      CHECK(examples::WordPieceTrainer(words, {.size = size}).run() == slow_twin(words, size, 2));
+      CHECK(examples::joined_pieces(words, {.size = size}) == slow_twin(words, size, 2));
     }
   }
 }

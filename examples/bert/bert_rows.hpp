@@ -1,0 +1,108 @@
+// BERT's samples, and the rows of its micro-batches: the tokens of N samples, R rows in all. Side inputs, i32 unless
+// said:
+//
+//   token_ids, positions, segments [R]   row_numbers i64 [R]: (global sample)*rows_per_sample + position
+//   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
+//   first_rows [N]                       row of [CLS]
+#pragma once
+
+#include <dhp/data/collate.hpp>
+
+#include "vocabulary.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace examples {
+
+/// The tokens of one sample.
+struct SentenceTokens {
+  std::vector<std::int32_t> ids;  ///< begins with [CLS]
+  std::int64_t second_segment =
+      0;                    ///< start of the second sentence of a pair; 0: only one sentence
+  std::int32_t label = -1;  ///< class; -1: no label
+};
+
+/// Shortens the longer of two sentences at its end until both fit into `room` tokens.
+inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
+  const auto half = room / 2;
+  if (first + second <= room) return;
+  if (second <= half) first = room - second;
+  else if (first <= room - half) second = room - first;
+  else first = room - half, second = half;
+}
+
+/// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut at the sentences' ends to `longest` tokens.
+[[nodiscard]] inline SentenceTokens joined(
+    std::span<const std::int32_t> first, const std::optional<std::span<const std::int32_t>>& second,
+    std::int64_t longest, const Vocabulary& words) {
+  std::int64_t of_first = std::ssize(first), of_second = second ? std::ssize(*second) : 0;
+  if (second) truncate_pair(longest - 3, of_first, of_second);
+  else of_first = std::min(of_first, longest - 2);
+  SentenceTokens made{.ids = {words.classify()}};
+  made.ids.insert(made.ids.end(), first.begin(), first.begin() + of_first);
+  made.ids.push_back(words.separator());
+  if (!second) return made;
+  made.second_segment = std::ssize(made.ids);
+  made.ids.insert(made.ids.end(), second->begin(), second->begin() + of_second);
+  made.ids.push_back(words.separator());
+  return made;
+}
+
+class BertRows {
+ public:
+  explicit BertRows(std::int64_t rows_per_sample) : per_sample_(rows_per_sample) {}
+
+  /// Returns the number of rows so far.
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(ids_.size()); }
+  /// Appends a sample. With `padded` it has as many rows as any, the last of them of this token.
+  void add(const SentenceTokens& sample, std::optional<std::int32_t> padded = {}) {
+    const auto length = std::ssize(sample.ids);
+    const auto rows = padded ? per_sample_ : length;
+    dhp::check(count() <= std::numeric_limits<std::int32_t>::max() - rows,
+               "a micro-batch holds more rows than 32-bit numbers; make it smaller");
+    const auto number = std::ssize(lengths_) * per_sample_;
+    first_rows_.push_back(count());
+    for (std::int64_t position = 0; position < rows; ++position) {
+      const bool real = position < length;
+      const bool second = sample.second_segment > 0 && position >= sample.second_segment;
+      ids_.push_back(real ? sample.ids[static_cast<std::size_t>(position)] : *padded);
+      positions_.push_back(static_cast<std::int32_t>(position));
+      segments_.push_back(real && second ? 1 : 0);
+      numbers_.push_back(number + position);
+    }
+    offsets_.push_back(count());
+    lengths_.push_back(static_cast<std::int32_t>(length));
+    tokens_ += length;
+    pairs_ += length * length;
+  }
+  [[nodiscard]] const std::vector<std::int32_t>& offsets() const { return offsets_; }
+  /// Returns a batch of these rows, with their counts.
+  [[nodiscard]] dhp::HostBatch batch() const {
+    dhp::HostBatch batch;
+    batch.put("token_ids", ids_);
+    batch.put("positions", positions_);
+    batch.put("segments", segments_);
+    batch.put("row_numbers", numbers_);
+    batch.put("offsets", offsets_);
+    batch.put("lengths", lengths_);
+    batch.put("first_rows", first_rows_);
+    batch.rows_per_sample = per_sample_;
+    batch.counts = {
+        {"samples", std::ssize(lengths_)}, {"tokens", tokens_}, {"token_pairs", pairs_}};
+    return batch;
+  }
+
+ private:
+  std::int64_t per_sample_;
+  std::vector<std::int32_t> ids_, positions_, segments_, offsets_{0}, lengths_, first_rows_;
+  std::vector<std::int64_t> numbers_;  // as if the batch began with sample 0; upload() adds to them
+  std::int64_t tokens_ = 0;            // without padding
+  std::int64_t pairs_ = 0;             // of tokens that attend to each other
+};
+
+}  // namespace examples
