@@ -9,9 +9,7 @@
 #include <examples/run/training.hpp>
 
 #include <cstdio>
-#include <cstring>
 #include <string>
-#include <vector>
 
 namespace {
 

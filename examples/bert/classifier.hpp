@@ -28,10 +28,7 @@ class BertClasses {
   /// Returns logits [samples, classes] for x [rows, hidden] and the side input "first_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, std::move(x), tape);
-    const auto& rows = tape.batch().at("first_rows");
-    dhp::Tensor<Dev> first(dev, x.dtype(), {rows.count(), x.columns()});
-    gather_rows(dev, x.view(), rows.view(), first.mut());
-    return head_.forward(dev, std::move(first), tape);
+    return head_.forward(dev, rows_at(dev, x, tape.batch().at("first_rows")), tape);
   }
   void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
     tape.push_shape({shares_.all(tape, x.shape()[0]), x.columns()});

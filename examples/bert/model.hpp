@@ -5,14 +5,12 @@
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/dropout.hpp>
-#include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/layer_norm.hpp>
-#include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
-#include <dhp/nn/sequential.hpp>
 
+#include "../transformer/parts.hpp"
 #include "config.hpp"
 
 #include <numeric>
@@ -35,56 +33,23 @@ namespace examples {
 
 /// Sums the embeddings of word, position and segment and normalises the sum; y [rows, hidden].
 template <class Dev>
-class BertEmbeddings {
- public:
-  BertEmbeddings(dhp::ModelBuilder<Dev>& build, const BertConfig& config)
-      : words_(build, "bert.embeddings.word_embeddings",
-               {.entries = config.vocabulary, .columns = config.hidden, .ids = "token_ids"}),
-        positions_(build, "bert.embeddings.position_embeddings",
-                   {.entries = config.positions, .columns = config.hidden, .ids = "positions"}),
-        segments_(build, "bert.embeddings.token_type_embeddings",
-                  {.entries = config.segments, .columns = config.hidden, .ids = "segments"}) {
-    after_
-        .add("norm",
-             dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden, config.epsilon))
-        .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  }
-
-  [[nodiscard]] const dhp::ParameterList<Dev>& word_table() const { return words_.table(); }
-
-  dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
-    auto x = words_.forward(dev, {}, tape);
-    const auto positions = positions_.forward(dev, {}, tape);
-    add(dev, x.view(), positions.view(), x.mut());
-    const auto segments = segments_.forward(dev, {}, tape);
-    add(dev, x.view(), segments.view(), x.mut());
-    return after_.forward(dev, std::move(x), tape);
-  }
-  dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
-    auto dx = after_.backward(dev, std::move(dy), tape);
-    return dhp::Embedding<Dev>::backward_of_all(dev, {&segments_, &positions_, &words_},
-                                                std::move(dx), tape);
-  }
-  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
-                                        const dhp::MicroBatch<Dev>& batch) const {
-    return positions_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-    return 16.0 * static_cast<double>(output_shape(in, batch).count());
-  }
-  void parameters(dhp::ParameterList<Dev>& out) const {
-    words_.parameters(out);
-    positions_.parameters(out);
-    segments_.parameters(out);
-    after_.parameters(out);
-  }
-
- private:
-  dhp::Embedding<Dev> words_;
-  dhp::Embedding<Dev> positions_;
-  dhp::Embedding<Dev> segments_;
-  dhp::Sequential<Dev> after_;
-};
+[[nodiscard]] TokenEmbeddings<Dev> bert_embeddings(dhp::ModelBuilder<Dev>& build,
+                                                   const BertConfig& config) {
+  std::vector<dhp::Embedding<Dev>> tables;
+  const auto add = [&](const char* name, std::int64_t entries, const char* ids) {
+    tables.emplace_back(
+        build, std::string("bert.embeddings.") + name,
+        dhp::EmbeddingOptions{.entries = entries, .columns = config.hidden, .ids = ids});
+  };
+  add("word_embeddings", config.vocabulary, "token_ids");
+  add("position_embeddings", config.positions, "positions");
+  add("token_type_embeddings", config.segments, "segments");
+  dhp::Sequential<Dev> after;
+  after.add("norm",
+            dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden, config.epsilon));
+  after.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  return {std::move(tables), std::move(after), 16};
+}
 
 /// The first half of a block: norm(x + attention(x)).
 template <class Dev>
@@ -151,11 +116,11 @@ class BertLoss {
 
   /// Returns the vocabulary's scores [masked rows, this rank's part and padding] for x [rows, hidden].
   dhp::Tensor<Dev> masked_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
-    return masked_.forward(dev, rows_of(dev, x, tape.batch().at("masked_rows")), tape);
+    return masked_.forward(dev, rows_at(dev, x, tape.batch().at("masked_rows")), tape);
   }
   /// Returns the scores of both answers to "does the second part follow the first?" [samples, 2].
   dhp::Tensor<Dev> next_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
-    return next_.forward(dev, rows_of(dev, x, tape.batch().at("first_rows")), tape);
+    return next_.forward(dev, rows_at(dev, x, tape.batch().at("first_rows")), tape);
   }
 
   void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
@@ -206,13 +171,6 @@ class BertLoss {
   }
 
  private:
-  static dhp::Tensor<Dev> rows_of(Dev& dev, const dhp::Tensor<Dev>& x,
-                                  const dhp::Tensor<Dev>& index) {
-    dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
-    gather_rows(dev, x.view(), index.view(), chosen.mut());
-    return chosen;
-  }
-
   dhp::RowShares<Dev> shares_;  // gathers the rows of x
   dhp::Sequential<Dev> masked_;
   dhp::Sequential<Dev> next_;
@@ -229,17 +187,14 @@ dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const Be
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");
   build.place(bert_placements(config.share_rows), std::gcd(config.heads, config.intermediate()));
-  BertEmbeddings<Dev> embeddings(build, config);
+  auto embeddings = bert_embeddings(build, config);
   auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_half = [&](const std::string& name, dhp::ResidualLayerNorm<Dev> part) {
-    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
-    else model.add(name, std::move(part));
-  };
   for (int block = 0; block < config.layers; ++block) {
     const auto name = "bert.encoder.layer." + std::to_string(block);
-    add_half(name + ".attention", bert_attention(build, name, config));
-    add_half(name + ".feed_forward", bert_feed_forward(build, name, config));
+    add_part(model, name + ".attention", bert_attention(build, name, config), config.recompute);
+    add_part(model, name + ".feed_forward", bert_feed_forward(build, name, config),
+             config.recompute);
   }
   return table;
 }

@@ -8,7 +8,6 @@
 #include "basic_tokenizer.hpp"
 #include "vocabulary.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <string>

@@ -4,7 +4,6 @@
 #include "published_json.hpp"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace examples {
 namespace {

@@ -15,8 +15,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <numeric>
 #include <set>
 #include <vector>
 

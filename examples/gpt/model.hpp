@@ -6,20 +6,17 @@
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/dropout.hpp>
-#include <dhp/nn/embedding.hpp>
 #include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/layer_norm.hpp>
-#include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual.hpp>
 #include <dhp/nn/rms_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
-#include <dhp/nn/sequential.hpp>
 
+#include "../transformer/parts.hpp"
 #include "config.hpp"
 
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,52 +44,20 @@ namespace examples {
 
 /// Sums the embeddings of token and, for GPT-2, position; y [rows, hidden].
 template <class Dev>
-class GptEmbeddings {
- public:
-  GptEmbeddings(dhp::ModelBuilder<Dev>& build, const GptConfig& config)
-      : words_(build, config.llama ? "model.embed_tokens" : "transformer.wte",
-               {.entries = config.vocabulary, .columns = config.hidden, .ids = "token_ids"}) {
-    if (!config.llama)
-      positions_.emplace(
-          build, "transformer.wpe",
-          dhp::EmbeddingOptions{
-              .entries = config.positions, .columns = config.hidden, .ids = "positions"});
-    after_.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  }
-
-  [[nodiscard]] const dhp::ParameterList<Dev>& word_table() const { return words_.table(); }
-
-  dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
-    auto x = words_.forward(dev, {}, tape);
-    if (positions_) {
-      const auto positions = positions_->forward(dev, {}, tape);
-      add(dev, x.view(), positions.view(), x.mut());
-    }
-    return after_.forward(dev, std::move(x), tape);
-  }
-  dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
-    auto dx = after_.backward(dev, std::move(dy), tape);
-    if (!positions_) return words_.backward(dev, std::move(dx), tape);
-    return dhp::Embedding<Dev>::backward_of_all(dev, {&*positions_, &words_}, std::move(dx), tape);
-  }
-  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
-                                        const dhp::MicroBatch<Dev>& batch) const {
-    return words_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-    return 4.0 * static_cast<double>(output_shape(in, batch).count());
-  }
-  void parameters(dhp::ParameterList<Dev>& out) const {
-    words_.parameters(out);
-    if (positions_) positions_->parameters(out);
-    after_.parameters(out);
-  }
-
- private:
-  dhp::Embedding<Dev> words_;
-  std::optional<dhp::Embedding<Dev>> positions_;
-  dhp::Sequential<Dev> after_;
-};
+[[nodiscard]] TokenEmbeddings<Dev> gpt_embeddings(dhp::ModelBuilder<Dev>& build,
+                                                  const GptConfig& config) {
+  std::vector<dhp::Embedding<Dev>> tables;
+  const auto add = [&](const char* name, std::int64_t entries, const char* ids) {
+    tables.emplace_back(
+        build, name,
+        dhp::EmbeddingOptions{.entries = entries, .columns = config.hidden, .ids = ids});
+  };
+  add(config.llama ? "model.embed_tokens" : "transformer.wte", config.vocabulary, "token_ids");
+  if (!config.llama) add("transformer.wpe", config.positions, "positions");
+  dhp::Sequential<Dev> after;
+  after.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  return {std::move(tables), std::move(after), 4};
+}
 
 /// Adds the norm of this name.
 template <class Dev>
@@ -189,11 +154,9 @@ class GptLoss {
   }
   /// Returns the vocabulary's scores [chosen rows, vocabulary] at the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
-    const auto& rows = tape.batch().at("predicted_rows");
     x = shares_.gather(dev, norm_.forward(dev, std::move(x), tape), tape);
-    dhp::Tensor<Dev> chosen(dev, x.dtype(), {rows.count(), x.columns()});
-    gather_rows(dev, x.view(), rows.view(), chosen.mut());
-    return entropy_.whole(dev, decoder_of_chosen_.forward(dev, std::move(chosen), tape));
+    x = rows_at(dev, x, tape.batch().at("predicted_rows"));
+    return entropy_.whole(dev, decoder_of_chosen_.forward(dev, std::move(x), tape));
   }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
     auto dy = entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);
@@ -223,17 +186,14 @@ template <class Dev>
   build.place(gpt_placements(config),
               std::gcd(static_cast<std::int64_t>(config.heads_of_keys()), config.intermediate()));
   dhp::Model<Dev> model;
-  GptEmbeddings<Dev> embeddings(build, config);
+  auto embeddings = gpt_embeddings(build, config);
   auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_half = [&](const std::string& name, dhp::Residual<Dev> part) {
-    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
-    else model.add(name, std::move(part));
-  };
   for (int number = 0; number < config.layers; ++number) {
     const auto block = dhp::concat(config.llama ? "model.layers." : "transformer.h.", number);
-    add_half(block + ".attention", gpt_attention(build, block, config));
-    add_half(block + ".feed_forward", gpt_feed_forward(build, block, config));
+    add_part(model, block + ".attention", gpt_attention(build, block, config), config.recompute);
+    add_part(model, block + ".feed_forward", gpt_feed_forward(build, block, config),
+             config.recompute);
   }
   model.loss = GptLoss<Dev>(build, config, std::move(table));
   return model;

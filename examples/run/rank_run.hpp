@@ -10,7 +10,6 @@
 #include "step_data.hpp"
 #include "warm_up.hpp"
 
-#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string_view>

@@ -7,7 +7,6 @@
 #include "patience.hpp"
 #include "training.hpp"
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>

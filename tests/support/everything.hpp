@@ -142,7 +142,7 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   build.place(std::move(placements),
               std::gcd(options.decoder ? options.heads / 2 : options.heads, 8));
   dhp::Model<Dev> model;
-  examples::BertEmbeddings<Dev> embeddings(build, config);
+  auto embeddings = examples::bert_embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
   const auto add_layer = [&](const std::string& name, auto layer) {

@@ -84,7 +84,7 @@ class PredictionCases {
         [](ModelBuilder<Dev>& build) {
           const auto config = everything_config({.blocks = 5, .vocabulary = vocabulary});
           Model<Dev> model;
-          model.add("embeddings", examples::BertEmbeddings<Dev>(build, config));
+          model.add("embeddings", examples::bert_embeddings(build, config));
           for (int block = 0; block < config.layers; ++block)
             model.add(concat("feed forward ", block),
                       examples::bert_feed_forward(build, concat("block", block), config));

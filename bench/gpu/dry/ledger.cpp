@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
-#include <set>
 
 namespace dry {
 

@@ -6,7 +6,6 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/kernels.hpp>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <type_traits>

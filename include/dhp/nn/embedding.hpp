@@ -6,8 +6,8 @@
 #include <dhp/ops/embedding.hpp>
 #include <dhp/ops/rows.hpp>
 
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace dhp {
 
@@ -67,9 +67,9 @@ class Embedding {
     return backward_of_all(dev, {this}, std::move(dy), tape);
   }
   /// Runs the backward pass of a sum of embeddings; dy is the sum's gradient. summands: last forward first.
-  static Tensor<Dev> backward_of_all(Dev& dev, std::initializer_list<Embedding*> summands,
+  static Tensor<Dev> backward_of_all(Dev& dev, const std::vector<Embedding*>& summands,
                                      Tensor<Dev> dy, Tape<Dev>& tape) {
-    auto& shares = (*summands.begin())->shares_;
+    auto& shares = summands.front()->shares_;
     dy = shares.gather(dev, std::move(dy), tape);
     for (auto* const each : summands) each->backward_of_rows(dev, dy.share(), tape);
     return {};

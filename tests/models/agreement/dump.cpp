@@ -116,7 +116,7 @@ void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& 
 void dump_decoder(Cpu& dev, const examples::BertConfig& config, const std::string& path) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   std::vector<AnyLayer<Cpu>> layers;
-  examples::BertEmbeddings<Cpu> embeddings(build, config);
+  auto embeddings = examples::bert_embeddings(build, config);
   const auto table = embeddings.word_table();
   layers.emplace_back("embeddings", std::move(embeddings));
   for (int block = 0; block < config.layers; ++block) {
