@@ -7,8 +7,6 @@
 #include <dhp/train/run_files.hpp>
 #include <dhp/train/training_run.hpp>
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,14 +24,8 @@ struct Time {
 };
 
 [[nodiscard]] Time now() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return {
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-      seconds(used.ru_utime) + seconds(used.ru_stime)};
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return {std::chrono::duration<double>(since).count(), bench::cpu_now(CLOCK_PROCESS_CPUTIME_ID)};
 }
 
 template <class Body>
@@ -96,14 +88,6 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   return rows;
 }
 
-[[nodiscard]] double median(const std::vector<Found>& rows, double (*of)(const Found&)) {
-  std::vector<double> values;
-  for (const auto& row : rows) values.push_back(of(row));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
 void report(const std::vector<Found>& rows, const char* json) {
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
   std::printf("%9s %9s %9s %9s %9s %9s %9s\n", "steps s", "with save", "stall s", "rest s", "CPU s",
@@ -121,8 +105,9 @@ void report(const std::vector<Found>& rows, const char* json) {
                      {"blocking_s", row.blocking.wall_s},
                      {"blocking_cpu_s", row.blocking.cpu_s}});
   }
-  std::printf("blocking / stall %.1f\n",
-              median(rows, [](const Found& row) { return row.blocking.wall_s / row.stalled_s; }));
+  std::vector<double> ratios;
+  for (const auto& row : rows) ratios.push_back(row.blocking.wall_s / row.stalled_s);
+  std::printf("blocking / stall %.1f\n", bench::median(ratios));
   if (json != nullptr) std::ofstream(json) << lines.dump(1) << "\n";
 }
 

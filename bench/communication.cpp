@@ -29,11 +29,6 @@ using namespace dhp;
 
 constexpr int rounds = 11;
 
-double median(std::vector<double> times) {
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[rounds / 2];
-}
-
 /// Times `ours` and `peer` in turns, so that other load slows both. Rank 0 prints the medians.
 void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::size_t bytes,
              auto&& ours, auto&& peer) {
@@ -53,7 +48,8 @@ void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::si
     theirs.push_back(peer_s);
   }
   if (world.rank() != 0) return;
-  std::printf("%s %s %zu %.9f %.9f\n", ranks, operation, bytes, median(mine), median(theirs));
+  std::printf("%s %s %zu %.9f %.9f\n", ranks, operation, bytes, bench::median(mine),
+              bench::median(theirs));
   std::fflush(stdout);
 }
 

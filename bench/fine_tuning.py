@@ -13,26 +13,15 @@ PEFT's reading of the adapter. Exits with status 1 beyond 1e-3 of a loss, 0.2 po
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
 
+from published import glosses
+
 LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2))
 LENGTH, BATCH, TRAINED_ON, TESTED_ON = 64, 16, 4000, 1000
 RATE = {"whole": 5e-5, "adapters": 1e-3}
-
-
-def labelled_glosses(folder="/usr/share/wordnet"):
-    rows = []
-    for kind in ("noun", "verb", "adj", "adv"):
-        with open(f"{folder}/data.{kind}", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line[:2] != "  ":
-                    text = line.split("|", 1)[1].strip().replace("\t", " ")
-                    rows.append((text, int(line.split()[1])))
-    random.Random(1).shuffle(rows)
-    return rows[:TRAINED_ON], rows[TRAINED_ON:TRAINED_ON + TESTED_ON]
 
 
 def write_rows(path, rows):
@@ -45,7 +34,8 @@ class Job:
 
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
-        self.trained, self.tested = labelled_glosses()
+        rows = [(text.replace("\t", " "), label) for text, label in glosses()]
+        self.trained, self.tested = rows[:TRAINED_ON], rows[TRAINED_ON:TRAINED_ON + TESTED_ON]
         write_rows(folder + "/train.tsv", self.trained)
         write_rows(folder + "/test.tsv", self.tested)
 

@@ -15,11 +15,7 @@ using namespace dhp;
 
 ParameterList<Cpu> bert_large() {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
-  const auto model = examples::bert(build, examples::bert_preset("large"));
-  ParameterList<Cpu> parameters;
-  for (const auto& layer : model.layers) layer.parameters(parameters);
-  model.loss.parameters(parameters);
-  return parameters;
+  return examples::bert(build, examples::bert_preset("large")).parameters();
 }
 
 double one_by_one(const ParameterList<Cpu>& parameters) {

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <set>
 
 namespace {
@@ -72,16 +71,10 @@ int compile(const Problem& problem, const CudnnTarget& target, detail::ThreadPoo
   return static_cast<int>(texts.size());
 }
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 void measure(const char* driver, const char* folder, int thread_count) {
   check(dlopen(driver, RTLD_LAZY) != nullptr, "cannot load the library ", driver);
   const auto start = std::chrono::steady_clock::now();
-  const double cpu_start = cpu_seconds();
+  const double cpu_start = bench::cpu_now(CLOCK_PROCESS_CPUTIME_ID);
   const CudnnTarget h200(tests::h200_for_cudnn());
   PlanFiles files(folder, concat("H200, cuDNN ", cudnnGetVersion()));
   detail::ThreadPool threads(thread_count);
@@ -96,7 +89,8 @@ void measure(const char* driver, const char* folder, int thread_count) {
   std::printf(
       "{\"problems\": %zu, \"threads\": %d, \"compiled\": %d, \"read\": %d, \"seconds\": %.2f, "
       "\"cpu_seconds\": %.2f}\n",
-      problems.size(), thread_count, compiled, read, seconds.count(), cpu_seconds() - cpu_start);
+      problems.size(), thread_count, compiled, read, seconds.count(),
+      bench::cpu_now(CLOCK_PROCESS_CPUTIME_ID) - cpu_start);
 }
 
 }  // namespace

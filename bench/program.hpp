@@ -1,10 +1,13 @@
-// Functions that benches share: the end of their main, and timers.
+// Functions that benches share: the end of their main, timers, and the median.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <vector>
 
 namespace bench {
 
@@ -30,16 +33,23 @@ namespace bench {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Returns the CPU seconds of this thread in work(), which other load does not change.
+/// Returns what a clock of CPU seconds shows, which other load does not change.
+[[nodiscard]] inline double cpu_now(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+/// Returns the CPU seconds of this thread in work().
 [[nodiscard]] double thread_seconds(auto&& work) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
+  const double start = cpu_now(CLOCK_THREAD_CPUTIME_ID);
   work();
-  return now() - start;
+  return cpu_now(CLOCK_THREAD_CPUTIME_ID) - start;
+}
+
+[[nodiscard]] inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace bench

@@ -22,13 +22,13 @@ TOLERANCE = 2e-5
 
 
 def glosses(folder="/usr/share/wordnet"):
-    """Returns all glosses of WordNet, shuffled by a fixed seed."""
-    lines = []
+    """Returns all glosses of WordNet with the number of their lexicographer file, shuffled by a fixed seed."""
+    rows = []
     for kind in ("noun", "verb", "adj", "adv"):
         with open(f"{folder}/data.{kind}", encoding="utf-8", errors="replace") as file:
-            lines += [line.split("|", 1)[1].strip() for line in file if line[:2] != "  "]
-    random.Random(1).shuffle(lines)
-    return lines
+            rows += [(line.split("|", 1)[1].strip(), int(line.split()[1])) for line in file if line[:2] != "  "]
+    random.Random(1).shuffle(rows)
+    return rows
 
 
 def reference(model, sentences, normalise):
@@ -188,7 +188,7 @@ def main():
         with open(options.sentences, encoding="utf-8") as file:
             lines = file.read().splitlines()
     else:
-        lines = glosses()
+        lines = [text for text, _ in glosses()]
     failed = False
     if options.tokens:
         failed = compare_tokens(options.tokens, options.model, lines[:10000]) > 0

@@ -5,10 +5,12 @@
 #include <dhp/default_device.hpp>
 #include <dhp/optim/adamw.hpp>
 #include <dhp/optim/sgd.hpp>
+#include <examples/bert/bert_rows.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,67 +58,45 @@ struct Workload {
 
 namespace detail {
 
-template <class T>
-void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
-              const std::vector<T>& values) {
-  batch.side.emplace_back(
-      name, dhp::Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
-}
-
-[[nodiscard]] inline dhp::MicroBatch<Dev> images(Dev& dev, const Workload& of) {
+[[nodiscard]] inline dhp::HostBatch images(const Workload& of) {
   const dhp::RandomStream random{.seed = 1};
   const dhp::Shape shape{of.samples, of.size, of.size, of.resnet.image_channels};
   std::vector<float> pixels;
   for (std::int64_t at = 0; at < shape.count(); ++at)
     pixels.push_back(static_cast<float>(random.normal(static_cast<std::uint64_t>(at))));
-  std::vector<std::int32_t> labels;
-  for (std::int64_t n = 0; n < of.samples; ++n) labels.push_back(static_cast<std::int32_t>(n));
-  dhp::MicroBatch<Dev> batch;
-  batch.samples = of.samples;
-  batch.input = dhp::Tensor<Dev>::from_host(dev, shape, pixels);
-  add_side(dev, batch, "labels", labels);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(of.samples));
+  std::iota(labels.begin(), labels.end(), 0);
+  dhp::HostBatch batch;
+  batch.input = dhp::HostArray(shape, pixels);
+  batch.put("labels", labels);
   batch.counts = {{"samples", of.samples}};
   return batch;
 }
 
 /// Returns full sequences in which every seventh token is masked, close to BERT's 15 %.
-[[nodiscard]] inline dhp::MicroBatch<Dev> tokens(Dev& dev, const Workload& of) {
+[[nodiscard]] inline dhp::HostBatch tokens(const Workload& of) {
   const dhp::RandomStream random{.seed = 1};
-  std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
-      masked_labels, first_rows, next_labels;
-  std::vector<std::int64_t> row_numbers;
+  examples::BertRows rows(of.size);
+  std::vector<std::int32_t> masked_rows, masked_labels, next_labels;
   const auto vocabulary = static_cast<std::uint32_t>(of.bert.vocabulary);
   for (std::int64_t n = 0; n < of.samples; ++n) {
-    first_rows.push_back(static_cast<std::int32_t>(n * of.size));
-    next_labels.push_back(static_cast<std::int32_t>(n % 2));
+    examples::SentenceTokens sample{.ids = {}, .second_segment = of.size / 2};
     for (std::int64_t t = 0; t < of.size; ++t) {
       const std::int64_t row = n * of.size + t;
-      ids.push_back(
+      sample.ids.push_back(
           static_cast<std::int32_t>(random.below(vocabulary, static_cast<std::uint64_t>(row))));
-      positions.push_back(static_cast<std::int32_t>(t));
-      segments.push_back(t < of.size / 2 ? 0 : 1);
-      row_numbers.push_back(row);
       if (t % 7 != 3) continue;
       masked_rows.push_back(static_cast<std::int32_t>(row));
-      masked_labels.push_back(ids.back());
+      masked_labels.push_back(sample.ids.back());
     }
-    offsets.push_back(static_cast<std::int32_t>((n + 1) * of.size));
-    lengths.push_back(static_cast<std::int32_t>(of.size));
+    rows.add(sample);
+    next_labels.push_back(static_cast<std::int32_t>(n % 2));
   }
-  dhp::MicroBatch<Dev> batch;
-  batch.samples = of.samples;
-  add_side(dev, batch, "token_ids", ids);
-  add_side(dev, batch, "positions", positions);
-  add_side(dev, batch, "segments", segments);
-  add_side(dev, batch, "row_numbers", row_numbers);
-  add_side(dev, batch, "offsets", offsets);
-  add_side(dev, batch, "lengths", lengths);
-  add_side(dev, batch, "masked_rows", masked_rows);
-  add_side(dev, batch, "masked_labels", masked_labels);
-  add_side(dev, batch, "first_rows", first_rows);
-  add_side(dev, batch, "next_labels", next_labels);
-  batch.counts = {{"masked_tokens", static_cast<std::int64_t>(masked_rows.size())},
-                  {"samples", of.samples}};
+  auto batch = rows.batch();
+  batch.put("masked_rows", masked_rows);
+  batch.put("masked_labels", masked_labels);
+  batch.put("next_labels", next_labels);
+  batch.counts = {{"masked_tokens", std::ssize(masked_rows)}, {"samples", of.samples}};
   return batch;
 }
 
@@ -125,8 +105,9 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 /// Returns the micro-batch. compute: the model's compute type, and the type of images.
 [[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of,
                                                       dhp::DType compute = dhp::DType::f32) {
-  if (of.is_bert) return detail::tokens(dev, of);
-  auto batch = detail::images(dev, of);
+  auto batch =
+      dhp::upload(dev, of.is_bert ? detail::tokens(of) : detail::images(of), 0, {0, of.samples});
+  if (of.is_bert) return batch;
   dhp::Tensor<Dev> rounded(dev, compute, batch.input.shape());
   cast(dev, batch.input.view(), rounded.mut());
   batch.input = std::move(rounded);

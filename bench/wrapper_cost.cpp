@@ -19,10 +19,7 @@ class BareRun {
       : dev_(dev),
         batch_(bench::micro_batch(dev, workload)),
         model_(bench::model(build_, workload)) {
-    dhp::ParameterList<Dev> parameters;
-    for (const auto& layer : model_.layers) layer.parameters(parameters);
-    model_.loss.parameters(parameters);
-    store_ = dhp::ParameterStore<Dev>(dev, parameters, {});
+    store_ = dhp::ParameterStore<Dev>(dev, model_.parameters(), {});
     optimizer_ = bench::optimizer(dev, store_, workload);
   }
 

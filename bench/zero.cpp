@@ -44,10 +44,7 @@ void print_held(Dev& dev, const examples::BertOptions& options, const examples::
   auto training = options.run.training(options.run.steps.value_or(0));
   training.store.sharding.stage = stage;
   ModelBuilder<Dev> build(Comm<Dev>{});
-  const auto model = examples::bert(build, config);
-  ParameterList<Dev> parameters;
-  for (const auto& layer : model.layers) layer.parameters(parameters);
-  model.loss.parameters(parameters);
+  const auto parameters = examples::bert(build, config).parameters();
   ParameterStore<Dev> store(dev, parameters, training.store, {0, options.run.mesh.data});
   const Norms<Dev> norms({}, {}, static_cast<int>(parameters.size()));
   const auto optimizer = make_optimizer(dev, store, norms, training.optimizer);

@@ -1,3 +1,4 @@
+#include "../compare/table.hpp"
 #include "outliers.hpp"
 
 #include <nlohmann/json.hpp>
@@ -14,15 +15,7 @@ const char* name_of(Verdict verdict) {
   return names[static_cast<std::size_t>(verdict)];
 }
 
-constexpr std::size_t check_width = 13, verdict_width = 9, name_width = 28, unit_width = 8;
-
-std::string left(const std::string& text, std::size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 0, ' ');
-}
-
-std::string right(const std::string& text, std::size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
-}
+constexpr int check_width = 13, verdict_width = 9, name_width = 28, unit_width = 8;
 
 /// Formats minimum and maximum with their ranks, and the median; a single value for all ranks stands alone.
 std::string row_of(const Figure& figure) {
@@ -31,11 +24,11 @@ std::string row_of(const Figure& figure) {
     if (!std::isnan(figure.values[rank])) known.emplace_back(figure.values[rank], rank);
   std::sort(known.begin(), known.end());
   const auto shown = [&](std::size_t at) {
-    return right(dhp::concat(three_digits(known[at].first), " (", known[at].second, ")"), 14);
+    return cell(dhp::concat(three_digits(known[at].first), " (", known[at].second, ")"), -14);
   };
-  const auto middle = right(three_digits(median(figure.values)), 11);
-  return left(figure.name, name_width) + left(figure.unit, unit_width) +
-         (known.size() < 2 ? right("", 14) + middle : shown(0) + middle + shown(known.size() - 1));
+  const auto middle = cell(three_digits(median(figure.values)), -11);
+  return cell(figure.name, name_width) + cell(figure.unit, unit_width) +
+         (known.size() < 2 ? cell("", -14) + middle : shown(0) + middle + shown(known.size() - 1));
 }
 
 Json written(const Finding& finding) {
@@ -68,10 +61,10 @@ std::string page_of(const Report& report) {
   auto text = dhp::concat("dhp ", version(), ": ", count(report.hosts.size(), "rank"), " on ",
                           count(hosts.size(), "host"), ", ", report.device, ", ",
                           three_digits(report.seconds), " s\n\n");
-  text += left("check", check_width) + left("verdict", verdict_width) + left("figure", name_width) +
-          left("unit", unit_width) + "  least (rank)     median   most (rank)\n";
+  text += cell("check", check_width) + cell("verdict", verdict_width) + cell("figure", name_width) +
+          cell("unit", unit_width) + "  least (rank)     median   most (rank)\n";
   for (const auto& finding : report.findings) {
-    auto start = left(finding.check, check_width) + left(name_of(finding.verdict()), verdict_width);
+    auto start = cell(finding.check, check_width) + cell(name_of(finding.verdict()), verdict_width);
     auto lines = finding.notes;
     for (const auto& figure : finding.figures) lines.push_back(row_of(figure));
     if (lines.empty()) lines.emplace_back();

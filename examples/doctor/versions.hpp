@@ -5,13 +5,12 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/default_device.hpp>
 
+#include "../report/host_memory.hpp"
 #include "differences.hpp"
 #include "examination.hpp"
 
 #include <sys/utsname.h>
 #include <unistd.h>
-
-#include <fstream>
 
 #if defined(DHP_HAS_GLOO)
 #include <gloo/config.h>
@@ -21,18 +20,6 @@
 #endif
 
 namespace examples::doctor {
-
-/// Returns the value of the first line "KEY: value" or "KEY=value" of a file; empty if there is none.
-[[nodiscard]] inline std::string value_in(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const auto start = line.find_first_not_of(" \t:=\"", key.size());
-    if (start == line.npos) return "";
-    return line.substr(start, line.find_last_not_of(" \t\"") + 1 - start);
-  }
-  return "";
-}
 
 [[nodiscard]] inline std::string gibibytes(double bytes) {
   return dhp::concat(static_cast<std::int64_t>(bytes / 0x1p30 + 0.5), " GiB");

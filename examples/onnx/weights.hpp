@@ -85,16 +85,12 @@ class OnnxWeights {
   [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe,
                                                           std::size_t most_bytes) {
     dhp::ModelBuilder<dhp::Meta> planned(dhp::Comm<dhp::Meta>{});
-    const auto model = describe(planned);
-    dhp::ParameterList<dhp::Meta> described;
-    for (const auto& layer : model.layers) layer.parameters(described);
-    model.loss.parameters(described);
     dhp::ModelBuilder<Cpu> build(dhp::Comm<Cpu>{});
     build.train_only([](const std::string&) { return false; });  // no memory for gradients
     dhp::ParameterList<Cpu> made;
     std::size_t bytes = 0;
     std::set<std::string> seen;  // a tied weight is in the list twice
-    for (const auto& parameter : described) {
+    for (const auto& parameter : describe(planned).parameters()) {
       if (!seen.insert(parameter->spec.name).second) continue;
       const auto& spec = parameter->spec;
       bytes += static_cast<std::size_t>(spec.shape.count()) * sizeof(float);

@@ -11,6 +11,19 @@
 #include <utility>
 
 namespace examples {
+
+/// Returns the value of the first line "KEY: value" or "KEY=value" of a file; empty if there is none.
+[[nodiscard]] inline std::string value_in(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto start = line.find_first_not_of(" \t:=\"", key.size());
+    if (start == line.npos) return "";
+    return line.substr(start, line.find_last_not_of(" \t\"") + 1 - start);
+  }
+  return "";
+}
+
 namespace host_memory {
 
 inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
@@ -33,25 +46,15 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
   return least;
 }
 
-[[nodiscard]] inline std::size_t available(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string name;
-    std::size_t kibibytes = 0;
-    if (words >> name >> kibibytes && name == "MemAvailable:") return kibibytes * 1024;
-  }
-  return no_limit;
-}
-
 }  // namespace host_memory
 
 /// Returns the bytes that a host has for its ranks: the smallest limit of this process's control groups or the free
 /// memory, whichever is less. root: a prefix of the paths that are read.
 [[nodiscard]] inline std::size_t host_memory_bytes(const std::string& root = "") {
   using namespace host_memory;
-  auto least = available(root + "/proc/meminfo");
+  std::istringstream free(value_in(root + "/proc/meminfo", "MemAvailable:"));
+  std::size_t least = no_limit;
+  if (std::size_t kibibytes = 0; free >> kibibytes) least = 1024 * kibibytes;
   std::ifstream groups(root + "/proc/self/cgroup");
   const auto mount = root + "/sys/fs/cgroup";
   std::string line;

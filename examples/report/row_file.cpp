@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <span>
 #include <utility>
@@ -18,13 +17,6 @@ namespace {
   for (const auto* const kind : {"csv", "jsonl", "npy"})
     if (dhp::detail::ends_in(path, dhp::concat(".", kind))) return kind;
   dhp::fail("--output ", path, ": its name ends in none of .csv, .jsonl and .npy");
-}
-
-/// Appends the shortest digits that restore the same number.
-void append_number(std::string& text, auto value) {
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value);
-  text.append(digits, end.ptr);
 }
 
 /// Returns a head in NumPy's format 1.0, padded to a multiple of 64 as the format requires.
@@ -60,7 +52,7 @@ template <class T>
     if (at > 0) text += json ? ", " : ",";
     // JSON has no infinities or NaN.
     if (json && !(row[at] - row[at] == 0)) text += "null";
-    else append_number(text, row[at]);
+    else text += dhp::concat(row[at]);  // the shortest digits that restore the same number
   }
   if (!json) return text + '\n';
   text += ']';

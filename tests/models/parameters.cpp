@@ -16,12 +16,9 @@ struct Description {
 };
 
 Description describe(const Model<Cpu>& model) {
-  ParameterList<Cpu> list;
-  for (const auto& layer : model.layers) layer.parameters(list);
-  model.loss.parameters(list);
   Description found;
   std::set<ParameterState<Cpu>*> seen;
-  for (const auto& parameter : list) {
+  for (const auto& parameter : model.parameters()) {
     if (!seen.insert(parameter.get()).second) continue;
     auto& sizes = parameter->spec.buffer ? found.buffers : found.weights;
     INFO(parameter->spec.name);

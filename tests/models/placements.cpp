@@ -14,10 +14,7 @@ std::map<std::string, std::string> held(const Describe& describe) {
     ModelBuilder<Cpu> build(world);
     const Model<Cpu> model = describe(build);
     build.check_described();
-    ParameterList<Cpu> list;
-    for (const auto& layer : model.layers) layer.parameters(list);
-    model.loss.parameters(list);
-    const ParameterStore<Cpu> store(dev, list, {});
+    const ParameterStore<Cpu> store(dev, model.parameters(), {});
     for (const auto& parameter : store.parameters()) {
       const auto& spec = parameter->spec;
       auto text = to_text(spec.placement);

@@ -171,13 +171,9 @@ TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula
   const auto config = examples::bert_preset("base");
   const auto describe = [&](ModelBuilder<Meta>& build) { return examples::bert(build, config); };
   ModelBuilder<Meta> build{Comm<Meta>{}};
-  auto model = describe(build);
-  ParameterList<Meta> parameters;
-  for (const auto& layer : model.layers) layer.parameters(parameters);
-  model.loss.parameters(parameters);
   double count = 0;
   std::set<const void*> seen;  // the decoder is the embedding
-  for (const auto& parameter : parameters)
+  for (const auto& parameter : describe(build).parameters())
     if (seen.insert(parameter.get()).second)
       count += static_cast<double>(parameter->spec.shape.count());
   CHECK(count == 110106428);

@@ -48,15 +48,9 @@ Ledger::Found Ledger::find(const void* address) const {
   return part.first != nullptr ? part : find(blocks_, address);
 }
 
-double Ledger::bytes_at(const void* address) const {
-  const auto found = find(address);
-  if (found.first == nullptr) return 0;
-  return static_cast<double>(found.first + found.bytes - static_cast<const std::byte*>(address));
-}
+double Ledger::bytes_at(const void* address) const { return find(address).bytes_from(address); }
 double Ledger::block_bytes_at(const void* address) const {
-  const auto found = find(blocks_, address);
-  if (found.first == nullptr) return 0;
-  return static_cast<double>(found.first + found.bytes - static_cast<const std::byte*>(address));
+  return find(blocks_, address).bytes_from(address);
 }
 const std::byte* Ledger::tensor_of(const void* address) const { return find(address).first; }
 

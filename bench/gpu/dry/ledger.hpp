@@ -45,6 +45,10 @@ class Ledger {
   struct Found {
     const std::byte* first = nullptr;
     std::size_t bytes = 0;
+    [[nodiscard]] double bytes_from(const void* address) const {
+      if (first == nullptr) return 0;
+      return static_cast<double>(first + bytes - static_cast<const std::byte*>(address));
+    }
   };
   using Sizes = std::map<const std::byte*, std::size_t>;
   [[nodiscard]] static Found find(const Sizes& sizes, const void* address);

@@ -161,6 +161,13 @@ struct Model {
   AnyLoss<Dev> loss;
 
   void add(std::string name, auto layer) { layers.emplace_back(std::move(name), std::move(layer)); }
+  /// Returns the parameters of all layers and of the loss; a tied one is there twice.
+  [[nodiscard]] ParameterList<Dev> parameters() const {
+    ParameterList<Dev> list;
+    for (const auto& layer : layers) layer.parameters(list);
+    loss.parameters(list);
+    return list;
+  }
 };
 
 struct GlobalLoss {
