@@ -11,12 +11,6 @@ namespace {
 
 using namespace examples;
 
-void print_row(const char* name, const Goodput& found) {
-  std::printf("%-8s %9.0f %8.2f %7.2f %7.2f %7.2f %8.2f %9d\n", name, found.interval,
-              100 * found.useful, 100 * found.slow, 100 * found.lost, 100 * found.saving,
-              100 * found.stopped, found.failures);
-}
-
 void print_table(GoodputOptions of) {
   const double best =
       std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
@@ -34,7 +28,10 @@ void print_table(GoodputOptions of) {
     for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
       of.elastic = elastic;
       of.interval = std::max(of.step, best * factor);
-      print_row(elastic ? "elastic" : "restart", GoodputSimulation(of).run());
+      const auto found = GoodputSimulation(of).run();
+      std::printf("%-8s %9.0f %8.2f %7.2f %7.2f %7.2f %8.2f %9d\n", elastic ? "elastic" : "restart",
+                  found.interval, 100 * found.useful, 100 * found.slow, 100 * found.lost,
+                  100 * found.saving, 100 * found.stopped, found.failures);
     }
 }
 

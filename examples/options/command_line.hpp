@@ -53,19 +53,6 @@ inline void add_mesh_options(CommandLine& app, RunOptions& options) {
                  positive_number());
 }
 
-inline void add_planner_options(CommandLine& app, RunOptions& options) {
-  app.add_option(
-         "--axes", options.axes,
-         "given, or auto: the planner chooses them, for the processes that were started, or "
-         "for as many threads as the given axes have",
-         CLI::IsMember({"given", "auto"}))
-      ->group("Layout");
-  app.add_option("--cluster", options.cluster,
-                 "What the planner computes with: a file as dhp_doctor --calibrate writes it; else "
-                 "usual figures")
-      ->group("Layout");
-}
-
 inline void add_process_options(CommandLine& app, RunOptions& options) {
   app.option_defaults()->group("Processes");
   auto* const rank = app.add_option(

@@ -1,4 +1,4 @@
-// Text around a trainer's options: examples, files that save them, and the entries of the summary.
+// Text around a trainer's options: examples, and files that save them.
 #pragma once
 
 #include <dhp/data/known_file.hpp>
@@ -10,14 +10,6 @@
 #include <string>
 
 namespace examples {
-
-inline void add_summary_options(CommandLine& app, RunOptions& options) {
-  app.add_option("--peak-tflops", options.peak_tflops,
-                 "What a rank can do at most, in 10^12 multiplications and additions a second: the "
-                 "summary tells how much of it was used",
-                 not_negative_number())
-      ->group("Output");
-}
 
 inline constexpr const char* bert_examples =
     "Examples:\n"

@@ -136,7 +136,16 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--store", options.store,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
-  add_planner_options(app, options);
+  app.add_option(
+         "--axes", options.axes,
+         "given, or auto: the planner chooses them, for the processes that were started, or "
+         "for as many threads as the given axes have",
+         CLI::IsMember({"given", "auto"}))
+      ->group("Layout");
+  app.add_option("--cluster", options.cluster,
+                 "What the planner computes with: a file as dhp_doctor --calibrate writes it; else "
+                 "usual figures")
+      ->group("Layout");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends", not_negative);
   add_optimizer_options(app, options, words.optimizer);
@@ -163,7 +172,10 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--trace-values", options.trace_values,
                  "File for fingerprints of each layer's output and input gradient, by step and "
                  "micro-batch, which dhp_compare compares; slow");
-  add_summary_options(app, options);
+  app.add_option("--peak-tflops", options.peak_tflops,
+                 "What a rank can do at most, in 10^12 multiplications and additions a second: the "
+                 "summary tells how much of it was used",
+                 not_negative);
   app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1");
@@ -402,8 +414,7 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
        .longest = 512,
        .columns = "; with --task classify the sentence, or two for pairs: premise,hypothesis",
        .task = " (with --task classify)"});
-  add_bert_text_options(app, options);
-  add_classification_options(app, options);
+  add_bert_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     options.run.exchange_heads |= gpu;  // the memory plan cannot ask a GPU
     check_classification(app, options);

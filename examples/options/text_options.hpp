@@ -14,29 +14,25 @@ struct TextModelHelp {
   std::string task{};      ///< when --test-data applies
 };
 
-inline void add_context_options(CommandLine& app, RunOptions& run) {
-  app.add_option("--context-parallel", run.mesh.context,
-                 "Ranks that share the tokens of each sample", positive_number());
-  add_name(
-      app, "--context-attention", "ring",
-      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
-      "as always on GPUs",
-      [&run](const auto& name) { run.exchange_heads = name == "heads"; })
-      ->check(CLI::IsMember({"ring", "heads"}));
-  app.add_option("--context-groups", run.context_groups,
-                 "With --deterministic: the number of pieces that each sample is computed in, "
-                 "whatever --context-parallel, which divides it; 0: as many as its ranks",
-                 number_up_to(dhp::detail::most_tree_leaves))
-      ->group("Training");
-}
-
 inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                                    const TextModelHelp& help) {
   app.option_defaults()->group("Layout");
   app.add_flag("--sequence-parallel", options.sequence_parallel,
                "Between the layers that --tensor-parallel splits, each of its ranks has a share of "
                "the rows, and no other rank's activations");
-  add_context_options(app, options.run);
+  app.add_option("--context-parallel", options.run.mesh.context,
+                 "Ranks that share the tokens of each sample", positive_number());
+  add_name(
+      app, "--context-attention", "ring",
+      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+      "as always on GPUs",
+      [&run = options.run](const auto& name) { run.exchange_heads = name == "heads"; })
+      ->check(CLI::IsMember({"ring", "heads"}));
+  app.add_option("--context-groups", options.run.context_groups,
+                 "With --deterministic: the number of pieces that each sample is computed in, "
+                 "whatever --context-parallel, which divides it; 0: as many as its ranks",
+                 number_up_to(dhp::detail::most_tree_leaves))
+      ->group("Training");
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
                  help.presets + " (default: as the model of --load, else tiny)");
@@ -76,7 +72,7 @@ inline void check_axes(TextModelOptions& options) {
     if (idle) options.run.idle.push_back(why);
 }
 
-inline void add_bert_text_options(CommandLine& app, BertOptions& options) {
+inline void add_bert_options(CommandLine& app, BertOptions& options) {
   app.option_defaults()->group("Data");
   app.add_option("--sentences", options.sentences,
                  "What parts them: lines, punctuation, or automatic by the look of the text",
@@ -86,6 +82,10 @@ inline void add_bert_text_options(CommandLine& app, BertOptions& options) {
                  CLI::IsMember({"packed", "padded"}));
   app.add_flag("--whole-word-masking", options.whole_word_masking,
                "Mask all pieces of a word together");
+  app.add_option("--task", options.task,
+                 "pretrain, or classify: sentences, or pairs of them, by the labels of --data",
+                 CLI::IsMember({"pretrain", "classify"}));
+  app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");
 }
 
 }  // namespace examples

@@ -72,14 +72,6 @@ inline void check_tuning(const RunOptions& options) {
       "--stop-early is not for --elastic: ranks that come in do not know what was measured before");
 }
 
-inline void add_classification_options(CommandLine& app, BertOptions& options) {
-  app.option_defaults()->group("Data");
-  app.add_option("--task", options.task,
-                 "pretrain, or classify: sentences, or pairs of them, by the labels of --data",
-                 CLI::IsMember({"pretrain", "classify"}));
-  app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");
-}
-
 inline void check_classification(const CLI::App& app, const BertOptions& options) {
   const auto given = [&](const char* name) { return app.get_option(name)->count() > 0; };
   const bool classifies = options.task == "classify";

@@ -3,7 +3,6 @@
 
 #include "../report/memory_use.hpp"
 #include "announcement.hpp"
-#include "elastic_hooks.hpp"
 #include "held_out.hpp"
 #include "patience.hpp"
 #include "rank_run.hpp"
@@ -13,10 +12,28 @@
 #include "stopping.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
 namespace examples {
+
+/// How a run has ended.
+enum class RunEnd {
+  done,
+  stopped,  ///< saved before its last step, as a signal asked
+  changes,  ///< its ranks are to change: all have done the same steps
+};
+
+/// Questions of a run in one generation to its elastic job.
+struct ElasticHooks {
+  bool first = true;                    ///< the first generation
+  bool has_state = false;               ///< somewhere among the ranks: none is loaded or drawn
+  std::function<bool()> change_wanted;  ///< all ranks are to leave after this step
+  std::function<bool()>
+      job_goes_on;  ///< with other ranks, after all were asked to stop. Collective
+  std::function<void()> check_newest;  ///< throws where another generation has begun
+};
 
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {

@@ -7,8 +7,6 @@
 #endif
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
 #include <dhp/comm/mpi/session.hpp>
-
-#include "mpi_process.hpp"
 #endif
 #if defined(DHP_HAS_ETCD)
 #include <dhp/comm/rendezvous/etcd_store.hpp>
@@ -20,6 +18,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -79,6 +78,34 @@ struct ProcessSetup {
 #endif
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
+/// Returns whether MPI can be initialised in this process. MPI can connect processes of plain srun only if it offers
+/// PMIx or PMI: otherwise some MPIs end them, and others give each a world of one.
+[[nodiscard]] bool started_for_mpi(const dhp::ProcessRank& me) {
+  if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
+  return me.launcher == "Slurm" &&
+         (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
+}
+
+/// Keeps MPI initialised while the program runs.
+class MpiProcess : dhp::detail::NonCopyable {
+ public:
+  MpiProcess() {
+    int level = MPI_THREAD_SINGLE;
+    dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
+                   "MPI_Init_thread");
+  }
+  /// After a failure other ranks may never reach MPI_Finalize, so the launcher ends the job.
+  ~MpiProcess() {
+    if (std::uncaught_exceptions() > 0) return;
+    MPI_Finalize();
+  }
+  [[nodiscard]] static int size() {
+    int size = 0;
+    dhp::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    return size;
+  }
+};
+
 /// Returns whether MPI carried the ranks; if not, another transport must.
 [[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto& body) {
   const auto& transport = setup.options.transport;
