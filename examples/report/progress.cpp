@@ -120,6 +120,15 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
+/// Whether nothing else would be lost, as of a file that the line of options names by mistake.
+bool may_be_metrics(const std::string& path) {
+  constexpr std::string_view begins = "{\"step\"";
+  std::ifstream file(path);
+  std::string start(begins.size(), ' ');
+  file.read(start.data(), static_cast<std::streamsize>(begins.size()));
+  return begins.starts_with(start.substr(0, static_cast<std::size_t>(file.gcount())));
+}
+
 /// Returns null for anything but a regular file, if its disk has no locks, and if it is `shared` and locked.
 std::shared_ptr<const void> lock_of(const std::string& path, bool shared) {
   std::error_code unknown;
@@ -153,6 +162,8 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     return;
   }
   lock_ = lock_of(path, shared);
+  dhp::check(!is_file || may_be_metrics(path), "--metrics ", path,
+             " is a file of something else; choose another one");
   if (steps_before == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,

@@ -102,7 +102,8 @@ class RunReport {
   /// Starts the bar, and the output of steps. goes_on: the job wrote before, and an earlier rank 0 may still.
   void start(std::int64_t steps_before, bool goes_on) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, steps_before, replaces(), goes_on);
+    metrics_ =
+        std::make_unique<Metrics>(options_.metrics, steps_before, replaces(goes_on), goes_on);
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(steps_before);
     if (known && metrics_->last_step() < steps_before) metrics_->write(last_step_);
@@ -206,8 +207,8 @@ class RunReport {
  private:
   /// Returns how many steps of an existing metrics file a new run may replace: the file may be its own from before its
   /// first save, of which nothing else is left.
-  [[nodiscard]] std::int64_t replaces() const {
-    if (options_.overwrite || options_.elastic) return std::numeric_limits<std::int64_t>::max();
+  [[nodiscard]] std::int64_t replaces(bool goes_on) const {
+    if (options_.overwrite || goes_on) return std::numeric_limits<std::int64_t>::max();
     return options_.save.empty() ? 0 : 2 * options_.save_every;
   }
   /// Opens the event file. known: the last line of metrics is known, so events of that step may be dropped.
