@@ -107,6 +107,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     dev_.memory().trim();  // another layout needs other sizes
     if (rank.is_spare()) {
       built_.clear();
+      lost_.clear();  // the other ranks have reported it
+      repeats_ = false;
       rank.report.steps = -1;
       auto end = dhp::GenerationEnd::changed;
       if (!rank.report.leaving)

@@ -49,6 +49,7 @@ def changed(program, run, folder, rng, start, replicas, events, loses=False):
         assert [(each.before, each.layout) for each in found] == list(zip(wanted, wanted[1:])), job.said()
         assert [each.loses for each in found] == [loses] + [False] * (len(found) - 1), job.said()
         assert (f"loaded {save}/step-" in job.said()) == loses, job.said()
+        assert not [each for each, (what, *_) in zip(found, events) if what != "kill" and each.repeats], job.said()
 
 
 def too_large(program, run, folder, rng):
