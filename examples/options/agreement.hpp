@@ -67,20 +67,23 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
-/// Returns data that must be the same on all ranks: sizes, labels or tokens of some samples, the model's small files.
+/// Returns the size of a data set, and a checksum of labels or tokens of some samples.
+[[nodiscard]] inline std::string of_samples(const std::string& name, const auto& data) {
+  const auto size = data.size();
+  std::uint32_t sum = 0;
+  for (std::int64_t part = 0; part < std::min<std::int64_t>(size, 4); ++part) {
+    const std::vector<std::int64_t> index{size * part / 4};
+    for (const auto& [side, array] : data.labels_only().collate(index, 0).side)
+      sum = 31 * sum + dhp::detail::crc32c(array.bytes());
+  }
+  return dhp::concat(size, " ", name, " of checksum ", sum);
+}
+/// Returns data that must be the same on all ranks: samples, and the model's small files.
 [[nodiscard]] inline Common data_in_common(const TrainingSetup& setup) {
   nlohmann::ordered_json facts;
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},
-                                   std::pair{"held-out samples", &setup.held_out}}) {
-    const auto size = data->size();
-    std::uint32_t sum = 0;
-    for (std::int64_t part = 0; part < std::min<std::int64_t>(size, 4); ++part) {
-      const std::vector<std::int64_t> index{size * part / 4};
-      for (const auto& [side, array] : data->labels_only().collate(index, 0).side)
-        sum = 31 * sum + dhp::detail::crc32c(array.bytes());
-    }
-    facts[name] = dhp::concat(size, " ", name, " of checksum ", sum);
-  }
+                                   std::pair{"held-out samples", &setup.held_out}})
+    facts[name] = of_samples(name, *data);
   for (const auto& [name, text] : setup.files)
     facts[name] = dhp::concat("a ", name, " of checksum ", dhp::detail::fnv1a_text(text));
   return {facts.dump(), "read data with", "give all ranks the same data"};

@@ -4,6 +4,7 @@
 #include <dhp/train/export.hpp>
 #include <dhp/train/run_files.hpp>
 
+#include "../options/agreement.hpp"
 #include "patience.hpp"
 #include "training.hpp"
 
@@ -24,7 +25,8 @@ class SavedRun : dhp::detail::NonCopyable {
         files_(run.files()),
         report_(report),
         patience_(patience),
-        may_commit_(std::move(may_commit)) {}
+        may_commit_(std::move(may_commit)),
+        samples_(of_samples("training samples", setup.train)) {}
 
   ~SavedRun() { give_up(); }
 
@@ -137,11 +139,9 @@ class SavedRun : dhp::detail::NonCopyable {
     for (const auto& option : options_.differing) report_.say("warning: ", option);
     if (!none_asked_for && step > 0)
       for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
-    const auto now = setup_.train.size();
-    const auto size = loaded.about.value("training_samples", now);
-    if (size != now)
-      report_.say("warning: the data have ", now, " training samples, when it was saved ", size,
-                  ": samples come in another order from here on");
+    if (const auto before = loaded.about.value("data", samples_); before != samples_)
+      report_.say("warning: the data have ", samples_, ", when it was saved ", before,
+                  ": other samples, or another order, from here on");
     return loaded.from;
   }
   [[nodiscard]] dhp::RunRecord record() {
@@ -152,7 +152,7 @@ class SavedRun : dhp::detail::NonCopyable {
     made.files["options.toml"] = options_.configuration;
     if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
-    made.about["training_samples"] = setup_.train.size();
+    made.about["data"] = samples_;
     if (measures_.first == saved_step_) made.measures = measures_.second;
     return made;
   }
@@ -194,6 +194,7 @@ class SavedRun : dhp::detail::NonCopyable {
   RunReport& report_;
   Patience& patience_;
   std::function<void()> may_commit_;
+  const std::string samples_;                           // size and checksum of the training data
   bool done_ = false;                                   // the loaded run was already done
   std::int64_t saved_step_ = -1;                        // step of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // step and measures of the last evaluation

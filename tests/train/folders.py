@@ -152,6 +152,12 @@ def text_cache(program, folder):
         found.append(losses(metrics))
     if found != found[:1] * 4 or len(list((folder / "deep" / "cache").glob("*.tokens"))) != 2:
         yield f"--text-cache: {found}"
+    for steps in (1, 2, 3):  # data that have changed since the save
+        if steps == 3:
+            (folder / "a.txt").write_text("\n".join(f"It went home. The cat sat {n} hours.\n" for n in range(300)))
+        said = run(program, *BERT, "--data", folder / "a.txt", "--steps", steps, "--resume", folder / "changed")
+        if ("warning: the data have" in said) != (steps == 3):
+            yield f"step {steps} of a run whose text changes: {said}"
 
 
 def compared(compare, folder):
