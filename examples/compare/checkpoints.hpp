@@ -172,7 +172,7 @@ class CheckpointComparison {
 
 /// Returns folders of checkpoints by name; for a single checkpoint, itself under the name of its step.
 [[nodiscard]] inline std::map<std::string, std::string> checkpoints_in(const std::string& path) {
-  if (std::filesystem::exists(path + "/index.json")) {
+  if (dhp::detail::is_there(path + "/index.json")) {
     const auto steps = dhp::SavedPieces(path).index().about.value("steps", std::int64_t{0});
     return {{dhp::CheckpointFolder::name_of(steps), path}};
   }

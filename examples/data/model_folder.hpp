@@ -15,7 +15,7 @@ namespace examples {
 [[nodiscard]] inline std::string model_folder(const std::string& model) {
   if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
   const auto index = model + "/index.json";
-  if (std::filesystem::exists(index)) {
+  if (dhp::detail::is_there(index)) {
     try {
       dhp::CheckpointIndex::parse(dhp::text_of(index), index).check_files(model);
     } catch (const dhp::Error& error) {

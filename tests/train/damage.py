@@ -4,6 +4,7 @@ checkpoint before it is loaded in its place; a save that cannot be written says 
 
 import argparse
 import concurrent.futures
+import os
 import pathlib
 import random
 import resource
@@ -77,7 +78,14 @@ def missing(trainer, save, loss):
         assert trainer.goes_on(save, 1, f"{path}") == loss
         path.unlink()
         assert trainer.goes_on(save, 1, f"cannot open {path}: No such file or directory") == loss
+        os.mkfifo(path)
+        assert trainer.goes_on(save, 1, f"{path} is not a file") == loss
+        path.unlink()
         path.write_bytes(whole)
+    (newest / "index.json").rename(newest / "kept")
+    (newest / "index.json").symlink_to("index.json")  # as root, nothing else is where nobody may look
+    assert trainer.goes_on(save, 1, "index.json: Too many levels of symbolic links") == loss
+    (newest / "kept").rename(newest / "index.json")
     (save / "latest").write_text("step-00000009\n")
     assert trainer.goes_on(save, 2, f"{save / 'latest'} names step-00000009, which is not there") == loss
     (save / "latest").write_bytes(b"step-00000001\r\n")  # copied by way of another system

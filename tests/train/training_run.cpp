@@ -339,6 +339,23 @@ TEST_CASE("training run: one that goes on from one of its folders may take the o
   CHECK(dhp::CheckpointFolder(last.path).names().size() == 2);
 }
 
+TEST_CASE("training run: checkpoints before the loaded one stay, however its path is spelled") {
+  Cpu dev;
+  for (const auto* end : {"", "/", "/."}) {
+    const Folder folder;
+    for (int start = 0; start < 2; ++start) {
+      TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+      if (start == 1) (void)run.files().load(folder / "step-00000002" + end);
+      for (int step = start; step < 3 - start; ++step) {
+        (void)run.step(all_batches(dev));
+        run.save(folder.path);
+      }
+    }
+    CHECK(dhp::CheckpointFolder(folder.path).names() ==
+          std::vector<std::string>{"step-00000003", "step-00000002", "step-00000001"});
+  }
+}
+
 TEST_CASE("training run: a folder is known by its relative path before it exists") {
   Cpu dev;
   const Folder folder;

@@ -38,6 +38,7 @@ TEST_CASE("weight files: one file, several with an index, or weights alone of a 
   const auto checkpoint = saved / CheckpointFolder::name_of(1);
   export_weights(checkpoint, one / "model.safetensors");
   part(SafeTensors(one / "model.safetensors"), several.path);
+  std::filesystem::copy_file(one / "model.safetensors", saved / "model.safetensors");
   CHECK_FALSE(WeightFiles::are_at(saved.path));
   CHECK_FALSE(WeightFiles::are_at(checkpoint));
   says(checkpoint + "/shard-00000.safetensors", "is a part of the checkpoint");

@@ -22,9 +22,10 @@ namespace dhp {
 /// A file descriptor that the destructor closes. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
-  /// flags: those of open(2). The umask limits the permissions of a new file.
+  /// flags: those of open(2). The umask limits the permissions of a new file. A pipe is not waited for.
   OpenFile(const std::string& path, int flags)
-      : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+      : path_(path),
+        fd_(::open(path.c_str(), flags | O_CLOEXEC | (flags == O_RDONLY ? O_NONBLOCK : 0), 0666)) {
     detail::check_system(fd_ >= 0, "cannot open ", path);
   }
   ~OpenFile() { ::close(fd_); }
@@ -71,6 +72,13 @@ class OpenFile : detail::NonCopyable {
   std::string path_;
   int fd_;
 };
+
+namespace detail {
+/// Returns false, too, if a folder on the way cannot be looked into.
+[[nodiscard]] inline bool is_there(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+}  // namespace detail
 
 /// Returns the whole content of a file.
 [[nodiscard]] inline std::string text_of(const std::string& path) {

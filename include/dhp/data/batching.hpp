@@ -50,7 +50,8 @@ class Batching {
   /// All arguments count samples. The global batch must be a multiple of the micro-batch.
   Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
       : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
-    check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
+    check(dataset_size > 0,
+          "there is no sample to train on: the dataset is empty, or held out as a whole");
     check(micro_batch > 0, "the micro-batch must be positive, got ", micro_batch);
     check(global_batch > 0 && global_batch % micro_batch == 0, "the global batch of ", global_batch,
           " is not a positive multiple of the micro-batch of ", micro_batch);

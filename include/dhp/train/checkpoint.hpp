@@ -65,16 +65,17 @@ class Checkpoint {
     folder.make();
     auto names = folder.names();
     std::error_code error;
-    const std::filesystem::path from(loaded);
-    const bool same = !loaded.empty() && (std::filesystem::equivalent(from, path, error) ||
-                                          std::filesystem::equivalent(from / "..", path, error));
+    const auto from =
+        std::filesystem::canonical(loaded, error);  // no link, and no slash at its end
+    const bool same = !from.empty() && (std::filesystem::equivalent(from, path, error) ||
+                                        std::filesystem::equivalent(from / "..", path, error));
     if (same) {  // the names of checkpoints after the loaded step
       const auto name = from.filename().string();
       std::erase_if(names,
                     [&](const auto& other) { return other.size() < name.size() || other <= name; });
       return names;
     }
-    const bool old = std::filesystem::exists(path + "/state.json");
+    const bool old = detail::is_there(path + "/state.json");
     check(overwrite || (names.empty() && !old), path, " has checkpoints of another run (",
           old             ? "state.json"
           : names.empty() ? ""
@@ -90,10 +91,11 @@ class Checkpoint {
   /// training begins at step 0. Throws Error if a tensor's shape differs, if a checkpoint lacks a tensor, or if no
   /// checkpoint is undamaged.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
-    const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
-                                    std::filesystem::exists(path + "/pytorch_model.bin.index.json");
+    const bool weights_of_pytorch = detail::is_there(path + "/pytorch_model.bin") ||
+                                    detail::is_there(path + "/pytorch_model.bin.index.json");
+    std::error_code none;
     check(WeightFiles::are_at(path) ||
-              !(std::filesystem::is_regular_file(path) || weights_of_pytorch),
+              !(std::filesystem::is_regular_file(path, none) || weights_of_pytorch),
           path,
           " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
           "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
@@ -189,7 +191,7 @@ class Checkpoint {
             load_weights(dev, WeightFiles(place), weights, loaded.remarks);
         return loaded;
       }
-      if (std::filesystem::exists(place + "/state.json")) {
+      if (detail::is_there(place + "/state.json")) {
         loaded.state = load_format_1(dev, place, weights.only);
         return loaded;
       }

@@ -100,6 +100,9 @@ class CheckpointFolder {
       if (name.starts_with("step-") && (name.find('.') == std::string::npos) == whole)
         found.push_back(name);
     }
+    using enum std::errc;
+    check(!error || error == no_such_file_or_directory || error == not_a_directory, "cannot read ",
+          path_, ": ", error.message());
     return found;
   }
   static void rename(const std::string& from, const std::string& to) {

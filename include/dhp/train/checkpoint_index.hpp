@@ -286,8 +286,7 @@ struct StatePlaces {
   void pass(Fields& fields) { fields(places, remarks); }
 };
 [[nodiscard]] inline StatePlaces state_places(const std::string& path) {
-  using std::filesystem::exists;
-  if (WeightFiles::are_at(path) || exists(path + "/index.json") || exists(path + "/state.json"))
+  if (WeightFiles::are_at(path) || is_there(path + "/index.json") || is_there(path + "/state.json"))
     return {{path}, {}};
   StatePlaces found;
   const CheckpointFolder folder(path);
@@ -295,7 +294,7 @@ struct StatePlaces {
   for (const auto& part : folder.unfinished())
     if (part.ends_with(".part"))
       found.remarks.push_back(concat(folder.path(part), " is a save that was not finished"));
-  if (const auto latest = folder.latest(); !latest.empty() && !exists(folder.path(latest)))
+  if (const auto latest = folder.latest(); !latest.empty() && !is_there(folder.path(latest)))
     found.remarks.push_back(
         concat(folder.path("latest"), " names ", latest, ", which is not there"));
   return found;
@@ -332,7 +331,6 @@ struct StatePlaces {
     const std::string& path) {
   for (const auto& folder : detail::state_places(path).places) {
     const auto file = folder + "/index.json";
-    if (!std::filesystem::exists(file)) continue;
     try {
       auto index = CheckpointIndex::parse(text_of(file), file);
       index.check_files(folder);

@@ -2,6 +2,7 @@
 // nlohmann/json.
 #pragma once
 
+#include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/safetensors.hpp>
 
 #include <filesystem>
@@ -20,10 +21,10 @@ class WeightFiles {
   /// Returns whether `path` names weights: a .safetensors file, or a published model's folder with model.safetensors or
   /// an index. False for checkpoints and folders of checkpoints.
   [[nodiscard]] static bool are_at(const std::string& path) {
-    using std::filesystem::exists;
     if (detail::ends_in(path, ".safetensors")) return true;
-    if (path.empty() || exists(path + "/index.json") || exists(path + "/state.json")) return false;
-    return exists(path + "/" + index_name) || exists(path + "/model.safetensors");
+    const auto has = [&](const std::string& name) { return detail::is_there(path + "/" + name); };
+    if (path.empty() || has("index.json") || has("state.json")) return false;
+    return (has(index_name) || has("model.safetensors")) && CheckpointFolder(path).names().empty();
   }
 
   /// Opens all files. Throws Error if a file is missing or damaged, or if the index names a tensor that does not exist.
@@ -46,8 +47,8 @@ class WeightFiles {
  private:
   void open(const std::string& path) {
     const auto folder = std::filesystem::path(path).parent_path();
-    check(!exists(folder / "index.json"), path, " is a part of the checkpoint ", folder.string(),
-          ", which has the rest; give that folder");
+    check(!detail::is_there(folder / "index.json"), path, " is a part of the checkpoint ",
+          folder.string(), ", which has the rest; give that folder");
     const auto& file = *files_.emplace_back(std::make_unique<SafeTensors>(path));
     for (const auto& [name, tensor] : file.tensors()) {
       const auto [at, fresh] = files_of_.emplace(name, &file);
