@@ -31,7 +31,7 @@ inline constexpr double most_of_rounding = 1e-3;
 
 inline constexpr const char* rounding_cause =
     "as little as rounding makes: sums in another order, by another layout, reducer, engine or "
-    "device; with "
-    "--deterministic only another device, or another number of tensor groups, changes bits";
+    "device; with --deterministic only another device, or other tensor or context groups, change "
+    "bits";
 
 }  // namespace examples
