@@ -166,24 +166,6 @@ function(dhp_built_on_demand folder name)
   set_tests_properties(${folder}.${name}_are_built PROPERTIES RUN_SERIAL ON FIXTURES_SETUP ${name})
 endfunction()
 
-# dhp_add_compile_fail_tests(<folder> <file>...): each file must compile with -DGOOD and fail without it, with the
-# message of its line `// error: <text>`. Files with the same includes share a test.
-function(dhp_add_compile_fail_tests folder)
-  set(groups "")
-  foreach(file IN LISTS ARGN)
-    file(STRINGS ${file} headers REGEX "^#include")
-    string(REGEX REPLACE "#include <(dhp/)?([^>.;]*)\\.hpp>" "\\2" headers "${headers}")
-    string(MAKE_C_IDENTIFIER "${headers}" group)
-    list(APPEND groups ${group})
-    list(APPEND files_${group} ${file})
-  endforeach()
-  list(REMOVE_DUPLICATES groups)
-  foreach(group IN LISTS groups)
-    dhp_script_test(${folder}.must_not_compile_with_${group} ${folder} quick
-      ${PROJECT_SOURCE_DIR}/tests/support/must_not_compile.sh ${files_${group}} -- ${dhp_compile})
-  endforeach()
-endfunction()
-
 # The compile command of a user of the headers, for tests that run a compiler.
 set(dhp_compile ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include
   -I${PROJECT_SOURCE_DIR})

@@ -1,7 +1,6 @@
 // A type without size() is no batcher.
 // error: a batcher lacks: std::int64_t size() const
-#include <dhp/data/loader.hpp>
-#include <dhp/device/cpu.hpp>
+#include <dhp/cpu.hpp>
 
 using namespace dhp;
 

@@ -1,7 +1,6 @@
 // A type without collate() is no batcher.
 // error: a batcher lacks: HostBatch collate(
-#include <dhp/data/loader.hpp>
-#include <dhp/device/cpu.hpp>
+#include <dhp/cpu.hpp>
 
 using namespace dhp;
 

@@ -1,7 +1,6 @@
 // A type without start_copy_to_host() is no device.
 // error: start_copy_to_host(from, bytes)
-#include <dhp/core/trace.hpp>
-#include <dhp/device/device.hpp>
+#include <dhp/cpu.hpp>
 
 using namespace dhp;
 

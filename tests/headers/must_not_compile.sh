@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# must_not_compile.sh FILE... -- COMPILER...: the files, which include the same headers, compile with -DGOOD; without,
-# the compiler refuses each with the text that it promises in a line `// error: <text>`.
+# must_not_compile.sh FILE... -- COMPILER...: the files compile with -DGOOD; without, the compiler refuses each with the
+# text that it promises in a line `// error: <text>`.
 set -u
 files=()
 while [ "$1" != -- ]; do
@@ -11,7 +11,7 @@ shift
 together=$(mktemp --suffix=.cpp)
 trap 'rm -f "$together"' EXIT
 # Headers are read once, and each file in a namespace of its own.
-awk '/^[^#\/]/ { exit } { print }' "${files[0]}" >"$together"
+awk '/^[^#\/]/ { nextfile } { print }' "${files[@]}" >"$together"
 for at in "${!files[@]}"; do
   printf 'namespace case_%s {\n#include "%s"\n}\n' "$at" "${files[at]}" >>"$together"
 done
