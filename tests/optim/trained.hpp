@@ -1,10 +1,8 @@
 // Shared by the tests of optimizers: a store with all kinds of parameters, and three steps beside the same steps
-// written out for single numbers, in double. On any device.
+// written out for single numbers, in double.
 #pragma once
 
-#include <dhp/nn/model_builder.hpp>
-#include <dhp/ops/elementwise.hpp>
-#include <dhp/optim/optimizer.hpp>
+#include <dhp/cpu.hpp>
 #include <tests/support/device_ranks.hpp>
 
 namespace tests {
@@ -22,8 +20,7 @@ inline double length_of(const std::vector<double>& values) {
 }
 
 /// Two weights; a bias; a norm's scale with keep_fp32; running statistics; a weight of zeros.
-template <class Dev>
-ParameterList<Dev> all_kinds(ModelBuilder<Dev>& build) {
+inline ParameterList<Cpu> all_kinds(ModelBuilder<Cpu>& build) {
   return {
       build.parameter({.name = "weight", .shape = {5, 7}, .init = normal(1)}),
       build.parameter({.name = "second.weight", .shape = {3, 11}, .init = normal(0.5)}),
@@ -34,8 +31,7 @@ ParameterList<Dev> all_kinds(ModelBuilder<Dev>& build) {
       build.parameter({.name = "zero.weight", .shape = {4}, .init = constant(0)})};
 }
 
-template <class Dev>
-Tensor<Dev>* state_of(Optimizer<Dev>& optimizer, const std::string& name) {
+inline Tensor<Cpu>* state_of(Optimizer<Cpu>& optimizer, const std::string& name) {
   for (const auto& each : optimizer.state())
     if (each.name == name) return each.buffer;
   return nullptr;
@@ -50,16 +46,16 @@ inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
 }
 
 /// make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step; first, second: m and v.
-template <class Dev, class Make, class Formula>
+template <class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {
   CAPTURE(to_text(compute));
-  auto dev = make_device<Dev>();
-  ModelBuilder<Dev> build(Comm<Dev>{});
-  ParameterStore<Dev> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
-  Norms<Dev> norms({}, {}, static_cast<int>(store.parameters().size()));
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  ParameterStore<Cpu> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
+  Norms<Cpu> norms({}, {}, static_cast<int>(store.parameters().size()));
   auto made = make(dev, store, norms);
-  Optimizer<Dev>& optimizer = made;
+  Optimizer<Cpu>& optimizer = made;
   // Masters of 16-bit weights start from these as they are, rounded.
   std::map<std::string, Reference> plain;
   for (const auto& parameter : store.parameters()) {
@@ -70,10 +66,10 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   auto* masters = state_of(optimizer, "master");
   CHECK((masters != nullptr) == (compute == DType::bf16 || compute == DType::f16));
   const double tolerance = compute == DType::f64 ? 1e-13 : 2e-6;
-  const auto near = [&](Tensor<Dev>* buffer, const ParameterState<Dev>& parameter,
+  const auto near = [&](Tensor<Cpu>* buffer, const ParameterState<Cpu>& parameter,
                         const std::vector<double>& expected) {
     REQUIRE(buffer != nullptr);
-    CHECK(distance(widened(dev, ParameterStore<Dev>::of(*buffer, parameter)), expected) <
+    CHECK(distance(widened(dev, ParameterStore<Cpu>::of(*buffer, parameter)), expected) <
           tolerance);
   };
 
@@ -109,12 +105,10 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
         continue;
       }
       near(masters, *parameter, expected.w);
-      const auto master = widened(dev, ParameterStore<Dev>::of(*masters, *parameter));
+      const auto master = widened(dev, ParameterStore<Cpu>::of(*masters, *parameter));
       CHECK(value == rounded_to(compute, master));
     }
   }
 }
-
-inline constexpr DType all_computes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 }  // namespace tests
