@@ -1,8 +1,6 @@
 #include <dhp/comm/watch/rank_state.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 using dhp::detail::GroupRecorder, dhp::detail::RankState;
 
 TEST_CASE("rank state: what is written is what is read") {
@@ -109,5 +107,3 @@ TEST_CASE("rank state: a call that its device has not come to is not reached, an
   call.on_device(true);
   CHECK(read() == "2 waits");
 }
-
-}  // namespace

@@ -463,38 +463,4 @@ TEST_CASE("watchdog: of threads, the limit is for each wait, not for the run") {
             {.timeout_s = 3});
 }
 
-TEST_CASE("watchdog: of threads, one that has finished is waited for in vain, which is soon seen") {
-  const auto home = [](auto&, auto&, auto&) {};
-  const auto start = Clock::now();
-  const auto gone = "for rank 1, which has finished";
-  const auto in_barrier = outcome(4, 2 * hang_s, barrier, home);
-  CHECK(has(in_barrier, "waits in barrier at watchdog.cpp:"));
-  CHECK(has(in_barrier, gone));
-  CHECK(has(outcome(
-                2, 2 * hang_s,
-                [](auto& world, auto& dev, auto& x) {
-                  for (int message = 0; message <= world.send_capacity(); ++message)
-                    world.send(dev, x.share(), 1);
-                },
-                home),
-            gone));
-  CHECK(seconds_since(start) < hang_s);
-}
-
-TEST_CASE("watchdog: of threads, what one has left behind can be received after it has finished") {
-  for (int round = 0; round < 20; ++round) {
-    const auto got = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
-      auto x = tensor_of<std::int32_t>(dev, {0});
-      std::int32_t sum = 0;
-      for (std::int32_t message = 1; message <= 3; ++message) {
-        if (world.rank() == 1) world.send(dev, tensor_of<std::int32_t>(dev, {message}), 0);
-        else world.recv(dev, x.mut(), 1), sum += x.view().data<std::int32_t>()[0];
-        if (world.rank() == 0 && round == 0) sleep_ms(200);  // the detector looks
-      }
-      return sum;
-    });
-    CHECK(got[0] == 6);
-  }
-}
-
 }  // namespace
