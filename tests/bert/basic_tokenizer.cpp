@@ -5,8 +5,6 @@
 
 #include <cctype>
 
-namespace {
-
 using Words = std::vector<std::string>;
 
 TEST_CASE("basic tokenizer: the words that Hugging Face gives") {
@@ -114,5 +112,3 @@ TEST_CASE("utf8: errors name the file and the byte") {
   CHECK_THROWS_WITH_AS(examples::checked_utf8("\xC3\xA9\xE2\x82", "cut.txt"),
                        Contains("cut.txt, byte 2"), dhp::Error);
 }
-
-}  // namespace

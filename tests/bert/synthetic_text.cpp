@@ -2,8 +2,6 @@
 #include <examples/bert/synthetic_text.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("synthetic text: sizes, lengths, ids") {
   const examples::SyntheticTextOptions options{
       .documents = 50, .sentences = 3, .vocabulary_size = 69};
@@ -61,5 +59,3 @@ TEST_CASE("synthetic text: refuses a vocabulary without two words for each topic
   CHECK_THROWS_WITH_AS(examples::synthetic_text({.vocabulary_size = 20}),
                        Contains("21 or more would be right"), dhp::Error);
 }
-
-}  // namespace

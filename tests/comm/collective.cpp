@@ -1,8 +1,6 @@
 #include <dhp/comm/collective.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 using Calls = Collective<Cpu>;
 
 TEST_CASE("collective: what ranks agree on is what it does to how much of which type") {
@@ -57,5 +55,3 @@ TEST_CASE("collective: views that do not fit the group are refused") {
   CHECK(has(message(CallKind::recv, -1), "cannot receive from rank -1"));
   CHECK(message(CallKind::recv, 1) == "no error");
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/comm/gather.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 TEST_CASE("gather: numbers and texts of all ranks, at all of them") {
   for (const int ranks : {1, 2, 3}) {
     const auto texts = on_ranks(ranks, [](Comm<Cpu>& world, Cpu& dev) {
@@ -24,5 +22,3 @@ TEST_CASE("gather: numbers and texts of all ranks, at all of them") {
     }
   }
 }
-
-}  // namespace

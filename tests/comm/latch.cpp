@@ -1,8 +1,6 @@
 #include <dhp/comm/latch.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 TEST_CASE("latch: the first end counts, and all who listen hear of it and of ranks that finish") {
   Latch latch;
   int calls = 0, ends = 0;
@@ -29,5 +27,3 @@ TEST_CASE("latch: the first end counts, and all who listen hear of it and of ran
   CHECK(message_of([&] { other.lost(2, "reset by peer"); }) ==
         "the connection to rank 2 has broken (reset by peer)");
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 using Calls = Collective<Cpu>;
 
 TEST_CASE("progress: runs while its rank does something else with the same ranks") {
@@ -131,5 +129,3 @@ TEST_CASE("progress: what nobody waits for is not lost") {
   CHECK(has(message, "rank 0 waits in all_reduce of 1 f32 (sum) at progress.cpp:"));
   CHECK(has(message, "for rank 1, which has finished"));
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/core/copy_bytes.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("copy_bytes: every byte, and none beside them, of any length") {
   constexpr std::size_t run = 1 << 17;
   for (const std::size_t bytes : {std::size_t{1}, run - 1, run, run + 1, 3 * run, 3 * run + 5}) {
@@ -26,5 +24,3 @@ TEST_CASE("copy_bytes: nothing, and what is in its place already") {
   dhp::detail::copy_bytes(&one, &one, 1);
   CHECK(one == std::byte{7});
 }
-
-}  // namespace

@@ -2,8 +2,6 @@
 #include <dhp/core/normals.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 using dhp::detail::NormalBlock;
 
 TEST_CASE("normals: a block is within its error of the stream's normals") {
@@ -41,5 +39,3 @@ TEST_CASE("normals: the ends of the logarithm and the turns of the cosine") {
     CHECK(std::abs(block.value[at] - value) <= NormalBlock::error / 2 * radius);
   }
 }
-
-}  // namespace

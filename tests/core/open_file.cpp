@@ -4,8 +4,6 @@
 
 #include <stdexcept>
 
-namespace {
-
 TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
   const Folder folder;
   dhp::replace_file(folder / "a", "old");
@@ -40,5 +38,3 @@ TEST_CASE("files: errors name the file, and what its own call left in errno") {
   OpenFile full("/dev/full", O_WRONLY);
   CHECK_THROWS_WITH_AS(full.write("x"), Contains("cannot write /dev/full: No space"), dhp::Error);
 }
-
-}  // namespace

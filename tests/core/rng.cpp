@@ -2,8 +2,6 @@
 #include <dhp/core/rng.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 using Words = std::array<std::uint32_t, 4>;
 
 TEST_CASE("rng: the known answers of Philox 4x32-10") {
@@ -64,5 +62,3 @@ TEST_CASE("rng: uniform, below and normal have their ranges and moments") {
 TEST_CASE("rng: mix is splitmix64") {
   CHECK(dhp::mix(0) == 0xE220A8397B1DCDAFu);  // splitmix64's first number from seed 0
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/core/shape.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("shape: extents, counts and rows") {
   const Shape shape{2, 3, 4};
   CHECK(shape.rank() == 3);
@@ -46,5 +44,3 @@ TEST_CASE("part_of: a part that there is not is refused") {
   CHECK_THROWS_WITH_AS((void)part_of(8, 2, 2), Contains("no part 2 of 2"), Error);
   CHECK_THROWS_WITH_AS((void)part_of(8, 2, -1), Contains("no part -1 of 2"), Error);
 }
-
-}  // namespace

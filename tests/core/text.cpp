@@ -2,8 +2,6 @@
 #include <dhp/core/text.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("concat: strings, characters, truth and numbers in their shortest exact form") {
   const std::string name = "x";
   CHECK(concat("a", name, std::string_view("b"), 'c', true, false) == "axbctruefalse");
@@ -40,5 +38,3 @@ TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {
   }
   dhp::check(true, "never said");
 }
-
-}  // namespace

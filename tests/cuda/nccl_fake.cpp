@@ -10,8 +10,6 @@
 #include <tests/comm/process_ranks.hpp>
 #endif
 
-namespace {
-
 TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
   for (const int n : {1, 2, 3, 4}) {
     CAPTURE(n);
@@ -363,5 +361,3 @@ TEST_CASE("nccl fake: a tensor of another GPU is refused") {
   });
   CHECK(has(message, "rank 1 is on GPU 1, but the tensor on GPU 0"));
 }
-
-}  // namespace

@@ -2,8 +2,6 @@
 #include <dhp/data/batching.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("batching: every sample of an epoch exactly once, micro-batches whole and contiguous") {
   for (const std::int64_t size : {1, 5, 28, 29, 100})
     for (const std::int64_t micro : {1, 3, 4})
@@ -78,5 +76,3 @@ TEST_CASE("batching: refuses wrong sizes and numbers") {
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).samples_of(2), dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).assigned_to(2, 2), dhp::Error);
 }
-
-}  // namespace

@@ -3,8 +3,6 @@
 #include <dhp/device/cpu.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("collate: a host batch arrives on the device with its place in the step") {
   dhp::Cpu cpu;
   dhp::HostBatch batch;
@@ -39,5 +37,3 @@ TEST_CASE("collate: an error names its sample") {
                        Contains("sample 5: odd"), dhp::Error);
   CHECK(dhp::naming_sample(5, [] { return 2; }) == 2);
 }
-
-}  // namespace

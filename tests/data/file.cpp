@@ -1,8 +1,6 @@
 // Whole files, and the cursor that parsers use.
 #include "damage.hpp"
 
-namespace {
-
 TEST_CASE("file: missing, empty, a directory, too large: each is named") {
   const Folder folder;
   const auto good = folder.write("good", bytes_of("abc"));
@@ -51,5 +49,3 @@ TEST_CASE("file: compressed bytes without a way to unpack them are explained") {
   CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr), Contains("without zlib"),
                        dhp::Error);
 }
-
-}  // namespace

@@ -2,8 +2,6 @@
 #include <dhp/data/permutation.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("permutation: a bijection at every size") {
   for (const std::int64_t size : {0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65, 127, 1000, 4097}) {
     const dhp::Permutation order(size, 3, 1);
@@ -42,5 +40,3 @@ TEST_CASE("permutation: neighbours are not kept together") {
     if (order(place) == order(place - 1) + 1) ++neighbours;
   CHECK(neighbours < 10);  // one is expected
 }
-
-}  // namespace

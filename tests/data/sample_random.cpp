@@ -2,8 +2,6 @@
 #include <dhp/data/sample_random.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 TEST_CASE("sample random: each part of the key changes the numbers, the same key repeats them") {
   const auto first = [](std::uint64_t seed, std::int64_t epoch, std::int64_t sample, DataUse use) {
     return SampleRandom(seed, epoch, sample, use).bits();
@@ -36,5 +34,3 @@ TEST_CASE("sample random: the stream is not the one of the model's random number
   CHECK(dhp::detail::data_stream(5, 0, DataUse::order).bits(0) !=
         dhp::RandomStream{5, 0, 0}.bits(0));
 }
-
-}  // namespace

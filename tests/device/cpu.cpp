@@ -3,8 +3,6 @@
 
 #include <memory_resource>
 
-namespace {
-
 TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outlive the device") {
   std::shared_ptr<std::byte> last;
   Cpu dev;
@@ -108,5 +106,3 @@ TEST_CASE("cpu: ranges cover all once, in pieces of at most a tile") {
     }
   }
 }
-
-}  // namespace

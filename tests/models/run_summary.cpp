@@ -1,8 +1,6 @@
 #include <examples/report/run_summary.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 using namespace examples;
 using std::chrono::milliseconds;
 
@@ -73,5 +71,3 @@ TEST_CASE("summary: utilisation of the time in steps") {
   CHECK(run.tflops_of_rank() == Approx(7.5));
   CHECK(run.utilisation() == Approx(0.5));
 }
-
-}  // namespace

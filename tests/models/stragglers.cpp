@@ -1,8 +1,6 @@
 #include <examples/report/stragglers.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 using namespace examples;
 
 TEST_CASE("stragglers: slow for two periods, measured by ranks with the same work, told once") {
@@ -39,5 +37,3 @@ TEST_CASE("stragglers: of two replicas the slower one; ranks without work are no
   const std::vector<OwnWork> one{{4, 100}, {0.1, 0}};
   for (int times = 0; times < 3; ++times) CHECK(idle.found(two, one).empty());
 }
-
-}  // namespace

@@ -2,8 +2,6 @@
 #include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
-namespace {
-
 static_assert(dhp::Dataset<examples::SyntheticImages>);
 
 TEST_CASE("synthetic: pure in the index, another seed makes other images") {
@@ -36,5 +34,3 @@ TEST_CASE("synthetic: images of one class are nearer to each other than to those
     nearer += distance(index, index + 5) < distance(index, index + 6) ? 1 : 0;
   CHECK(nearer > 90);
 }
-
-}  // namespace

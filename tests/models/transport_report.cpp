@@ -1,8 +1,6 @@
 #include <examples/report/transport_report.hpp>
 #include <tests/comm/ranks.hpp>
 
-namespace {
-
 using namespace examples;
 
 TEST_CASE("transport report: every axis of more than one rank, the same on all ranks") {
@@ -51,5 +49,3 @@ TEST_CASE("transport report: lines for people, and the gate") {
       has(message_of([&] { report.check_bandwidth(1.3e9); }),
           "the tensor axis has 1.234 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
 }
-
-}  // namespace

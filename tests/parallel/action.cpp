@@ -2,8 +2,6 @@
 #include <dhp/parallel/action.hpp>
 #include <tests/support/tensors.hpp>
 
-namespace {
-
 using Kind = Action::Kind;
 
 TEST_CASE("action: messages follow from the action") {
@@ -34,5 +32,3 @@ TEST_CASE("action: in a V the second chunks lie in the opposite order") {
   CHECK(v.target(0, {Kind::forward, 1, 7}) == -1);
   CHECK(v.source(1, {Kind::backward, 1, 7}) == 5);
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/comm/messages/process_comm.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
-namespace {
-
 TEST_CASE("process comm: what every engine has to do, over messages in memory") {
   // A world after the other, each with messages of its own: its ranks meet by the store that they share.
   std::mutex mutex;
@@ -15,5 +13,3 @@ TEST_CASE("process comm: what every engine has to do, over messages in memory") 
     return std::make_shared<MemoryMessages>(*world, network);
   });
 }
-
-}  // namespace

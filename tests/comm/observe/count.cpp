@@ -1,8 +1,6 @@
 #include <dhp/comm/observe/count.hpp>
 #include <tests/comm/collectives.hpp>
 
-namespace {
-
 TEST_CASE("count: calls and bytes of each kind, by group") {
   const auto of_ranks = on_ranks(4, [](Comm<Cpu>& plain, Cpu& dev) {
     const auto counts = std::make_shared<CallCounts>();
@@ -35,5 +33,3 @@ TEST_CASE("count: calls and bytes of each kind, by group") {
     CHECK(mine.sent_bytes({rank}) == 0);
   }
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/comm/observe/record.hpp>
 #include <tests/comm/collectives.hpp>
 
-namespace {
-
 // Worlds of threads are recorded already.
 TEST_CASE("record: every call has a record, with a key that all of its ranks have") {
   std::vector<std::shared_ptr<FlightRecorder>> recorders(3);
@@ -60,5 +58,3 @@ TEST_CASE("record: every call has a record, with a key that all of its ranks hav
                           "world.1@0#1 0 1, barrier, 0"}));
   CHECK(lines[2] == with({"world.2@2:2>0#1 2 1 0, send of a message of 4 f32, 16"}));
 }
-
-}  // namespace

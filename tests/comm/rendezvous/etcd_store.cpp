@@ -1,8 +1,6 @@
 // A store in etcd does what every store does; who is in a job, and what becomes of a write whose answer is lost.
 #include <tests/comm/rendezvous/etcd_cluster.hpp>
 
-namespace {
-
 TEST_CASE("etcd store: every process of a job has the same keys") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
@@ -111,5 +109,3 @@ TEST_CASE("etcd store: an endpoint that does not answer is passed over") {
   patient.set("a", "b");
   CHECK(store.find("a").value() == "b");
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 // Members of etcd and of the job that are killed; users, passwords and certificates.
 #include <tests/comm/rendezvous/etcd_cluster.hpp>
 
-namespace {
-
 TEST_CASE("etcd store: one member of three may be killed, and even the store's own lease goes on") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
@@ -193,5 +191,3 @@ TEST_CASE("etcd store: over https, with certificates of its own") {
   CHECK(has(said, "ertificate"));
   CHECK(seconds_since(start) < member(2).timeout_s);  // it will not be another one by itself
 }
-
-}  // namespace

@@ -1,8 +1,6 @@
 #include <dhp/comm/threads/thread_comm.hpp>
 #include <tests/comm/collectives.hpp>
 
-namespace {
-
 TEST_CASE("threads: what every communicator must do") {
   for (const auto& [name, sizes, wrong] : all_checks())
     for (const int n : sizes) {
@@ -53,5 +51,3 @@ TEST_CASE("threads: a message of another kind is refused, and is still there") {
   CHECK(has(messages[1], "rank 1 expects 2 f32, rank 0 sent 3 f32 at thread_comm.cpp:"));
   CHECK(has(messages[1], "rank 1 expects 3 i32, rank 0 sent 3 f32"));
 }
-
-}  // namespace
