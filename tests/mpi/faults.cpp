@@ -3,46 +3,13 @@
 // says what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session. faults
 // levels: a session is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
 #include <dhp/comm/mpi/session.hpp>
-#include <dhp/tensor/tensor.hpp>
+#include <tests/support/misbehaving.hpp>
 
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <thread>
 
 namespace {
 
 using namespace dhp;
-
-void misbehave(const std::string& what, Comm<Cpu>& world, Cpu& dev) {
-  auto odd = Tensor<Cpu>::zeros(dev, DType::f32, {7});
-  const auto big = Tensor<Cpu>::zeros(dev, DType::f32, {3'000'000});
-  if (what == "throw") fail("the disk is full");
-  if (what == "throw_in_flight") {
-    for (int to = 0; to < world.size(); ++to)
-      if (to != world.rank()) world.send(dev, big.share(), to);
-    fail("the disk is full");
-  }
-  if (what == "stop") static_cast<void>(::raise(SIGSTOP));
-  else if (what == "sleep") std::this_thread::sleep_for(std::chrono::hours(1));
-  else if (what == "shape") world.all_reduce(dev, odd.mut());
-  else fail("there is no ", what);
-}
-
-void rounds(const std::string& what, int who, Comm<Cpu> world) {
-  Cpu dev;
-  auto x = Tensor<Cpu>::zeros(dev, DType::f32, {300000});
-  const int n = world.size(), me = world.rank();
-  for (int round = 0;; ++round) {
-    constexpr int odd = 20;
-    if (round == odd && me == who) misbehave(what, world, dev);
-    world.all_reduce(dev, x.mut());
-    world.send(dev, clone(dev, x.view()), (me + 1) % n);
-    world.recv(dev, x.mut(), (me + n - 1) % n);
-    world.barrier();
-  }
-}
 
 /// The host's own work goes on as if nothing had been.
 std::string goes_on(int size) {
@@ -100,7 +67,7 @@ int main(int count, char** arguments) {
   try {
     if (what == "absent" && me == who) std::this_thread::sleep_for(std::chrono::hours(1));
     MpiSession session(MPI_COMM_WORLD, {.timeout_s = std::atof(arguments[3])});
-    session.run([&](Comm<Cpu> world) { rounds(what, who, std::move(world)); });
+    session.run([&](Comm<Cpu> world) { tests::rounds(what, who, std::move(world), 300000); });
   } catch (const Aborted& error) {
     say(me, concat("aborted: ", error.sentence()));
   } catch (const Error& error) {

@@ -13,9 +13,9 @@ LIMIT_S = 3
 FAULTS = {
     "throw": (r"rank {who}: the disk is full$", True),
     "throw_in_flight": (r"rank {who}: the disk is full$", True),
-    "shape": (r"ranks do not agree: .*rank {who} calls all_reduce of (7|300000) f32 \(sum\) at faults.cpp:\d+", True),
+    "shape": (r"ranks do not agree: .*rank {who} calls all_reduce of (7|300000) f32 \(sum\) at misbehaving.hpp:\d+", True),
     "stop": (r"rank {who}(, which watches over all in| \(host .*\),? (which )?has not been heard of for)", False),
-    "sleep": (r"rank {who} \(host .*\), which is alive and in no call; its last one, barrier at faults.cpp:\d+", False),
+    "sleep": (r"rank {who} \(host .*\), which is alive and in no call; its last one, barrier at misbehaving.hpp:\d+", False),
     "absent": (r"not all ranks of the communicator have come to MPI_Comm_idup within 3 s", False),
 }
 

@@ -13,13 +13,13 @@ import ranks
 LIMIT_S = 3
 # What the others say of it: any of these.
 SENTENCES = {
-    "sleep": ["which is alive and in no call; its last one, barrier at victim.cpp:"],
+    "sleep": ["which is alive and in no call; its last one, barrier at misbehaving.hpp:"],
     "stop": ["has not been heard of for", "is gone ("],
     "kill": ["is gone"],
     "exit": ["is gone"],
     "throw": [": the disk is full"],
-    "shape": ["calls all_reduce of 7 f32 (sum) at victim.cpp:"],
-    "order": ["calls barrier at victim.cpp:"],
+    "shape": ["calls all_reduce of 7 f32 (sum) at misbehaving.hpp:"],
+    "order": ["calls barrier at misbehaving.hpp:"],
 }
 
 
@@ -33,7 +33,7 @@ def check(program, what, who, tries=3):
             if end.status == 0:
                 wrong.append(f"rank {end.rank} ended with status 0")
             named = f"rank {who}" in end.output
-            place = "victim.cpp:" in end.output or what == "throw"
+            place = "misbehaving.hpp:" in end.output or what == "throw"
             if not (named and place and any(text in end.output for text in SENTENCES[what])):
                 wrong.append(f"rank {end.rank} wrote, with status {end.status}: {end.output.strip()}")
         # The odd one ends by itself, too, unless it is stopped: then when it goes on.
