@@ -1,7 +1,6 @@
 """exchange.py PROGRAM: files that Python writes are read by dhp, and what dhp writes is read by Python.
-Python reads and writes with struct and json, and with the package `safetensors` too where it is there."""
+Python reads and writes with struct and json; gpt.py and export.py do with the package safetensors."""
 
-import ctypes
 import json
 import os
 import struct
@@ -9,20 +8,15 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    import safetensors
-except ImportError:
-    safetensors = None
-
-# Our name, the package's, bytes, and how struct calls it; bf16 are the upper halves of floats.
+# Our name, bytes, and how struct calls it; bf16 are the upper halves of floats.
 TYPES = {
-    "F64": ("f64", "float64", 8, "d"),
-    "F32": ("f32", "float32", 4, "f"),
-    "F16": ("f16", "float16", 2, "e"),
-    "BF16": ("bf16", "bfloat16", 2, None),
-    "I64": ("i64", "int64", 8, "q"),
-    "I32": ("i32", "int32", 4, "i"),
-    "U8": ("u8", "uint8", 1, "B"),
+    "F64": ("f64", 8, "d"),
+    "F32": ("f32", 4, "f"),
+    "F16": ("f16", 2, "e"),
+    "BF16": ("bf16", 2, None),
+    "I64": ("i64", 8, "q"),
+    "I32": ("i32", 4, "i"),
+    "U8": ("u8", 1, "B"),
 }
 
 # Each type, a scalar, no elements at all, and names that JSON has to escape.
@@ -40,20 +34,20 @@ TENSORS = {
 
 
 def pack(dtype, values):
-    letter = TYPES[dtype][3]
+    letter = TYPES[dtype][2]
     if letter is None:
         return b"".join(struct.pack("<f", value)[2:] for value in values)
     return struct.pack(f"<{len(values)}{letter}", *values)
 
 
 def unpack(dtype, data):
-    letter, size = TYPES[dtype][3], TYPES[dtype][2]
+    letter, size = TYPES[dtype][2], TYPES[dtype][1]
     if letter is None:
         return [struct.unpack("<f", b"\0\0" + data[at:at + 2])[0] for at in range(0, len(data), 2)]
     return list(struct.unpack(f"<{len(data) // size}{letter}", data))
 
 
-def write_by_hand(path):
+def write(path):
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (dtype, shape, values) in TENSORS.items():
         packed = pack(dtype, values)
@@ -65,7 +59,7 @@ def write_by_hand(path):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def read_by_hand(path):
+def read(path):
     with open(path, "rb") as file:
         content = file.read()
     length = struct.unpack("<Q", content[:8])[0]
@@ -80,29 +74,6 @@ def read_by_hand(path):
     return {name: (entry["dtype"], entry["shape"],
                    unpack(entry["dtype"], data[slice(*entry["data_offsets"])]))
             for name, entry in header.items()}
-
-
-def write_by_package(path):
-    tensors, alive = {}, []
-    for name, (dtype, shape, values) in TENSORS.items():
-        data = pack(dtype, values)
-        if hasattr(safetensors, "TensorSpec"):  # newer ones take addresses
-            alive.append(ctypes.create_string_buffer(data, len(data)))
-            tensors[name] = safetensors.TensorSpec(
-                dtype=TYPES[dtype][1], shape=shape, data_ptr=ctypes.addressof(alive[-1]),
-                data_len=len(data))
-        else:
-            tensors[name] = {"dtype": TYPES[dtype][1], "shape": shape, "data": data}
-    with open(path, "wb") as file:
-        file.write(safetensors.serialize(tensors, {"format": "pt"}))
-
-
-def read_by_package(path):
-    with open(path, "rb") as file:
-        found = safetensors.deserialize(file.read())
-    return {name: (entry["dtype"], list(entry["shape"]),
-                   unpack(entry["dtype"], bytes(entry["data"])))
-            for name, entry in found}
 
 
 def printed(text):
@@ -123,26 +94,18 @@ def stored():
 
 def differences(found, who):
     expected = stored()
-    wrong = [f"{who}: {name}: {found.get(name)} instead of {expected.get(name)}"
-             for name in sorted(expected.keys() | found.keys())
-             if found.get(name) != expected.get(name)]
-    return wrong
+    return [f"{who}: {name}: {found.get(name)} instead of {expected.get(name)}"
+            for name in sorted(expected.keys() | found.keys()) if found.get(name) != expected.get(name)]
 
 
 def main():
-    program, wrong = sys.argv[1], []
-    ways = {"struct and json": (write_by_hand, read_by_hand)}
-    if safetensors:
-        ways[f"safetensors {safetensors.__version__}"] = (write_by_package, read_by_package)
     with tempfile.TemporaryDirectory() as folder:
         there, back = (os.path.join(folder, name) for name in ("there", "back"))
-        for way, (write, read) in ways.items():
-            write(there)
-            text = subprocess.run([program, there, back], check=True, stdout=subprocess.PIPE,
-                                  encoding="utf-8").stdout
-            wrong += differences(printed(text), f"written by {way}, read by dhp")
-            wrong += differences(read(back), f"written by dhp, read by {way}")
-    print("\n".join(wrong) or f"{len(TENSORS)} tensors there and back: {', '.join(ways)}")
+        write(there)
+        text = subprocess.run([sys.argv[1], there, back], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+        wrong = differences(printed(text), "written by Python, read by dhp")
+        wrong += differences(read(back), "written by dhp, read by Python")
+    print("\n".join(wrong) or f"{len(TENSORS)} tensors there and back")
     sys.exit(1 if wrong else 0)
 
 
