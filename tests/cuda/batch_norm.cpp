@@ -3,7 +3,6 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/elementwise.hpp>
-#include <dhp/cuda/squared_deviations.hpp>
 #include <tests/cuda/gpu.hpp>
 
 namespace {

@@ -254,7 +254,8 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] {
           detail::cross_entropy_backward(dev, x, max, sums, labels, good, tensor_of(dev, Values{1}),
                                          sums.mut());
-        }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
+        }) ==
+        "cross_entropy: the gradient [3, 2] of f32 does not fit [2, 3] of bf16; make it like that");
 }
 
 TEST_CASE("cross_entropy_totals: sum, counted rows, and the ranks where they are given") {

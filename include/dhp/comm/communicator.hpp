@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -42,24 +41,6 @@ concept HasGroupCalls = requires(C& comm, CallSite where) {
   { comm.split(0, 0, where) } -> std::same_as<C>;
   comm.abort(std::string());
 };
-}  // namespace detail
-
-/// start: begins a collective and returns its event; `in` and `out` must stay in place until the event is done.
-/// send: takes the tensor without a copy; message.share() keeps a second, read-only owner. send is asynchronous until
-/// send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
-/// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
-/// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
-///
-/// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where), which begins the
-/// next recv. Engines whose collectives run on the device also have synchronize(dev): the host waits for the device.
-/// synchronize throws if the world has ended, because received data may then be garbage.
-template <class C, class Dev>
-concept Communicator = detail::HasRankAndSize<C> && detail::HasStart<C, Dev> &&
-    detail::HasSendAndRecv<C, Dev> && detail::HasGroupCalls<C>;
-
-static_assert(!Communicator<int, int>);
-
-namespace detail {
 
 [[nodiscard]] inline std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(as_size(size));
@@ -98,5 +79,20 @@ class ExclusiveUse : NonCopyable {
 };
 
 }  // namespace detail
+
+/// start: begins a collective and returns its event; `in` and `out` must stay in place until the event is done.
+/// send: takes the tensor without a copy; message.share() keeps a second, read-only owner. send is asynchronous until
+/// send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
+/// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
+/// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
+///
+/// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where), which begins the
+/// next recv. Engines whose collectives run on the device also have synchronize(dev): the host waits for the device.
+/// synchronize throws if the world has ended, because received data may then be garbage.
+template <class C, class Dev>
+concept Communicator = detail::HasRankAndSize<C> && detail::HasStart<C, Dev> &&
+    detail::HasSendAndRecv<C, Dev> && detail::HasGroupCalls<C>;
+
+static_assert(!Communicator<int, int>);
 
 }  // namespace dhp

@@ -15,6 +15,12 @@
 
 namespace dhp {
 
+/// Returns a location such as "trainer.hpp:120".
+[[nodiscard]] inline std::string to_text(const std::source_location& where) {
+  const std::string_view file(where.file_name());
+  return std::string(file.substr(file.rfind('/') + 1)) + ':' + std::to_string(where.line());
+}
+
 namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <std::same_as<char> Char>
@@ -25,9 +31,6 @@ template <std::same_as<bool> Bool>
 void append_text(std::string& out, Bool part) {
   out += part ? "true" : "false";
 }
-}  // namespace detail
-
-namespace detail {
 /// Appends a number. Callers widen integers first, so that only a few instances are compiled.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
@@ -43,27 +46,13 @@ void append_text(std::string& out, Number part) {
   else if constexpr (std::signed_integral<Number>) append_digits<long long>(out, part);
   else append_digits<unsigned long long>(out, part);
 }
-}  // namespace detail
-
-/// Returns a location such as "trainer.hpp:120".
-[[nodiscard]] inline std::string to_text(const std::source_location& where) {
-  const std::string_view file(where.file_name());
-  std::string text(file.substr(file.rfind('/') + 1));
-  text += ':';
-  detail::append_text(text, where.line());
-  return text;
-}
-
-namespace detail {
 /// Appends any type whose namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
   }
 void append_text(std::string& out, const T& part) { out += to_text(part); }
-}  // namespace detail
 
-namespace detail {
 /// A reference to one part of a text. Functions that join parts are compiled once, not for each combination of types.
 class TextPart {
  public:

@@ -203,6 +203,16 @@ struct BatchNormBackwardApply {
   }
 };
 
+/// Converts a statistic of cuDNN's batch norm: returns the sum of squared deviations of `rows` values, from inv_std = 1 / sqrt(variance + epsilon).
+struct SquaredDeviations {
+  double epsilon, rows;
+  constexpr float operator()(float inv_std) const {
+    const double root = static_cast<double>(inv_std);
+    const double variance = 1 / (root * root) - epsilon;
+    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may give < 0
+  }
+};
+
 /// Computes mean and inv_std from column sums; one thread works on a channel.
 template <class A>
 struct StatisticsFromSums {

@@ -14,7 +14,11 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace dhp::detail {
+namespace dhp {
+
+class Cuda;
+
+namespace detail {
 
 /// A device that runs the kernels of cuda/. most_shared_bytes() is the shared memory of a block; multiprocessors() is
 /// the number of units that run blocks at the same time.
@@ -24,8 +28,13 @@ concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
   { dev.multiprocessors() } -> std::same_as<int>;
 };
+/// Not a device of tests, which has kernels but no libraries.
+template <class Dev>
+concept CudaItself = KernelDevice<Dev> && std::same_as<Dev, Cuda>;
 
-}  // namespace dhp::detail
+}  // namespace detail
+
+}  // namespace dhp
 
 namespace dhp::detail::cuda {
 

@@ -78,22 +78,19 @@ struct WeightAndBiasGradient {
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
   return cuda::run_fused(dev, cuda::LinearGelu<Dev>{x, w, bias, y, before});
 }
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore) {
   return cuda::run_fused(dev, cuda::LinearGeluGradient<Dev>{dy, w, before, dbefore});
 }
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
   if (beta == 0) return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, dbias, 0});

@@ -6,8 +6,6 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
 
-#include <concepts>
-
 namespace dhp::detail::cuda {
 
 /// Describes the call of c = alpha op(a) op(b) + beta c.
@@ -56,8 +54,7 @@ template <class Dev>
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
              ConstView<Dev> bias) {
   if (c.count() == 0) return;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/core/types.hpp>
-#include <dhp/device/size_class.hpp>
+#include <dhp/device/memory_count.hpp>
 #include <dhp/ops/gemm.hpp>
 
 #include <cublasLt.h>

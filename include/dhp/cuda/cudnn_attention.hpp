@@ -8,10 +8,9 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/plan_cache.hpp>
-#include <dhp/device/size_class.hpp>
+#include <dhp/device/memory_count.hpp>
 
 #include <bit>
-#include <concepts>
 
 namespace dhp::detail::cuda {
 
@@ -153,8 +152,7 @@ void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                           const Sequences<Dev>& sequences, const AttentionOptions& options,
                           View<Dev> y, View<Dev> logsumexp) {
@@ -179,8 +177,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
   cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
                            ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
                            const Sequences<Dev>& sequences, const AttentionOptions& options,
@@ -243,8 +240,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
 
 /// Returns one sentence for each gap of cuDNN for attention of this size, with its cost, to print before a run.
 /// columns: those of all heads; other arguments as in AttentionOptions. Throws Error if cuDNN lacks library_dropout.
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 [[nodiscard]] std::vector<std::string> attention_shortfalls(
     Dev& dev, DType type, std::int64_t samples, std::int64_t length, int heads,
     std::int64_t columns, double dropout, int key_heads = 0, bool causal = false) {

@@ -7,7 +7,6 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
-#include <dhp/cuda/squared_deviations.hpp>
 
 namespace dhp::detail::cuda {
 
@@ -162,8 +161,7 @@ template <class Dev>
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
+template <CudaItself Dev>
 std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
@@ -193,8 +191,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   return made;
 }
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
+template <CudaItself Dev>
 std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
                                                               const BatchNormVectors<Dev>& vectors,
                                                               ConstView<Dev> residual, bool relu) {
@@ -217,8 +214,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstVie
   return made;
 }
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
+template <CudaItself Dev>
 std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {

@@ -205,8 +205,7 @@ template <class Dev>
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                        View<Dev> y) {
   if (y.count() == 0) return;
@@ -219,8 +218,7 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 /// Returns sums only for 16-bit images, whose sums of squares in f32 are exact enough for a variance. Returns nothing
 /// for few channels: cuDNN's kernels for these have no sums, and others are slow. ResNet-50's first layer took 1.5 ms
 /// on an H100, and 3.4 ms with sums, as with an extra pass over the result.
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
+template <CudaItself Dev>
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
   if (x.count() == 0 || y.count() == 0 || size_of(x.dtype()) != 2 || x.columns() % 8 != 0)
@@ -233,8 +231,7 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
   return sums;
 }
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> dx, double beta) {
   if (dx.count() == 0) return;
@@ -248,8 +245,7 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
 
 /// Returns nothing on deterministic devices: the sums are added in any order, and the pipeline's cuts decide whether a
 /// norm's trace exists. Returns nothing for strides, because cuDNN has no such kernels.
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
+template <CudaItself Dev>
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
     const NormTrace<Dev>& norm, View<Dev> dx) {
@@ -264,8 +260,7 @@ std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
   return sums;
 }
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
+template <CudaItself Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                Conv2dGeometry geometry, View<Dev> dw, double beta) {
   if (dw.count() == 0) return;

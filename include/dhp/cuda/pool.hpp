@@ -174,14 +174,14 @@ struct AveragePoolBackward {
   }
 };
 
-/// Calls body(from, to, integral_constant of a pack's channels), unless y is empty.
+/// Calls body<T, channels of a pack>(from, to), unless y is empty.
 template <class Dev>
 void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
   if (y.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     T* const to = y.data();
-    const auto run = [&](auto width) { body(from, to, width); };
+    const auto run = [&](auto width) { body.template operator()<T, width>(from, to); };
     with_width<pack_size<T>, 1>(y.columns(), run, from, to, index...);
   });
 }
@@ -195,8 +195,7 @@ void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View
                          View<Dev> index) {
   const auto sizes = cuda::pool_sizes(x.shape(), y.shape(), geometry);
   auto* const where = index.template data<std::int32_t>();
-  const auto body = [&]<class T, int pack>(const T* from, T* to,
-                                           std::integral_constant<int, pack>) {
+  const auto body = [&]<class T, int pack>(const T* from, T* to) {
     launch(dev, cuda::grid_for(dev, y.count() / pack),
            cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
   };
@@ -207,8 +206,7 @@ void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, Poo
                           View<Dev> dx) {
   const auto sizes = cuda::pool_sizes(dx.shape(), dy.shape(), geometry);
   const auto* const where = index.template data<std::int32_t>();
-  const auto body = [&]<class T, int pack>(const T* from, T* to,
-                                           std::integral_constant<int, pack>) {
+  const auto body = [&]<class T, int pack>(const T* from, T* to) {
     launch(dev, cuda::grid_for(dev, dx.count() / pack),
            cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
   };
@@ -217,8 +215,7 @@ void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, Poo
 template <KernelDevice Dev>
 void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
   const auto& shape = x.shape();
-  const auto body = [&]<class T, int pack>(const T* from, T* to,
-                                           std::integral_constant<int, pack>) {
+  const auto body = [&]<class T, int pack>(const T* from, T* to) {
     using Kernel = cuda::AveragePoolForward<T, pack>;
     const auto packs =
         static_cast<std::uint64_t>(std::min<std::int64_t>(shape[3] / pack, cuda::warp_size));
@@ -232,8 +229,7 @@ void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
 template <KernelDevice Dev>
 void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) {
   const auto& shape = dx.shape();
-  const auto body = [&]<class T, int pack>(const T* from, T* to,
-                                           std::integral_constant<int, pack>) {
+  const auto body = [&]<class T, int pack>(const T* from, T* to) {
     launch(dev, cuda::grid_for(dev, dx.count() / pack),
            cuda::AveragePoolBackward<T, pack>{shape[0], shape[1] * shape[2], shape[3], from, to});
   };

@@ -5,7 +5,6 @@
 #include <dhp/cuda/block.hpp>
 
 #include <cstdint>
-#include <type_traits>
 
 namespace dhp::detail::cuda {
 

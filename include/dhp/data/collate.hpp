@@ -42,14 +42,6 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
 
-}  // namespace detail
-
-/// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe. Its random numbers
-/// come from SampleRandom(seed, epoch, index, use), independent of the position in the batch.
-template <class B>
-concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
-
-namespace detail {
 /// Checks a batcher at compile time; the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
@@ -59,6 +51,11 @@ constexpr void require_batcher() {
                 "std::int64_t epoch) const");
 }
 }  // namespace detail
+
+/// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe. Its random numbers
+/// come from SampleRandom(seed, epoch, index, use), independent of the position in the batch.
+template <class B>
+concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
 
 /// Runs body() for a Batcher; an error of body() then names the sample.
 template <class Body>

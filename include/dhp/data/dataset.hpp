@@ -53,6 +53,29 @@ class Reordered {
   D data_;
   Order order_;
 };
+struct SliceOrder {
+  std::int64_t first, last;
+  [[nodiscard]] std::int64_t size() const { return last - first; }
+  [[nodiscard]] std::int64_t operator()(std::int64_t index) const {
+    check_sample_index(index, size());
+    return first + index;
+  }
+};
+/// One part of a split of `all` samples, whose h held-out samples are evenly spaced: number k is (k all + shift) / h,
+/// with shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
+struct EvenOrder {
+  std::int64_t all, held_out, shift;
+  bool is_held_out;
+  [[nodiscard]] std::int64_t size() const { return is_held_out ? held_out : all - held_out; }
+  [[nodiscard]] std::int64_t operator()(std::int64_t index) const {
+    check_sample_index(index, size());
+    if (is_held_out) return (index * all + shift) / held_out;
+    if (held_out == 0) return index;
+    // The number of held-out samples before this one is the least c with (c all + shift) / h > index + c.
+    const auto over = (index + 1) * held_out - shift;
+    return over <= 0 ? index : index + (over - 1) / size() + 1;
+  }
+};
 }  // namespace detail
 
 /// Returns a dataset in the random order of epoch `epoch` under `seed`, the same on every rank.
@@ -63,16 +86,6 @@ template <Dataset D>
   return {std::move(data), order};
 }
 
-namespace detail {
-struct SliceOrder {
-  std::int64_t first, last;
-  [[nodiscard]] std::int64_t size() const { return last - first; }
-  [[nodiscard]] std::int64_t operator()(std::int64_t index) const {
-    check_sample_index(index, size());
-    return first + index;
-  }
-};
-}  // namespace detail
 /// Returns samples [first, last) of a dataset.
 template <Dataset D>
 [[nodiscard]] detail::Reordered<D, detail::SliceOrder> slice(D data, std::int64_t first,
@@ -97,24 +110,6 @@ template <Dataset D>
   const auto first = size - std::clamp(wanted, least, size);
   return DatasetSplit{slice(data, 0, first), slice(data, first, size)};
 }
-
-namespace detail {
-/// One part of a split of `all` samples, whose h held-out samples are evenly spaced: number k is (k all + shift) / h,
-/// with shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
-struct EvenOrder {
-  std::int64_t all, held_out, shift;
-  bool is_held_out;
-  [[nodiscard]] std::int64_t size() const { return is_held_out ? held_out : all - held_out; }
-  [[nodiscard]] std::int64_t operator()(std::int64_t index) const {
-    check_sample_index(index, size());
-    if (is_held_out) return (index * all + shift) / held_out;
-    if (held_out == 0) return index;
-    // The number of held-out samples before this one is the least c with (c all + shift) / h > index + c.
-    const auto over = (index + 1) * held_out - shift;
-    return over <= 0 ? index : index + (over - 1) / size() + 1;
-  }
-};
-}  // namespace detail
 
 /// Holds out a fraction in [0, 1] of the samples, evenly spaced from an offset that `seed` chooses: at least one sample
 /// unless the fraction is 0.

@@ -29,16 +29,12 @@ struct DecodeOptions {
   detail::PartOf part = {};
 };
 
-namespace detail {
-/// Decodes the bytes of a file; errors start with the file's `name`.
-using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
-                         const DecodeOptions& options);
-}  // namespace detail
-
 /// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
 struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot: ".png"
-  detail::Decode decode = nullptr;
+  /// Decodes the bytes of a file; errors start with the file's `name`.
+  Image (*decode)(std::span<const std::byte> bytes, const std::string& name,
+                  const DecodeOptions& options) = nullptr;
   std::string magic = {};  ///< first bytes of the format's files; empty: only the extension tells
 };
 

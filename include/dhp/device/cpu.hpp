@@ -8,7 +8,6 @@
 #include <dhp/device/device.hpp>
 #include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
-#include <dhp/device/size_class.hpp>
 #include <dhp/device/thread_pool.hpp>
 
 #include <algorithm>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/device/copy_queues.hpp>
-#include <dhp/device/cuda_clock.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>

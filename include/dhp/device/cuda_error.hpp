@@ -30,19 +30,6 @@ namespace detail {
 inline void quietly(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
-}  // namespace detail
-
-/// Throws CudaError unless `code` is success; `call` names the call and its purpose. Clears the error in the runtime,
-/// so that the next kernel launch does not report it again.
-inline void check_cuda(cudaError_t code, const char* call,
-                       std::source_location where = std::source_location::current()) {
-  if (code == cudaSuccess) [[likely]]
-    return;
-  detail::quietly(code);
-  throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
-}
-
-namespace detail {
 /// Throws Error if the loaded library (`file`) is older than the headers or of another major version. Versions are
 /// numbered as NVIDIA does: 91900 is 9.19.0.
 inline void check_library_version(const char* name, const char* file, std::size_t compiled,
@@ -65,5 +52,15 @@ struct CudaDestroy {
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
 }  // namespace detail
+
+/// Throws CudaError unless `code` is success; `call` names the call and its purpose. Clears the error in the runtime,
+/// so that the next kernel launch does not report it again.
+inline void check_cuda(cudaError_t code, const char* call,
+                       std::source_location where = std::source_location::current()) {
+  if (code == cudaSuccess) [[likely]]
+    return;
+  detail::quietly(code);
+  throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
+}
 
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/device/cuda_event.hpp>
 #include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
-#include <dhp/device/size_class.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -25,11 +25,6 @@ struct CompressedGradient {
   View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; then the part not sent
   ConstView<Dev> memory{};  ///< [rows, columns]: the error of earlier steps
 };
-}  // namespace detail
-template <class Dev>
-using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
-
-namespace detail {
 /// Copies `made` to `kept` unless the step was skipped. state: the StepState after the decision; empty if applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
@@ -37,6 +32,9 @@ void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> ke
   else dev.copy(kept.bytes(), made.bytes(), kept.size_bytes());
 }
 }  // namespace detail
+
+template <class Dev>
+using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
 /// Compressor(dev, gradients, replicas, seed, options) gets the shapes, and its sum(dev, group, gradients) must run the
 /// same collectives on every replica. An optional begin(dev, state) is told whether the previous step was skipped. With

@@ -9,7 +9,6 @@
 #include <dhp/ops/elementwise.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <vector>
 

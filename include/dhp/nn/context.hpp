@@ -71,6 +71,17 @@ struct ContextRows {
     return by_group[static_cast<std::size_t>(group)];
   }
   [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(by_group)); }
+  /// Calls body(first row in the group's tensor, rows of the whole samples) for each part of a sample that a group has.
+  void for_parts(int group, auto body) const {
+    for (std::size_t n = 0; n < of(group).size(); ++n)
+      for (const int half : {0, 1}) {
+        const std::int64_t first = offsets[n];
+        const auto part = context_part(offsets[n + 1] - first, group, groups(), half);
+        if (part.size() > 0)
+          body(of(group)[n][static_cast<std::size_t>(half)].row,
+               Range{first + part.first, first + part.last});
+      }
+  }
 
   std::vector<std::int32_t> offsets;  // offsets of the whole samples
   std::vector<std::vector<TokenRuns>> by_group;
@@ -88,19 +99,12 @@ template <class Dev>
   auto rows = Tensor<Dev>::zeros(dev, whole.dtype(), shape);
   if (ignores)
     rows = Tensor<Dev>::from_host(dev, shape, std::vector<std::int32_t>(std::size_t(count), -1));
-  for (int at = 0; at < groups; ++at) {
-    const auto& runs = all.of(first_group + at);
-    for (std::size_t n = 0; n < runs.size(); ++n)
-      for (const int half : {0, 1}) {
-        const std::int64_t first = all.offsets[n];
-        const auto part =
-            context_part(all.offsets[n + 1] - first, first_group + at, all.groups(), half);
-        if (part.size() == 0) continue;
-        const auto from = whole.view().slice(first + part.first, first + part.last);
-        const auto row = at * all.most + runs[n][static_cast<std::size_t>(half)].row;
-        dev.copy(rows.mut().slice(row, row + part.size()).bytes(), from.bytes(), from.size_bytes());
-      }
-  }
+  for (int at = 0; at < groups; ++at)
+    all.for_parts(first_group + at, [&](std::int64_t row, Range part) {
+      const auto from = whole.view().slice(part);
+      row += at * all.most;
+      dev.copy(rows.mut().slice(row, row + part.size()).bytes(), from.bytes(), from.size_bytes());
+    });
   return rows;
 }
 
@@ -114,14 +118,10 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
   std::vector<std::string> added;
   std::vector<std::pair<int, std::int64_t>> place(static_cast<std::size_t>(all.offsets.back()));
   for (int group = 0; group < all.groups(); ++group)
-    for (std::size_t n = 0; n < all.of(group).size(); ++n)
-      for (const int half : {0, 1}) {
-        const auto part =
-            context_part(all.offsets[n + 1] - all.offsets[n], group, all.groups(), half);
-        const auto row = all.of(group)[n][static_cast<std::size_t>(half)].row;
-        for (auto at = part.first; at < part.last; ++at)
-          place[static_cast<std::size_t>(all.offsets[n] + at)] = {group, row + at - part.first};
-      }
+    all.for_parts(group, [&](std::int64_t row, Range part) {
+      for (auto at = part.first; at < part.last; ++at)
+        place[static_cast<std::size_t>(at)] = {group, row + at - part.first};
+    });
   for (const auto& [rows_name, labels_name] :
        {std::pair{"masked_rows", "masked_labels"},
         {"first_rows", whole.has("next_labels") ? "next_labels" : "labels"}}) {
@@ -251,20 +251,11 @@ class HeadExchange {
     return of.mut().slice(rank, rank + 1).as({shape[1], shape[2]}).slice(0, rows);
   }
   /// Calls body(rows in a rank's block, first row in the whole samples) for each run of rows.
-  template <class Body>
-  void for_runs(Body body, Tensor<Dev>& in) {
-    for (int rank = 0; rank < context_.size(); ++rank) {
-      const auto& samples = rows_.of(rank);
-      for (std::size_t n = 0; n < samples.size(); ++n)
-        for (const int half : {0, 1}) {
-          const auto part =
-              context_part(rows_.offsets[n + 1] - rows_.offsets[n], rank, context_.size(), half);
-          const auto row = samples[n][static_cast<std::size_t>(half)].row;
-          if (part.size() > 0)
-            body(block(in, rank, most_).slice(row, row + part.size()),
-                 rows_.offsets[n] + part.first);
-        }
-    }
+  void for_runs(auto body, Tensor<Dev>& in) {
+    for (int rank = 0; rank < context_.size(); ++rank)
+      rows_.for_parts(rank, [&](std::int64_t row, Range part) {
+        body(block(in, rank, most_).slice(row, row + part.size()), part.first);
+      });
   }
 
   Dev& dev_;

@@ -128,7 +128,8 @@ class GroupSum {
     std::vector<std::int64_t> sent;  // rows with this rank's sums
     std::int64_t most_sent = 0;      // most sums of any rank: the rows received from each rank
   };
-  [[nodiscard]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks, int groups) {
+  [[nodiscard, gnu::cold]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks,
+                                                                      int groups) {
     auto plan = std::make_shared<Plan>();
     std::vector<std::vector<Range>> nodes;  // tree nodes of each rank
     for (int of = 0; of < ranks; ++of) {

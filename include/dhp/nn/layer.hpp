@@ -60,15 +60,6 @@ constexpr void require_flops_and_parameters() {
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
 
-}  // namespace detail
-
-/// output_shape returns the shape of forward's result without computing it. flops returns the multiplications and
-/// additions of a forward pass; the pipeline uses it to cut stages.
-template <class L, class Dev>
-concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
-    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
-
-namespace detail {
 /// Makes the compiler name the missing member of a type that is no layer.
 template <class L, class Dev>
 constexpr void require_layer() {
@@ -82,33 +73,11 @@ constexpr void require_layer() {
   static_assert(!LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
-}  // namespace detail
-
-/// Base of layers whose y has the shape of x. A layer with weights overrides parameters(). cost: flops of one element.
-template <class Dev, int cost = 1>
-struct ElementwiseLayer {
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return cost * static_cast<double>(in.count());
-  }
-  void parameters(ParameterList<Dev>&) const {}
-};
-
-namespace detail {
 /// Sees [.., C] as a matrix [rows, C].
 template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
-}  // namespace detail
-
-/// Returns x's memory for overwriting, or a new tensor of x's shape if x is shared. Views of x stay valid.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
-  return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
-}
-
-namespace detail {
 /// Returns x for adding to it, or a copy if x is shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
@@ -127,28 +96,6 @@ template <class Dev>
   cast(dev, x.view(), made.mut());
   return made;
 }
-}  // namespace detail
-
-/// Returns a + b; reuses the memory of a or b if one of them is not shared.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
-  if (!a.unique() && b.unique()) std::swap(a, b);
-  const auto one = a.view(), other = b.view();
-  auto total = reuse(dev, a);
-  add(dev, one, other, total.mut());
-  return total;
-}
-
-/// Returns onto + the layer's input gradient: in one pass if the layer has backward_onto, otherwise by an addition.
-template <class Dev, class L>
-[[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
-                                        Tape<Dev>& tape) {
-  if constexpr (detail::HasBackwardOnto<L, Dev>)
-    return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
-  else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
-}
-
-namespace detail {
 /// Returns body(), one pass of the named layer. Throws NotFinite if the tape checks values; names the layer in errors.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
@@ -168,6 +115,47 @@ template <class Dev>
   return result;
 }
 }  // namespace detail
+
+/// output_shape returns the shape of forward's result without computing it. flops returns the multiplications and
+/// additions of a forward pass; the pipeline uses it to cut stages.
+template <class L, class Dev>
+concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
+    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
+
+/// Base of layers whose y has the shape of x. A layer with weights overrides parameters(). cost: flops of one element.
+template <class Dev, int cost = 1>
+struct ElementwiseLayer {
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
+    return cost * static_cast<double>(in.count());
+  }
+  void parameters(ParameterList<Dev>&) const {}
+};
+
+/// Returns x's memory for overwriting, or a new tensor of x's shape if x is shared. Views of x stay valid.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
+  return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
+}
+
+/// Returns a + b; reuses the memory of a or b if one of them is not shared.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
+  if (!a.unique() && b.unique()) std::swap(a, b);
+  const auto one = a.view(), other = b.view();
+  auto total = reuse(dev, a);
+  add(dev, one, other, total.mut());
+  return total;
+}
+
+/// Returns onto + the layer's input gradient: in one pass if the layer has backward_onto, otherwise by an addition.
+template <class Dev, class L>
+[[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
+                                        Tape<Dev>& tape) {
+  if constexpr (detail::HasBackwardOnto<L, Dev>)
+    return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
+  else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
+}
 
 /// Holds a layer of any type, with a name for messages.
 template <class Dev>

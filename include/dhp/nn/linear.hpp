@@ -55,6 +55,7 @@ class LinearParts {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);
     dy = gathered(dev, std::move(dy), tape);
@@ -252,8 +253,8 @@ class LinearParts {
   }
 
   /// Makes the bias and the sum that the weight's placement needs.
-  void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias, Initializer init = {},
-              int fused = 0) {
+  [[gnu::cold]] void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias,
+                            Initializer init = {}, int fused = 0) {
     const auto placement = spec().placement;
     by_rows_ = placement == Placement::rows;
     sum_ = build.sum_of_pieces(placement, build.row_shares());
@@ -289,48 +290,27 @@ class LinearParts {
 /// groups, a rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank
 /// holds only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
-class Linear final {
+class Linear final : detail::LinearParts<Dev> {
+  using Parts = detail::LinearParts<Dev>;
+
  public:
   /// dims: the dimension of the weight that each placement splits.
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          PlacementDims dims = {.columns = 0, .rows = 1, .words = 0})
-      : parts_(build, name, options, dims) {}
+      : Parts(build, name, options, dims) {}
   /// Uses the weights of another layer with the same placement: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
          TiedLinearOptions options = {})
-      : parts_(build, name, std::move(tied), options) {}
+      : Parts(build, name, std::move(tied), options) {}
+
   /// Returns this layer with the same parameters for an x that has all rows on each rank.
   [[nodiscard]] Linear of_whole_rows() const {
     auto made = *this;
-    made.parts_.forget_shares();
+    made.forget_shares();
     return made;
   }
-
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return parts_.forward(dev, std::move(x), tape);
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return parts_.backward(dev, std::move(dy), tape);
-  }
-  /// Returns onto + the gradient of x; an empty onto counts as zero.
-  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return parts_.backward_onto(dev, std::move(dy), std::move(onto), tape);
-  }
-
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return parts_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return parts_.flops(in, batch);
-  }
-  void parameters(ParameterList<Dev>& out) const { parts_.parameters(out); }
-  /// Returns the pieces that this rank holds; one without tensor groups.
-  [[nodiscard]] const ParameterList<Dev>& weights() const { return parts_.weights(); }
-  /// Empty without a bias; one element where it is replicated.
-  [[nodiscard]] const ParameterList<Dev>& biases() const { return parts_.biases(); }
-
- private:
-  detail::LinearParts<Dev> parts_;
+  using Parts::backward, Parts::backward_onto, Parts::biases, Parts::flops, Parts::forward,
+      Parts::output_shape, Parts::parameters, Parts::weights;
 };
 
 }  // namespace dhp

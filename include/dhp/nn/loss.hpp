@@ -55,19 +55,6 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-}  // namespace detail
-
-/// term_names: the fixed names of the terms; MicroBatch::counts has each term's count under the same name.
-/// forward: pushes on the tape and writes every term to totals, f64 [terms, loss_fields] on the device.
-/// backward: returns the gradient of the objective sum_t scales[t] * sum_t for the last layer's output. scales, f64
-/// [terms] on the device, are loss scale / global count.
-/// predict (optional): returns what the model was trained for, such as logits or embeddings, from the last layer's
-/// output.
-template <class L, class Dev>
-concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
-    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
-
-namespace detail {
 /// Makes the compiler name the missing member of a type that is no loss.
 template <class L, class Dev>
 constexpr void require_loss() {
@@ -79,6 +66,16 @@ constexpr void require_loss() {
   require_flops_and_parameters<L, Dev>();
 }
 }  // namespace detail
+
+/// term_names: the fixed names of the terms; MicroBatch::counts has each term's count under the same name.
+/// forward: pushes on the tape and writes every term to totals, f64 [terms, loss_fields] on the device.
+/// backward: returns the gradient of the objective sum_t scales[t] * sum_t for the last layer's output. scales, f64
+/// [terms] on the device, are loss scale / global count.
+/// predict (optional): returns what the model was trained for, such as logits or embeddings, from the last layer's
+/// output.
+template <class L, class Dev>
+concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
+    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
 template <class Dev>
 class AnyLoss {

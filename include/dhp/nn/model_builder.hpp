@@ -189,8 +189,8 @@ class ModelBuilder {
 
  private:
   /// pieces: number of pieces on this rank.
-  [[nodiscard]] ParameterList<Dev> made(ParameterSpec spec, Placement place, PlacementDims dims,
-                                        int pieces) {
+  [[nodiscard, gnu::cold]] ParameterList<Dev> made(ParameterSpec spec, Placement place,
+                                                   PlacementDims dims, int pieces) {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     spec.placement = place;
     const int dim = dims.of(place);

@@ -68,6 +68,8 @@ namespace detail {
         " ranks, and each needs at least one; choose a smaller tensor axis");
   return part_of(extent, ranks, rank);
 }
+template <class Dev>
+class ShardedBucket;
 }  // namespace detail
 
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
@@ -82,10 +84,6 @@ namespace detail {
 
 template <class Dev>
 class ParameterStore;
-namespace detail {
-template <class Dev>
-class ShardedBucket;
-}  // namespace detail
 
 template <class Dev>
 class ParameterState {

@@ -38,8 +38,8 @@ class ParameterStore {
   ParameterStore() = default;
   /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's position
   /// among the replicas that shard the store.
-  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
-                 detail::ReplicaOf replica = {})
+  [[gnu::cold]] ParameterStore(Dev& dev, const ParameterList<Dev>& parameters,
+                               ParameterStoreOptions options, detail::ReplicaOf replica = {})
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
     auto& redundancy = options_.sharding.redundancy;
@@ -243,7 +243,7 @@ class ParameterStore {
            parameter.spec.placement != Placement::shares;
   }
 
-  void place(Dev& dev) {
+  [[gnu::cold]] void place(Dev& dev) {
     std::size_t value_bytes = 0;
     std::vector<std::size_t> value_offsets;
     for (const auto& parameter : parameters_) {
@@ -287,7 +287,7 @@ class ParameterStore {
     return {part(high_, range), part(low_, range)};
   }
 
-  void make_buckets(Dev& dev) {
+  [[gnu::cold]] void make_buckets(Dev& dev) {
     ParameterList<Dev> cut;
     for (const auto& parameter : parameters_)
       if (is_cut(*parameter)) cut.push_back(parameter);
@@ -302,7 +302,7 @@ class ParameterStore {
     }
   }
 
-  void make_tables(Dev& dev) {
+  [[gnu::cold]] void make_tables(Dev& dev) {
     for (const auto& parameter : parameters_)
       if (parameter->spec.is_trained() && !is_cut(*parameter))
         held_.push_back({parameter, parameter->range, 0, flat(*parameter)});
@@ -334,10 +334,9 @@ class ParameterStore {
   }
   /// Makes a table of held parts. Tiles are those of whole parameters, so sums over tiles are the same in any sharding.
   /// with_whole: includes what every replica holds; with_redundant: includes copies of other replicas' shares.
-  [[nodiscard]] detail::SegmentTable<Dev> table(Dev& dev,
-                                                FunctionRef<bool(const ParameterState<Dev>&)> which,
-                                                bool with_whole,
-                                                bool with_redundant = false) const {
+  [[nodiscard, gnu::cold]] detail::SegmentTable<Dev> table(
+      Dev& dev, FunctionRef<bool(const ParameterState<Dev>&)> which, bool with_whole,
+      bool with_redundant = false) const {
     std::vector<detail::TileSums> sums;
     std::unordered_map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
@@ -362,7 +361,7 @@ class ParameterStore {
     return parameter.spec.keep_fp32 || parameter.spec.buffer ? accumulation() : options_.compute;
   }
 
-  void initialize(Dev& dev) {
+  [[gnu::cold]] void initialize(Dev& dev) {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
     detail::InitialValues<Dev> values(dev, options_.seed);
     for (const auto& parameter : parameters_)

@@ -59,9 +59,9 @@ class ShardedBucket : NonCopyable {
  public:
   /// first: start of the bucket in the store's numbering; held: start of this replica's share in the buffers of
   /// optimizer state.
-  ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
-                ReplicaOf replica, DType compute, bool deterministic, std::int64_t first,
-                std::int64_t held)
+  [[gnu::cold]] ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
+                              ReplicaOf replica, DType compute, bool deterministic,
+                              std::int64_t first, std::int64_t held)
       : parameters_(std::move(parameters)),
         stage_(sharding.stage),
         replica_(replica),
@@ -148,9 +148,7 @@ class ShardedBucket : NonCopyable {
   /// earlier sums of the step, so that the next reduce-scatter includes them.
   void prepare_gradients(Dev& dev) {
     if (!summands_.empty()) return;
-    for (const auto& sum : sums_under_way_) sum.wait(dev);
-    sums_under_way_.clear();
-    leaving_.clear();
+    finish_sums(dev);
     allocate_gradients(dev);
     for (std::size_t at = 0; at < summands_.size(); ++at) {
       auto all = summands_[at].mut();

@@ -28,25 +28,6 @@ struct GeluTanhTerm {
     return below + x * below * above * slope;
   }
 };
-}  // namespace detail
-
-/// y = f(x). x and y [..] have the same number of elements; y may be x.
-template <Device Dev>
-void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
-  detail::check_like("activation: y", y, x);
-  activation_forward_on(dev, kind, x, y);
-}
-
-/// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
-template <Device Dev>
-void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<Dev> dy,
-                         OutView<Dev> dx) {
-  detail::check_like("activation: dy", dy, saved);
-  detail::check_like("activation: dx", dx, saved);
-  activation_backward_on(dev, kind, saved, dy, dx);
-}
-
-namespace detail {
 /// y = gate sigmoid(gate) up. gate, up and y [..] have the same number of elements; y may be gate or up.
 template <Device Dev>
 void swiglu_forward(Dev& dev, InView<Dev> gate, InView<Dev> up, OutView<Dev> y) {
@@ -67,5 +48,21 @@ void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up,
   swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }
 }  // namespace detail
+
+/// y = f(x). x and y [..] have the same number of elements; y may be x.
+template <Device Dev>
+void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
+  detail::check_like("activation: y", y, x);
+  activation_forward_on(dev, kind, x, y);
+}
+
+/// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
+template <Device Dev>
+void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<Dev> dy,
+                         OutView<Dev> dx) {
+  detail::check_like("activation: dy", dy, saved);
+  detail::check_like("activation: dx", dx, saved);
+  activation_backward_on(dev, kind, saved, dy, dx);
+}
 
 }  // namespace dhp

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/rng.hpp>
+#include <dhp/ops/checks.hpp>
 #include <dhp/ops/step.hpp>
 
 #include <cmath>
@@ -15,9 +16,7 @@ namespace dhp::detail {
 template <Device Dev>
 void keep_if_applied(Dev& dev, InView<Dev> state, InView<Dev> fresh, OutView<Dev> memory) {
   check_step_state<Dev>(state);
-  check(fresh.count() == memory.count() && fresh.dtype() == memory.dtype(),
-        "keep_if_applied: ", fresh.shape(), " of ", fresh.dtype(), " does not fit ", memory.shape(),
-        " of ", memory.dtype());
+  check_like("keep_if_applied: the memory", memory, fresh);
   keep_if_applied_on(dev, state, fresh, memory);
 }
 

@@ -40,18 +40,6 @@ void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
         " and ", y.dtype(), ", weights ", w.dtype(), "; images need one type, and weights ",
         weights);
 }
-}  // namespace detail
-
-/// y = x * w. x [N, H, W, C], w [O, K, K, C] and y [N, OH, OW, O] have one type; sums are in the accumulation type.
-/// This op and its gradients throw Error on wrong shapes or types.
-template <Device Dev>
-void conv2d_forward(Dev& dev, InView<Dev> x, InView<Dev> w, Conv2dGeometry geometry,
-                    OutView<Dev> y) {
-  detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
-  conv2d_forward_on(dev, x, w, geometry, y);
-}
-
-namespace detail {
 /// Fallbacks for devices without fused kernels.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, const auto&...) {
@@ -73,18 +61,6 @@ template <Device Dev>
   check_conv2d("forward_with_sums", x, w, y, geometry, x.dtype());
   return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
 }
-}  // namespace detail
-
-/// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type. With beta 0,
-/// dx is not read.
-template <Device Dev>
-void conv2d_backward_data(Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry,
-                          OutView<Dev> dx, double beta = 0) {
-  detail::check_conv2d("backward_data", dx, w, dy, geometry, dx.dtype());
-  conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
-}
-
-namespace detail {
 /// The input gradient, from dy [N, OH, OW, O] and w [O, K, K, C], of a convolution whose x comes from a batch norm with
 /// a ReLU, passed through that ReLU: dx [N, H, W, C] = the input gradient + onto [N, H, W, C] where x > 0, else 0. An
 /// empty `onto` counts as 0. Returns the sums that the norm's gradient needs, [2, C] in the accumulation type: the sums
@@ -100,6 +76,24 @@ template <Device Dev>
   return conv2d_backward_data_to_norm_on(dev, dy, w, geometry, onto, norm, dx);
 }
 }  // namespace detail
+
+/// y = x * w. x [N, H, W, C], w [O, K, K, C] and y [N, OH, OW, O] have one type; sums are in the accumulation type.
+/// This op and its gradients throw Error on wrong shapes or types.
+template <Device Dev>
+void conv2d_forward(Dev& dev, InView<Dev> x, InView<Dev> w, Conv2dGeometry geometry,
+                    OutView<Dev> y) {
+  detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
+  conv2d_forward_on(dev, x, w, geometry, y);
+}
+
+/// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type. With beta 0,
+/// dx is not read.
+template <Device Dev>
+void conv2d_backward_data(Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry,
+                          OutView<Dev> dx, double beta = 0) {
+  detail::check_conv2d("backward_data", dx, w, dy, geometry, dx.dtype());
+  conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
+}
 
 /// dw [O, K, K, C] = beta dw + the weight gradient, from x [N, H, W, C] and dy [N, OH, OW, O], in their accumulation
 /// type. With beta 0, dw is not read.

@@ -3,7 +3,7 @@
 // and probabilities are not stored.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -113,13 +113,10 @@ template <Device Dev>
 void cross_entropy_backward(Dev& dev, InView<Dev> logits, InView<Dev> max, InView<Dev> sums,
                             InView<Dev> labels, const CrossEntropyOptions& options,
                             InView<Dev> scale, OutView<Dev> dlogits) {
-  check(scale.count() == 1 && scale.dtype() == DType::f64,
-        "cross_entropy: the scale is f64 [1], got ", scale.dtype(), " ", scale.shape());
+  check_one("cross_entropy: the scale", scale, DType::f64);
   check_class_part(options, logits.columns());
   check_label_rows<Dev>(logits.rows(), accumulation_type(logits.dtype()), labels, max, sums);
-  check(dlogits.count() == logits.count() && dlogits.dtype() == logits.dtype(),
-        "cross_entropy: the gradient ", dlogits.shape(), " of ", dlogits.dtype(),
-        " does not fit the logits ", logits.shape(), " of ", logits.dtype());
+  check_like("cross_entropy: the gradient", dlogits, logits);
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
 }
 

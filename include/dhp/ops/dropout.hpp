@@ -10,6 +10,13 @@
 
 namespace dhp {
 
+struct DropoutOptions {
+  double probability = 0;  ///< probability that an element is dropped
+  RandomStream random{};
+  std::int64_t first_column = 0;   ///< index of the first local column in the unsharded tensor
+  std::int64_t total_columns = 0;  ///< columns of the unsharded tensor
+};
+
 namespace detail {
 /// Dropout keeps an element if RandomStream::short_bits of its number are at least this: p, rounded up to a multiple of
 /// 2^-16. Numbers of 16 bits halve the random words, which take most of the time.
@@ -22,16 +29,6 @@ struct RowNumbers {
   ConstView<Dev> index{};
   std::int64_t first = 0;
 };
-}  // namespace detail
-
-struct DropoutOptions {
-  double probability = 0;  ///< probability that an element is dropped
-  RandomStream random{};
-  std::int64_t first_column = 0;   ///< index of the first local column in the unsharded tensor
-  std::int64_t total_columns = 0;  ///< columns of the unsharded tensor
-};
-
-namespace detail {
 
 template <Device Dev>
 void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options) {

@@ -45,15 +45,6 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
           each->to.shape(), " of ", each->to.dtype());
   add_both_on(dev, one, other, beta);
 }
-}  // namespace detail
-
-/// y [..] *= alpha.
-template <Device Dev>
-void scale(Dev& dev, double alpha, OutView<Dev> y) {
-  scale_on(dev, alpha, y);
-}
-
-namespace detail {
 /// y [..] *= alpha * factor, with factor f64 [1] on the device.
 template <Device Dev>
 void scale_by(Dev& dev, double alpha, InView<Dev> factor, OutView<Dev> y) {
@@ -61,6 +52,12 @@ void scale_by(Dev& dev, double alpha, InView<Dev> factor, OutView<Dev> y) {
   scale_by_on(dev, alpha, factor, y);
 }
 }  // namespace detail
+
+/// y [..] *= alpha.
+template <Device Dev>
+void scale(Dev& dev, double alpha, OutView<Dev> y) {
+  scale_on(dev, alpha, y);
+}
 
 /// y [..] = x [..], rounded to y's type.
 template <Device Dev>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/core/rng.hpp>
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 #include <cstdint>
 
@@ -15,8 +15,7 @@ namespace dhp {
 template <Device Dev>
 void fingerprint(Dev& dev, InView<Dev> x, std::int64_t first, OutView<Dev> sum,
                  std::int64_t times = 1) {
-  check(sum.dtype() == DType::i64 && sum.count() == 1, "fingerprint: the sum is i64 [1], got ",
-        sum.dtype(), " ", sum.shape());
+  detail::check_one("fingerprint: the sum", sum, DType::i64);
   if (x.count() > 0) fingerprint_on(dev, x, first, sum, times);
 }
 

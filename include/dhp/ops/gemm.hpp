@@ -3,8 +3,6 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <type_traits>
-
 namespace dhp {
 
 struct GemmOptions {

@@ -36,28 +36,6 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
            view.shape(), " beside ", rates.shape());
 }
 
-}  // namespace detail
-
-/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
-/// rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate; for segments that decay it is
-/// rates[parameter], f64 [P], unless rates is empty. gradient, momentum (empty if mu is 0) and masters are
-/// [table.size()].
-template <Device Dev>
-void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
-                InView<Dev> state, InView<Dev> rates, InView<Dev> gradient, OutView<Dev> momentum,
-                OutView<Dev> masters) {
-  detail::check_step_state<Dev>(state);
-  if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
-  detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
-  detail::check_masters<Dev>("sgd_update", table, masters);
-  check(!momentum.empty() || update.momentum == 0 || table.size() == 0, "sgd_update: momentum ",
-        update.momentum, " needs a buffer for it");
-  if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
-  if (table.tile_count() > 0)
-    sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
-}
-
-namespace detail {
 /// AdamW (Loshchilov & Hutter 2019): w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w), with bias-corrected moving
 /// averages m^, v^ of g and g^2. gradient, m, v, masters [table.size()]; only 16-bit values have masters.
 template <Device Dev>
@@ -106,23 +84,6 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
   if (table.tile_count() > 0)
     lamb_update_on(dev, update, table, state, rates, gradient, m, v, masters);
 }
-}  // namespace detail
-
-/// Updates exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value +
-/// momentum * sum / parts. sums [table.size()] has the flat numbering of gradients.
-template <Device Dev>
-void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
-                            const detail::SegmentTable<Dev>& table, InView<Dev> state,
-                            InView<Dev> sums) {
-  detail::check_step_state<Dev>(state);
-  check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
-  detail::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
-  check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
-        table.accumulation());
-  if (table.tile_count() > 0) update_moving_averages_on(dev, momentum, parts, table, state, sums);
-}
-
-namespace detail {
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a norm is 0. The inputs
 /// are squared norms of weights and of unscaled gradients, f64 [P].
 template <Device Dev>
@@ -142,11 +103,8 @@ void lamb_rates(Dev& dev, InView<Dev> state, InView<Dev> weights, InView<Dev> di
   check_squares<Dev>("lamb_rates", weights, directions, rates);
   lamb_rates_on(dev, state, weights, directions, rates);
 }
-}  // namespace detail
 
 // The arithmetic of one element or parameter, shared by all devices.
-
-namespace detail {
 /// Returns the learning rate of a tile. rates is indexed by parameter, or null.
 [[nodiscard]] constexpr double tile_rate(const SegmentTile& tile, const StepState& state,
                                          const double* rates) {
@@ -273,5 +231,38 @@ struct SgdStep {
   return state.learning_rate * (adapts ? std::sqrt(weight_square / direction_square) : 1);
 }
 }  // namespace detail
+
+/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
+/// rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate; for segments that decay it is
+/// rates[parameter], f64 [P], unless rates is empty. gradient, momentum (empty if mu is 0) and masters are
+/// [table.size()].
+template <Device Dev>
+void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
+                InView<Dev> state, InView<Dev> rates, InView<Dev> gradient, OutView<Dev> momentum,
+                OutView<Dev> masters) {
+  detail::check_step_state<Dev>(state);
+  if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
+  detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
+  detail::check_masters<Dev>("sgd_update", table, masters);
+  check(!momentum.empty() || update.momentum == 0 || table.size() == 0, "sgd_update: momentum ",
+        update.momentum, " needs a buffer for it");
+  if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
+  if (table.tile_count() > 0)
+    sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
+}
+
+/// Updates exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value +
+/// momentum * sum / parts. sums [table.size()] has the flat numbering of gradients.
+template <Device Dev>
+void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
+                            const detail::SegmentTable<Dev>& table, InView<Dev> state,
+                            InView<Dev> sums) {
+  detail::check_step_state<Dev>(state);
+  check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
+  detail::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
+  check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
+        table.accumulation());
+  if (table.tile_count() > 0) update_moving_averages_on(dev, momentum, parts, table, state, sums);
+}
 
 }  // namespace dhp

@@ -17,6 +17,15 @@ inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range
         " groups of equally many");
   for (std::int64_t at = 0; at < groups; ++at) body({at * each, (at + 1) * each});
 }
+/// Throws Error unless `rows` has a row for each element of index, like the rows of `all`.
+template <Device Dev>
+void check_indexed_rows(const char* op, InView<Dev> index, InView<Dev> rows, InView<Dev> all) {
+  check(index.dtype() == DType::i32, op, ": the index is i32, got ", index.dtype());
+  check(rows.count() == index.count() * all.columns() && rows.columns() == all.columns() &&
+            rows.dtype() == all.dtype(),
+        op, ": ", rows.shape(), " of ", rows.dtype(), " are not ", index.count(), " rows of ",
+        all.shape(), " of ", all.dtype());
+}
 }  // namespace detail
 
 /// Copies `columns` columns of `from` [R, C1], from column first_from on, to column first_to of `to` [R, C2].
@@ -35,11 +44,7 @@ void copy_columns(Dev& dev, InView<Dev> from, std::int64_t first_from, OutView<D
 /// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside [0, R) is an error.
 template <Device Dev>
 void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
-  check(index.dtype() == DType::i32, "gather_rows: the index is i32, got ", index.dtype());
-  check(y.count() == index.count() * x.columns() && x.columns() == y.columns() &&
-            x.dtype() == y.dtype(),
-        "gather_rows: ", index.count(), " rows of ", x.shape(), " of ", x.dtype(), " do not fit ",
-        y.shape(), " of ", y.dtype());
+  detail::check_indexed_rows<Dev>("gather_rows", index, y, x);
   gather_rows_on(dev, x, index, y);
 }
 
@@ -47,11 +52,7 @@ void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
 /// and leaves dx unchanged.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, InView<Dev> dy, InView<Dev> index, OutView<Dev> dx) {
-  check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());
-  check(dy.count() == index.count() * dx.columns() && dx.columns() == dy.columns() &&
-            dx.dtype() == dy.dtype(),
-        "scatter_add_rows: ", index.count(), " rows of ", dy.shape(), " of ", dy.dtype(),
-        " do not fit ", dx.shape(), " of ", dx.dtype());
+  detail::check_indexed_rows<Dev>("scatter_add_rows", index, dy, dx);
   scatter_add_rows_on(dev, dy, index, dx);
 }
 

@@ -105,8 +105,8 @@ class SegmentTable {
   [[nodiscard]] std::int64_t summed_parameters() const { return summed_parameters_; }
 
  private:
-  void fill(Dev& dev, const std::vector<Segment<Dev>>& segments,
-            const std::vector<TileSums>& sums) {
+  [[gnu::cold]] void fill(Dev& dev, const std::vector<Segment<Dev>>& segments,
+                          const std::vector<TileSums>& sums) {
     std::vector<SegmentTile> tiles;
     for (const auto& segment : segments) {
       check_segment(segment);

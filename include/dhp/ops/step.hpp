@@ -36,12 +36,16 @@ struct StepState {
   friend bool operator==(const StepState&, const StepState&) = default;
   [[nodiscard]] constexpr bool applies() const { return decision == StepDecision::apply; }
 };
-namespace detail {
-inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
-}  // namespace detail
-static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
+/// Dynamic loss scaling for f16 (Micikevicius et al. 2018, "Mixed precision training", sec. 3.2).
+struct LossScaleOptions {
+  bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
+  double initial = 1, growth = 2;
+  int growth_interval = 2000;  ///< steps without a skip before the scale grows
+  double largest = 16777216;   ///< 2^24
+};
 
 namespace detail {
+inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
 /// Deserializes a state from the device's bytes.
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),
@@ -61,15 +65,6 @@ void write_step_state(Dev& dev, const StepState& state, OutView<Dev> to) {
   check_step_state<Dev>(to);
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
-}  // namespace detail
-/// Returns the state as a tensor on the device, u8 [sizeof(StepState)].
-template <Device Dev>
-[[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
-  Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
-  detail::write_step_state<Dev>(dev, state, made.mut());
-  return made;
-}
-namespace detail {
 /// Writes only the learning rate of a state. to: u8 [sizeof(StepState)].
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, OutView<Dev> to) {
@@ -77,25 +72,6 @@ void write_learning_rate(Dev& dev, double rate, OutView<Dev> to) {
   dev.copy_from_host(to.bytes() + offsetof(StepState, learning_rate),
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
 }
-}  // namespace detail
-/// Reads the state back, waiting for the device. state: u8 [sizeof(StepState)].
-template <Device Dev>
-[[nodiscard]] StepState read_step_state(Dev& dev, InView<Dev> state) {
-  detail::check_step_state<Dev>(state);
-  StepState read;
-  dev.copy_to_host(reinterpret_cast<std::byte*>(&read), state.bytes(), sizeof read);
-  return read;
-}
-
-/// Dynamic loss scaling for f16 (Micikevicius et al. 2018, "Mixed precision training", sec. 3.2).
-struct LossScaleOptions {
-  bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
-  double initial = 1, growth = 2;
-  int growth_interval = 2000;  ///< steps without a skip before the scale grows
-  double largest = 16777216;   ///< 2^24
-};
-
-namespace detail {
 /// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch with a
 /// disproportionate gradient avoids a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, which skips the batches
 /// around the spike).
@@ -158,20 +134,6 @@ struct StepRule {
   }
   return state;
 }
-}  // namespace detail
-
-/// state = decided(state), from losses, f64 [.., loss_fields], and squares, f64 [P], of norms, which are summed in
-/// order. The first field of each row of losses must be finite.
-template <Device Dev>
-void decide_step(Dev& dev, const detail::StepRule& rule, InView<Dev> losses, InView<Dev> squares,
-                 OutView<Dev> state) {
-  detail::check_step_state<Dev>(state);
-  check(losses.dtype() == DType::f64 && squares.dtype() == DType::f64,
-        "decide_step: losses and squares are f64, got ", losses.dtype(), " and ", squares.dtype());
-  decide_step_on(dev, rule, losses, squares, state);
-}
-
-namespace detail {
 /// scales[t] = loss scale / counts[t], or 0 if the count is 0. This is the derivative of the objective by the sum of
 /// loss term t. counts i64 [n], scales f64 [n].
 template <Device Dev>
@@ -184,5 +146,35 @@ void objective_scales(Dev& dev, InView<Dev> counts, InView<Dev> state, OutView<D
   objective_scales_on(dev, counts, state, scales);
 }
 }  // namespace detail
+
+static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
+
+/// Returns the state as a tensor on the device, u8 [sizeof(StepState)].
+template <Device Dev>
+[[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
+  Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
+  detail::write_step_state<Dev>(dev, state, made.mut());
+  return made;
+}
+
+/// Reads the state back, waiting for the device. state: u8 [sizeof(StepState)].
+template <Device Dev>
+[[nodiscard]] StepState read_step_state(Dev& dev, InView<Dev> state) {
+  detail::check_step_state<Dev>(state);
+  StepState read;
+  dev.copy_to_host(reinterpret_cast<std::byte*>(&read), state.bytes(), sizeof read);
+  return read;
+}
+
+/// state = decided(state), from losses, f64 [.., loss_fields], and squares, f64 [P], of norms, which are summed in
+/// order. The first field of each row of losses must be finite.
+template <Device Dev>
+void decide_step(Dev& dev, const detail::StepRule& rule, InView<Dev> losses, InView<Dev> squares,
+                 OutView<Dev> state) {
+  detail::check_step_state<Dev>(state);
+  check(losses.dtype() == DType::f64 && squares.dtype() == DType::f64,
+        "decide_step: losses and squares are f64, got ", losses.dtype(), " and ", squares.dtype());
+  decide_step_on(dev, rule, losses, squares, state);
+}
 
 }  // namespace dhp

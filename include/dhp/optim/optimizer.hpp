@@ -121,7 +121,8 @@ template <class Dev>
 template <class Dev>
 class BufferedOptimizer : public Optimizer<Dev> {
  public:
-  BufferedOptimizer(Dev& dev, ParameterStore<Dev>& store, const std::vector<const char*>& names)
+  [[gnu::cold]] BufferedOptimizer(Dev& dev, ParameterStore<Dev>& store,
+                                  const std::vector<const char*>& names)
       : store_(store) {
     if (store.trained().has_narrow()) {
       masters_ = store.make_buffer(dev);

@@ -40,14 +40,6 @@ namespace detail {
 [[nodiscard]] constexpr bool ends_backward(const Action& action) {
   return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
 }
-}  // namespace detail
-[[nodiscard]] inline std::string to_text(const Action& action) {
-  if (detail::is_move(action)) return concat(name_of(action.kind), " of unit ", action.chunk);
-  return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
-                action.chunk);
-}
-
-namespace detail {
 
 /// The places of the model's parts, and the messages of actions. A forward of part v receives an activation from part
 /// v - 1 and sends one to part v + 1. A backward (whole, or of the input) receives a gradient from part v + 1 and sends
@@ -91,6 +83,12 @@ struct Wiring {
 };
 
 }  // namespace detail
+
+[[nodiscard]] inline std::string to_text(const Action& action) {
+  if (detail::is_move(action)) return concat(name_of(action.kind), " of unit ", action.chunk);
+  return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
+                action.chunk);
+}
 
 /// The actions of each stage. Chunk c of stage s is part c * stages + s of the model: round after round. v_shaped:
 /// every second round goes back, so that with two chunks the first and the last part lie on stage 0.

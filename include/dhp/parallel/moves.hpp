@@ -7,7 +7,6 @@
 #include <dhp/parallel/action.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>

@@ -31,12 +31,6 @@ struct CheckedBytes {
   std::uint64_t bytes = 0;
   std::uint32_t sum = 0;  ///< CRC-32C
 };
-}  // namespace detail
-[[nodiscard]] inline detail::CheckedBytes checked(const std::string& text) {
-  return {text.size(), detail::crc32c(std::as_bytes(std::span(text.data(), text.size())))};
-}
-
-namespace detail {
 struct StoredPiece {
   Piece piece;
   std::string file;                 ///< name of the shard
@@ -44,6 +38,10 @@ struct StoredPiece {
   std::vector<std::uint32_t> sums;  ///< CRC-32C of each block
 };
 }  // namespace detail
+
+[[nodiscard]] inline detail::CheckedBytes checked(const std::string& text) {
+  return {text.size(), detail::crc32c(std::as_bytes(std::span(text.data(), text.size())))};
+}
 
 struct CheckpointIndex {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
@@ -277,9 +275,6 @@ namespace detail {
   fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
   return state;
 }
-}  // namespace detail
-
-namespace detail {
 /// The places where loading looks for a state, best first, and remarks on the folder for people.
 struct StatePlaces {
   std::vector<std::string> places, remarks;

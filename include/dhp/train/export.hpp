@@ -65,9 +65,6 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
     }
   });
 }
-}  // namespace detail
-
-namespace detail {
 /// Joins the tensors of a layer as in GPT-2's files; whole(name) returns a model's whole tensor.
 inline std::vector<std::byte> as_conv1d(
     const Piece& piece, Conv1dPlace place,

@@ -1,9 +1,9 @@
 // The kernels that stand around calls of CUDA's libraries, which only trees for GPUs have; those of all other ops are
 // read off the headers (cmake/emulated_ops.cmake).
 #include <dhp/cuda/attention_layout.hpp>
+#include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/launch.cuh>
 #include <dhp/cuda/map.hpp>
-#include <dhp/cuda/squared_deviations.hpp>
 
 namespace dhp {
 

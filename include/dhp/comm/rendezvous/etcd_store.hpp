@@ -60,7 +60,7 @@ class EtcdStore final : public KeyValueStore {
 
   void set(const std::string& key, const std::string& value) override {
     check_writable(key);
-    check_value(key, value);
+    check_entry(key, value);
     (void)write(Json::array(), put(key_of(key), value, lease_.job()));
   }
   [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
@@ -104,7 +104,7 @@ class EtcdStore final : public KeyValueStore {
                                 const std::string& value) override {
     check_writable(guard);
     check_writable(key);
-    check_value(key, value);
+    check_entry(key, value);
     return write(Json::array({is_missing(key_of(guard))}), put(key_of(key), value, lease_.job()));
   }
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <thread>
 #include <utility>
@@ -84,7 +83,8 @@ class KeyValueStore : detail::NonCopyable {
     check(!key.empty() && key.size() <= longest_key_bytes, "a key of a store has 1 to ",
           longest_key_bytes, " bytes, got ", key.size());
   }
-  static void check_value(const std::string& key, const std::string& value) {
+  static void check_entry(const std::string& key, const std::string& value) {
+    check_key(key);
     check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
           longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
   }

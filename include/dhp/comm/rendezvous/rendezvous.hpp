@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
-#include <span>
 #include <string>
 
 namespace dhp {

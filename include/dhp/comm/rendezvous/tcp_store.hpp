@@ -28,8 +28,7 @@ class TcpStore final : public KeyValueStore {
   }
 
   void set(const std::string& key, const std::string& value) override {
-    check_key(key);
-    check_value(key, value);
+    check_entry(key, value);
     (void)ask(store_request::set, {key, value}, store_answer::done);
   }
   [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
@@ -56,8 +55,7 @@ class TcpStore final : public KeyValueStore {
   [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
                                 const std::string& value) override {
     check_key(guard);
-    check_key(key);
-    check_value(key, value);
+    check_entry(key, value);
     const auto answer = ask(store_request::set_unless, {guard, key, value}, store_answer::done,
                             store_answer::not_set);
     return answer.type == store_answer::done;

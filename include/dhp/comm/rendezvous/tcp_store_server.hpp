@@ -68,8 +68,7 @@ class TcpStoreServer final : public KeyValueStore {
   }
 
   void set(const std::string& key, const std::string& value) override {
-    check_key(key);
-    check_value(key, value);
+    check_entry(key, value);
     const std::lock_guard lock(mutex_);
     table_[key] = value;
   }
@@ -95,8 +94,7 @@ class TcpStoreServer final : public KeyValueStore {
   [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
                                 const std::string& value) override {
     check_key(guard);
-    check_key(key);
-    check_value(key, value);
+    check_entry(key, value);
     const std::lock_guard lock(mutex_);
     if (table_.contains(guard)) return false;
     table_[key] = value;
