@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/core/fields.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>

@@ -127,7 +127,7 @@ class ShardImages {
     if (options_.skip_bad) leave_out_bad(found);
     if (!found.index_error.empty()) return;
     try {
-      replace_file(path, [&](OpenFile& file) { file.write(found.index.to_bytes()); });
+      replace_file(path, found.index.to_text());
     } catch (const Error& error) {
       found.index_error = error.sentence();
     }
@@ -137,12 +137,12 @@ class ShardImages {
                  const std::vector<detail::ShardFile>& shards) const {
     try {
       if (!std::filesystem::exists(path)) return false;
-      auto index = detail::ShardIndex::parse(read_file(path), path);
-      if (!index.is_of(shards) || (options_.skip_bad && !index.checked)) return false;
-      if (!options_.skip_bad && !index.skipped.empty()) return false;
-      use(found, std::move(index), shards);
+      auto index = detail::ShardIndex::parse(text_of(path));
+      if (!index || !index->is_of(shards) || (options_.skip_bad && !index->checked)) return false;
+      if (!options_.skip_bad && !index->skipped.empty()) return false;
+      use(found, std::move(*index), shards);
     } catch (const Error&) {
-      return false;  // damaged: the index is rebuilt
+      return false;  // it cannot be read: the index is rebuilt
     }
     found.index_was_kept = true;
     return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
+#include <dhp/core/fields.hpp>
 #include <dhp/data/file.hpp>
 #include <dhp/data/shard_scan.hpp>
 #include <dhp/data/tar.hpp>
@@ -10,8 +11,8 @@
 
 #include <sys/stat.h>
 
-#include <array>
-#include <bit>
+#include <algorithm>
+#include <optional>
 
 namespace dhp::detail {
 /// A shard as the scan found it.
@@ -33,6 +34,11 @@ struct ShardFile {
                 std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
   }
   [[nodiscard]] std::string name() const { return path.substr(path.rfind('/') + 1); }
+  /// The name stands for the path, so that shards can be moved together with their index.
+  void pass(Fields& fields) {
+    path = name();
+    fields(path, bytes, modified_ns, tar);
+  }
   [[nodiscard]] bool same(const ShardFile& other) const {
     return name() == other.name() && bytes == other.bytes && modified_ns == other.modified_ns;
   }
@@ -45,74 +51,20 @@ struct ShardIndex {
   SkippedSample left_out{};
   bool checked = false;  ///< every image was decoded, and undecodable ones skipped
 
-  [[nodiscard]] Bytes to_bytes() const {
-    Bytes made;
-    const auto put = [&](auto value) {
-      const auto bytes = std::bit_cast<std::array<std::byte, sizeof value>>(value);
-      made.insert(made.end(), bytes.begin(), bytes.end());
-    };
-    const auto put_text = [&](std::string_view text) {
-      put(std::uint64_t{text.size()});
-      const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-      made.insert(made.end(), bytes.begin(), bytes.end());
-    };
-    put_text(magic);
-    put(std::uint64_t{checked});
-    put(std::uint64_t{shards.size()});
-    for (const auto& shard : shards) {
-      put_text(shard.name());
-      put(shard.bytes);
-      put(shard.modified_ns);
-      put(std::uint64_t{shard.tar});
-    }
-    put(std::uint64_t{skipped.size()});
-    for (const auto& sentence : skipped) put_text(sentence);
-    put(left_out.members);
-    put_text(left_out.first);
-    put(std::uint64_t{samples.size()});
-    for (const auto& sample : samples) {
-      put(sample.at);
-      for (const auto value : {sample.bytes, sample.before, sample.after, sample.shard}) put(value);
-      put(sample.label);
-    }
-    put(crc32c(made));
-    return made;
+  void pass(Fields& fields) { fields(shards, samples, skipped, left_out, checked); }
+  /// Returns the content of the index's file.
+  [[nodiscard]] std::string to_text() const {
+    const auto text = concat(magic, Fields::written(*this));
+    return text + sum_of(text);
   }
-  /// Parses to_bytes(); the shards have names instead of paths. Throws Error if the bytes are damaged.
-  [[nodiscard]] static ShardIndex parse(std::span<const std::byte> bytes, const std::string& name) {
-    ByteCursor at(bytes, name);
-    const auto number = [&] { return at.little_endian(8, "the index"); };
-    const auto word = [&] { return static_cast<std::uint32_t>(at.little_endian(4, "the index")); };
-    const auto text = [&] {
-      const auto part = at.take(as_size(number()), "the index");
-      return std::string(reinterpret_cast<const char*>(part.data()), part.size());
-    };
-    if (bytes.size() < 4 || ByteCursor(bytes.last(4), name).little_endian(4, "the index") !=
-                                crc32c(bytes.first(bytes.size() - 4)))
-      at.wrong("the checksum of the index is wrong");
-    if (text() != magic) at.wrong("not an index of this version");
-    ShardIndex made;
-    made.checked = number() != 0;
-    for (auto left = number(); left > 0; --left) {
-      ShardFile shard{.path = text()};
-      shard.bytes = number();
-      shard.modified_ns = static_cast<std::int64_t>(number());
-      shard.tar = number() != 0;
-      made.shards.push_back(std::move(shard));
-    }
-    for (auto left = number(); left > 0; --left) made.skipped.push_back(text());
-    made.left_out.members = number();
-    made.left_out.first = text();
-    const auto count = number();
-    if (count > at.left() / sample_bytes) at.wrong("the index ends too early");
-    made.samples.resize(as_size(count));
-    for (auto& sample : made.samples) {
-      sample.at = number();
-      for (auto* value : {&sample.bytes, &sample.before, &sample.after, &sample.shard})
-        *value = word();
-      sample.label = static_cast<std::int32_t>(word());
-      if (sample.shard >= made.shards.size()) at.wrong("the index has a sample of no shard");
-    }
+  /// Parses to_text(); the shards have names instead of paths. Returns nullopt if the text is damaged.
+  [[nodiscard]] static std::optional<ShardIndex> parse(std::string_view text) {
+    const auto inner = text.substr(0, text.size() - std::min(text.size(), sum_of({}).size()));
+    if (!inner.starts_with(magic) || text.substr(inner.size()) != sum_of(inner))
+      return std::nullopt;
+    auto made = Fields::parsed<ShardIndex>(inner.substr(magic.size()));
+    const auto has_shard = [&](const auto& sample) { return sample.shard < made->shards.size(); };
+    if (made && !std::all_of(made->samples.begin(), made->samples.end(), has_shard)) made.reset();
     return made;
   }
   /// Returns whether the index matches the shards' current sizes and times.
@@ -122,8 +74,12 @@ struct ShardIndex {
   }
 
  private:
-  static constexpr std::string_view magic = "dhp shard index 2";
-  static constexpr std::size_t sample_bytes = 28;
+  [[nodiscard]] static std::string sum_of(std::string_view text) {
+    std::string sum;
+    append_number(sum, crc32c(std::as_bytes(std::span(text))));
+    return sum;
+  }
+  static constexpr std::string_view magic = "dhp shard index 3";
 };
 
 /// Scans shards concurrently. A shard's contents or its name tell whether it is a tar file.

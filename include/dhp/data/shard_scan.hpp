@@ -23,6 +23,7 @@ struct ShardSample {
   std::uint32_t bytes = 0, before = 0, after = 0;
   std::int32_t label = 0;
   std::uint32_t shard = 0;
+  std::uint32_t unused = 0;  ///< instead of padding, whose bytes would be any in a file
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
@@ -67,6 +68,7 @@ class ScannedFile {
 struct SkippedSample {
   std::uint64_t members = 0;
   std::string first{};  ///< the first member: "SHARD: NAME"
+  void pass(auto& fields) { fields(members, first); }
   void add(const SkippedSample& other) {
     if (members == 0) first = other.first;
     members += other.members;

@@ -29,7 +29,7 @@ struct CompressedGradient {
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);
-  else dev.copy(kept.bytes(), made.bytes(), kept.size_bytes());
+  else copy(dev, made, kept);
 }
 }  // namespace detail
 

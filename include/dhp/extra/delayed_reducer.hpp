@@ -52,7 +52,7 @@ class DelayedReducer final : public Replicas<Dev> {
     auto& now = under_way_[step_ % under_way_.size()];
     const auto gradients = store_->gradients();
     now.arrive(*dev_);
-    dev_->copy(now.sum.mut().bytes(), gradients.bytes(), gradients.size_bytes());
+    copy(*dev_, gradients, now.sum.mut());
     if (progress_) now.event = progress_->start(*dev_, Collective<Dev>::all_reduce(now.sum.mut()));
     has_gradients_ = step_ >= delay_;
     ++step_;
@@ -61,7 +61,7 @@ class DelayedReducer final : public Replicas<Dev> {
     auto& due = under_way_[step_ % under_way_.size()];
     if (has_gradients_) {
       due.arrive(*dev_);
-      dev_->copy(gradients.bytes(), due.sum.view().bytes(), gradients.size_bytes());
+      copy(*dev_, due.sum, gradients);
     }
     if (delay_ > 0) statistics_.put(*dev_);
   }

@@ -115,13 +115,11 @@ class LocalSgdReducer final : public Replicas<Dev> {
   }
   void copy_weights(Dev& dev, Tensor<Dev>& to) {
     for (const auto& held : store_->held())
-      dev.copy(ParameterStore<Dev>::part(to, held.range).bytes(), held.value.bytes(),
-               held.value.size_bytes());
+      copy(dev, held.value, ParameterStore<Dev>::part(to, held.range));
   }
   void set_weights(Dev& dev, Tensor<Dev>& from) {
     for (const auto& held : store_->held())
-      dev.copy(held.value.bytes(), ParameterStore<Dev>::part(from, held.range).bytes(),
-               held.value.size_bytes());
+      copy(dev, ParameterStore<Dev>::part(from, held.range), held.value);
   }
 
   Dev* dev_;

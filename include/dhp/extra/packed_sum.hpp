@@ -28,16 +28,12 @@ class PackedSum {
   /// Sums the replicas' gradients into the packed buffer. Collective over the group.
   void sum(Dev& dev, Comm<Dev>& group) {
     if (gradients_.empty()) return;
-    for_each([&](View<Dev> gradient, View<Dev> packed) {
-      dev.copy(packed.bytes(), gradient.bytes(), gradient.size_bytes());
-    });
+    for_each([&](View<Dev> gradient, View<Dev> packed) { copy(dev, gradient, packed); });
     if (group.size() > 1) group.all_reduce(dev, packed_.mut()).wait();
   }
   /// Writes the sums to the gradients.
   void put(Dev& dev) {
-    for_each([&](View<Dev> gradient, View<Dev> packed) {
-      dev.copy(gradient.bytes(), packed.bytes(), gradient.size_bytes());
-    });
+    for_each([&](View<Dev> gradient, View<Dev> packed) { copy(dev, packed, gradient); });
   }
 
  private:

@@ -5,7 +5,7 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
-#include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/core/fields.hpp>
 #include <dhp/ops/fingerprint.hpp>
 #include <dhp/train/training_run.hpp>
 

@@ -108,8 +108,8 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     const auto shape = detail::shape_of_piece(static_cast<int>(count()), all.shape());
     return all.part(at, at + 1).reshape(shape);
   }
-  void put(Dev& dev, const Tensor<Dev>& piece, std::int64_t at, Tensor<Dev>& all) const {
-    dev.copy(all.mut().slice(at, at + 1).bytes(), piece.view().bytes(), piece.size_bytes());
+  static void put(Dev& dev, const Tensor<Dev>& piece, std::int64_t at, Tensor<Dev>& all) {
+    detail::copy(dev, piece, all.mut().slice(at, at + 1));
   }
   Tensor<Dev> forward_pieces(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& residual,
                              Tape<Dev>& tape) {

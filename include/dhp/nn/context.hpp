@@ -101,9 +101,8 @@ template <class Dev>
     rows = Tensor<Dev>::from_host(dev, shape, std::vector<std::int32_t>(std::size_t(count), -1));
   for (int at = 0; at < groups; ++at)
     all.for_parts(first_group + at, [&](std::int64_t row, Range part) {
-      const auto from = whole.view().slice(part);
       row += at * all.most;
-      dev.copy(rows.mut().slice(row, row + part.size()).bytes(), from.bytes(), from.size_bytes());
+      copy(dev, whole.view().slice(part), rows.mut().slice(row, row + part.size()));
     });
   return rows;
 }
@@ -214,12 +213,9 @@ class HeadExchange {
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
     if (rows_.equally_long) return std::move(theirs).reshape({context_.size() * most_, columns});
     Tensor<Dev> y(dev_, x.dtype(), {rows_.offsets.back(), columns});
-    for_runs(
-        [&](View<Dev> run, std::int64_t first) {
-          dev_.copy(y.mut().slice(first, first + run.rows()).bytes(), run.bytes(),
-                    run.size_bytes());
-        },
-        theirs);
+    for_runs([&](View<Dev> run,
+                 std::int64_t first) { copy(dev_, run, y.mut().slice(first, first + run.rows())); },
+             theirs);
     return y;
   }
   /// Sends heads and receives rows: [all rows, columns / ranks] -> [this rank's rows, columns]
@@ -227,11 +223,9 @@ class HeadExchange {
     auto [mine, theirs] = blocks(x.dtype(), x.columns());
     if (rows_.equally_long) dev_.copy(mine.mut().bytes(), x.bytes(), x.size_bytes());
     else
-      for_runs(
-          [&](View<Dev> run, std::int64_t first) {
-            dev_.copy(run.bytes(), x.slice(first, first + run.rows()).bytes(), run.size_bytes());
-          },
-          mine);
+      for_runs([&](View<Dev> run,
+                   std::int64_t first) { copy(dev_, x.slice(first, first + run.rows()), run); },
+               mine);
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
     const auto rows = rows_.equally_long ? most_ : rows_of(rows_.of(context_.rank()));
     Tensor<Dev> y(dev_, x.dtype(), {rows, x.columns() * context_.size()});

@@ -77,7 +77,7 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
       std::int64_t row = 0;
       for (const auto& view : groups[at]) {
         const auto part = fresh[at].mut().slice(row, row + rows);
-        if (beta == 0) dev.copy(view.bytes(), part.bytes(), part.size_bytes());
+        if (beta == 0) copy(dev, part, view);
         else add(dev, view, part, view);
         row += rows;
       }

@@ -196,7 +196,7 @@ class GroupSum {
       detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
       for (std::int64_t at = 0; exchanges && roots > 1 && at < roots; ++at) {
         const auto from = row_of(sums, plan_->sent[detail::as_size(at)]);
-        dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
+        detail::copy(dev, from, of_block(row_of(own, at)));
       }
     }
     made.y_ =
@@ -227,8 +227,7 @@ class GroupSum {
       all = Tensor<Dev>(dev, type, {ranks * part});
       if (onto) {
         const auto first = std::min(mine.first, count), last = std::min(mine.last, count);
-        const auto old = onto.view().as({count}).slice(first, last);
-        dev.copy(all.mut().slice(first, last).bytes(), old.bytes(), old.size_bytes());
+        detail::copy(dev, onto.view().as({count}).slice(first, last), all.mut().slice(first, last));
         const auto tail = all.mut().slice(last, std::max(mine.last, last));
         dev.fill_zero(tail.bytes(), tail.size_bytes());
       }
@@ -250,7 +249,7 @@ class GroupSum {
         const auto from =
             row_of(sums, static_cast<std::int64_t>(at)).slice(to * part, (to + 1) * part);
         const auto row = to * rows + static_cast<std::int64_t>(at);
-        dev.copy(sent.mut().slice(row, row + 1).bytes(), from.bytes(), from.size_bytes());
+        detail::copy(dev, from, sent.mut().slice(row, row + 1));
       }
     return sent;
   }

@@ -209,12 +209,11 @@ template <class Dev>
     check(!seen[as_size(index)], "two micro-batches of this step have the index ", index,
           "; they are numbered from 0 over all replicas of the data axis");
     seen[as_size(index)] = true;
-    const auto from =
-        mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
-    dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
+    const auto row = static_cast<std::int64_t>(at);
+    copy(dev, mine.view().slice(row, row + 1), all.mut().slice(index, index + 1));
   }
   const auto last = all.mut().slice(micro_batches, rows);
-  if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
+  if (request) copy(dev, request, last);
   // An entry is nonzero on one rank only, so sums are exact; on a context axis, ranks add their parts of an entry.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();

@@ -128,7 +128,7 @@ class ParameterState {
       return exact_accumulate(dev, contribution.as(spec.local_shape()), high_, low_, overflow_);
     accumulate(dev, [&](View<Dev> to, double beta) {
       const auto from = contribution.as(to.shape());
-      if (beta == 0) dev.copy(to.bytes(), from.bytes(), from.size_bytes());
+      if (beta == 0) detail::copy(dev, from, to);
       else add(dev, to, from, to);
     });
   }

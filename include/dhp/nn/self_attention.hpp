@@ -279,7 +279,7 @@ class SelfAttention final {
       if (pieces() == 1) return part;
       if (at == 0)
         made = Tensor<Dev>(dev, part.dtype(), detail::shape_of_pieces(pieces(), part.shape()));
-      dev.copy(piece(made.mut(), at).bytes(), part.view().bytes(), part.size_bytes());
+      detail::copy(dev, part, piece(made.mut(), at));
     }
     return made;
   }

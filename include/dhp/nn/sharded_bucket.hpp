@@ -153,8 +153,7 @@ class ShardedBucket : NonCopyable {
     for (std::size_t at = 0; at < summands_.size(); ++at) {
       auto all = summands_[at].mut();
       dev.fill_zero(all.bytes(), all.size_bytes());
-      const auto own = all.slice(own_);
-      dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
+      copy(dev, held_sums_[at], all.slice(own_));
     }
   }
   /// Returns the local contributions to the gradients of a range: one parameter, or the whole bucket.

@@ -210,7 +210,7 @@ struct ElementFacts {
 template <Device Dev>
 [[nodiscard, gnu::noinline]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());
-  dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
+  detail::copy(dev, from, made.mut());
   return made;
 }
 

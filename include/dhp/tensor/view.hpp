@@ -98,6 +98,11 @@ template <class Dev>
 using OutView = std::type_identity_t<View<Dev>>;
 
 namespace detail {
+/// Copies the bytes of `from` to `to`, which has as many.
+template <Device Dev>
+void copy(Dev& dev, InView<Dev> from, OutView<Dev> to) {
+  dev.copy(to.bytes(), from.bytes(), from.size_bytes());
+}
 /// Returns the elements as T, or null for an empty view.
 template <class T, class Dev, class Byte>
 [[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {

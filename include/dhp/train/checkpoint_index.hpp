@@ -2,8 +2,8 @@
 // each block, and the run's own record. Needs nlohmann/json.
 #pragma once
 
-#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/core/crc32c.hpp>
+#include <dhp/core/fields.hpp>
 #include <dhp/core/hash.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/train/checkpoint_folder.hpp>

@@ -179,7 +179,7 @@ class Trainer {
     auto step = std::move(*interrupted_);
     interrupted_.reset();
     if (!does) {
-      dev_.copy(state_.mut().bytes(), step.state.view().bytes(), state_.size_bytes());
+      detail::copy(dev_, step.state, state_.mut());
       return std::nullopt;
     }
     if (!step.updated) update(step.batches.micro_batches);

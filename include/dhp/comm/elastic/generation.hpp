@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/elastic/next_layout.hpp>
-#include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/core/fields.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,9 +2,9 @@
 // ranks that they need, how long the rank may wait, and the errors that it saw.
 #pragma once
 
-#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
+#include <dhp/core/fields.hpp>
 
 #include <algorithm>
 #include <cstdint>
