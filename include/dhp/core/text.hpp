@@ -8,10 +8,12 @@
 #include <concepts>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace dhp {
 
@@ -88,6 +90,17 @@ class TextPart {
   return out;
 }
 [[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
+
+namespace detail {
+/// Returns the number that the whole text is; nullopt if it is none.
+template <class Number>
+[[nodiscard]] std::optional<Number> number_of(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+}  // namespace detail
 
 /// Returns ranks as words: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
 [[nodiscard]] inline std::string rank_list(const std::set<int>& ranks) {

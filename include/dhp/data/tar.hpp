@@ -118,11 +118,7 @@ class TarMembers {
       lines.remove_prefix(length);
       if (line.starts_with("path=")) name = line.substr(5);
       if (line.starts_with("GNU.sparse.")) wrong("a sparse member of a tar file cannot be read");
-      if (line.starts_with("size=")) {
-        std::uint64_t value = 0;
-        std::from_chars(line.data() + 5, line.data() + line.size(), value);
-        size = value;
-      }
+      if (line.starts_with("size=")) size = number_of<std::uint64_t>(line.substr(5)).value_or(0);
     }
   }
 
@@ -170,13 +166,11 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
       check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
       return label_of_json(text);
     }
-    std::int64_t label = 0;
     constexpr const char* spaces = " \n\r\t";
     const auto end = text.find_last_not_of(spaces) + 1;
     const auto first = std::min(text.find_first_not_of(spaces), end);
-    const auto read = std::from_chars(text.data() + first, text.data() + end, label);
-    check(read.ec == std::errc() && read.ptr == text.data() + end, "\"", text.substr(0, 40),
-          "\" is not the number of a class");
+    const auto label = number_of<std::int64_t>(text.substr(first, end - first));
+    check(label.has_value(), "\"", text.substr(0, 40), "\" is not the number of a class");
     return label;
   };
   const auto add = [&](const TarMember& member, const std::string& extension) {

@@ -7,7 +7,6 @@
 #include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
-#include <charconv>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -25,6 +24,11 @@ namespace dhp::detail {
 /// Returns the prefix of all keys that the ranks of a generation write.
 [[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
   return concat("in/", number, "/");
+}
+
+/// Returns the member whose number a key ends with.
+[[nodiscard]] inline MemberId member_in(const std::string& key) {
+  return number_of<MemberId>(key.substr(key.rfind('/') + 1)).value_or(0);
 }
 
 /// Thrown if another generation has started without this process.
@@ -52,9 +56,7 @@ class GenerationStore final : public KeyValueStore {
   }
   [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
     if (!key.starts_with(left_prefix)) return store_->find(prefix_ + key);
-    int rank = -1;
-    std::from_chars(key.data() + std::string_view(left_prefix).size(), key.data() + key.size(),
-                    rank);
+    const int rank = number_of<int>(key.substr(key.find('/') + 1)).value_or(-1);
     if (rank < 0 || rank >= static_cast<int>(generation_.members.size())) return std::nullopt;
     return store_->find(concat(left_prefix, generation_.members[as_size(rank)]));
   }
@@ -62,9 +64,7 @@ class GenerationStore final : public KeyValueStore {
     Entries entries;
     if (prefix == left_prefix) {  // these keys name members, callers want ranks
       for (const auto& [key, value] : store_->list(prefix)) {
-        MemberId member = 0;
-        std::from_chars(key.data() + prefix.size(), key.data() + key.size(), member);
-        if (const auto rank = generation_.rank_of(member))
+        if (const auto rank = generation_.rank_of(member_in(key)))
           entries.emplace_back(concat(prefix, *rank), value);
       }
       return entries;
@@ -217,12 +217,6 @@ class Membership {
   void present() { store_->set(member_key(), presented_); }
   [[nodiscard]] static std::string report_key(std::int64_t generation, MemberId member) {
     return concat("report/", generation, "/", member);
-  }
-  [[nodiscard]] static MemberId member_in(const std::string& text) {
-    MemberId member = 0;
-    const auto at = text.rfind('/') + 1;
-    std::from_chars(text.data() + at, text.data() + text.size(), member);
-    return member;
   }
   [[nodiscard]] std::set<MemberId> members_with(const std::string& prefix) {
     std::set<MemberId> members;

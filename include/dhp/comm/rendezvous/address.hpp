@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,12 +34,10 @@ namespace dhp::detail {
 
 /// Parses a port, from 1 to 65535. what: where the text came from, for messages.
 [[nodiscard]] inline int parse_port(std::string_view what, std::string_view digits) {
-  int port = 0;
-  const auto* const last = digits.data() + digits.size();
-  const auto [end, error] = std::from_chars(digits.data(), last, port);
-  check(error == std::errc() && end == last && port >= 1 && port <= 65535, what, ": \"", digits,
+  const auto port = number_of<int>(digits);
+  check(port && *port >= 1 && *port <= 65535, what, ": \"", digits,
         "\" is no port; ports are whole numbers from 1 to 65535");
-  return port;
+  return *port;
 }
 
 /// Parses host, host:port or [::1]:port; port 0 means that the text has no port.

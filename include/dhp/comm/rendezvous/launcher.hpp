@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -45,11 +44,8 @@ class Environment {
   [[nodiscard]] std::optional<int> number(std::string_view name) const {
     const auto found = variables_.find(name);
     if (found == variables_.end()) return std::nullopt;
-    const std::string_view digits = found->second;
-    int value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    check(error == std::errc() && end == digits.data() + digits.size(), name, " is \"", digits,
-          "\", not a whole number");
+    const auto value = number_of<int>(found->second);
+    check(value.has_value(), name, " is \"", found->second, "\", not a whole number");
     return value;
   }
 

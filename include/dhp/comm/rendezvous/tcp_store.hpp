@@ -38,15 +38,11 @@ class TcpStore final : public KeyValueStore {
     return std::move(answer.payload);
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
-    Entries entries;
     const auto answer = ask(store_request::list, {prefix}, store_answer::entries);
-    for (FieldReader fields(answer.payload); !fields.empty();) {
-      auto key = fields.field(), value = fields.field();
-      check(key && value, name(), " cannot read what the ", description(),
-            " lists; do all ranks run the same program?");
-      entries.emplace_back(std::move(*key), std::move(*value));
-    }
-    return entries;
+    auto entries = Fields::parsed<Entries>(answer.payload);
+    check(entries.has_value(), name(), " cannot read what the ", description(),
+          " lists; do all ranks run the same program?");
+    return std::move(*entries);
   }
   void remove(const std::string& key) override {
     check_key(key);

@@ -290,14 +290,8 @@ class TcpStoreServer final : public KeyValueStore {
           const auto found = find(*key);
           return write_frame(found ? store_answer::value : store_answer::none, found.value_or(""));
         }
-        case store_request::list: {
-          std::string payload;
-          for (const auto& [name, content] : list(*key)) {
-            append_field(payload, name);
-            append_field(payload, content);
-          }
-          return write_frame(store_answer::entries, payload);
-        }
+        case store_request::list:
+          return write_frame(store_answer::entries, Fields::written(list(*key)));
         case store_request::remove: remove(*key); return write_frame(store_answer::done, {});
         case store_request::set_unless: {
           const bool was_set = set_unless(*guard, *key, *value);

@@ -13,7 +13,7 @@
 namespace dhp::detail {
 
 struct Frame {
-  static constexpr char version = 3;
+  static constexpr char version = 4;
   static constexpr std::size_t header_bytes = 6;
   std::uint8_t type;
   std::string payload;

@@ -6,7 +6,6 @@
 #include <dhp/comm/watch/watchdog.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -150,8 +149,7 @@ class ProcessWatchdog final : public Watchdog {
   /// Calls use(rank, value) for each rank that has a key with this prefix.
   void for_ranks(const std::string& prefix, auto use) {
     for (const auto& [key, value] : store_->list(prefix)) {
-      int rank = -1;
-      std::from_chars(key.data() + prefix.size(), key.data() + key.size(), rank);
+      const int rank = detail::number_of<int>(key.substr(prefix.size())).value_or(-1);
       if (rank >= 0 && rank < size_) use(rank, value);
     }
   }
