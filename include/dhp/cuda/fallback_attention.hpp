@@ -359,12 +359,17 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
 namespace dhp::detail {
 
 template <KernelDevice Dev>
-void attention_forward_on(Dev& dev, const auto&... arguments) {
-  cuda::fallback_attention_forward(dev, arguments...);
+void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                          const Sequences<Dev>& sequences, const AttentionOptions& options,
+                          View<Dev> y, View<Dev> logsumexp) {
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 template <KernelDevice Dev>
-void attention_backward_on(Dev& dev, const auto&... arguments) {
-  cuda::fallback_attention_backward(dev, arguments...);
+void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                           ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                           const Sequences<Dev>& sequences, const AttentionOptions& options,
+                           View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp::detail
