@@ -15,12 +15,19 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/dhp_torchrun_XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 # Under Python 3.11 torch 1.13 does not understand its own default of --redirects.
 read -r -d '' torchrun <<'PYTHON'
+import sys
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import api
 parse = api.Std.from_str
 if parse("0") is None:
     api.Std.from_str = lambda text: api.Std(int(text)) if text.isdigit() else parse(text)
-run.main()
+try:
+    run.main()
+except RuntimeError as error:
+    if "without libuv" not in str(error):
+        raise
+    print("skipped: this PyTorch is built without libuv, which its torchrun needs")
+    sys.exit(77)
 PYTHON
 # shellcheck disable=SC2119
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "${limited[@]}" "$python" -c "$torchrun" --no_python \

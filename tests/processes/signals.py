@@ -85,7 +85,8 @@ def stays(program, root):
     """Started by nohup, and by somebody who closes what the run writes to."""
     here, there = os.pipe()
     line = [program, *QUICK, "--save", str(root), "--save-every", "1"]
-    with subprocess.Popen(line, stderr=there, preexec_fn=lambda: signal.signal(HUP, signal.SIG_IGN)) as process:
+    ucx = {**os.environ, "UCX_DEBUG_SIGNO": ""}  # else Open MPI's UCX takes SIGHUP for a debugger before main begins
+    with subprocess.Popen(line, stderr=there, env=ucx, preexec_fn=lambda: signal.signal(HUP, signal.SIG_IGN)) as process:
         os.close(there)
         os.read(here, 1)
         os.close(here)

@@ -102,10 +102,13 @@ def main():
             wrong += refused(program, options, said, [(end.status, end.output) for end in ends])
             if said is not None and any(end.seconds > HANG_S / 3 for end in ends):
                 wrong.append(f"{options}: after {[end.seconds for end in ends]} s")
-        for options, said in TABLE[:3] if "mpi" in sys.argv else []:
+        mpirun = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "1", "true", ":", "-n", "1", "true"]
+        # Debian 13's mpirun cannot start ranks with options of their own.
+        own = "mpi" in sys.argv and subprocess.run(mpirun, capture_output=True).returncode == 0
+        for options, said in TABLE[:3] if own else []:
             if not re.search(rf"error: rank \d: {re.escape(said)}", text := launched(program, options)):
                 wrong.append(f"mpirun, {options}: {text}")
-        for over, engine in (("automatic", "MPI"), ("gloo", "Gloo")) if "mpi" in sys.argv else []:
+        for over, engine in (("automatic", "MPI"), ("gloo", "Gloo")) if own else []:
             if f"data axis: 2 ranks, {engine} " not in (text := launched(program, [[*D2, "--transport", over]] * 2)):
                 wrong.append(f"mpirun, --transport {over}: {text}")
         wrong += newcomer(program)
