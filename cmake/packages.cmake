@@ -35,7 +35,7 @@ set(CPACK_DEBIAN_PACKAGE_HOMEPAGE ${DHP_HOMEPAGE})
 set(CPACK_DEBIAN_HEADERS_PACKAGE_NAME libdhp-dev)
 set(CPACK_DEBIAN_HEADERS_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_HEADERS_PACKAGE_ARCHITECTURE all)
-set(CPACK_DEBIAN_HEADERS_PACKAGE_DEPENDS "g++ (>= 4:12) | g++-12 | g++-13 | g++-14 | clang-16")
+set(CPACK_DEBIAN_HEADERS_PACKAGE_DEPENDS "g++ (>= 4:11) | g++-11 | g++-12 | g++-13 | g++-14 | clang-16")
 set(CPACK_DEBIAN_HEADERS_PACKAGE_RECOMMENDS "cmake (>= 3.22), libssl-dev (>= 3)")
 string(JOIN ", " CPACK_DEBIAN_HEADERS_PACKAGE_SUGGESTS
   dhp-tools libcurl4-openssl-dev libeigen3-dev libgloo-dev libopenmpi-dev nlohmann-json3-dev nvidia-cuda-toolkit)

@@ -4,7 +4,7 @@
 
 #include <cmath>  // undefines the macros isnan and isfinite of <math.h>
 #include <cstddef>
-#include <version>
+#include <source_location>
 
 #if __cplusplus < 202002L
 #error "dhp needs C++20: compile with -std=c++20"
