@@ -34,8 +34,8 @@ in_empty_root() {
   return $status
 }
 part "nothing installed" in_empty_root
-DHP_SUITE=trixie part "nothing installed, Debian 13" in_empty_root
 part "libssl-dev and pkg-config" in_empty_root libssl-dev pkg-config
 part "README's packages for the trainers" in_empty_root "${trainers[@]}"
 part "everything optional" in_empty_root "${everything[@]}"
+DHP_SUITE=trixie part "nothing installed, Debian 13" in_empty_root
 parts_done "README's first command works on all of these machines."

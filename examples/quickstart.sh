@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Goes from a fresh Debian 12 or 13 to two trained networks: installs missing packages, builds, and trains a small ResNet
-# on real images and a small BERT on real English, each on 2 x 2 x 2 ranks (threads) of data, tensor and pipeline
+# Goes from a fresh Debian 12 or 13 to two trained networks: installs missing packages, builds, and trains a small
+# ResNet on real images and a small BERT on real English, each on 2 x 2 x 2 ranks (threads) of data, tensor and pipeline
 # parallelism. Ends with a page of their loss curves. --steps N trains for only N steps, as a quick test.
 set -u
 cd "$(dirname "$0")/.." || exit 1

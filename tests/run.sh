@@ -21,7 +21,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:python3-numpy optional:python3-torch optional:libdnnl-dev optional:libeigen3-dev optional:clang-format \
   optional:libcurl4-openssl-dev optional:etcd-server optional:libonnx-dev optional:libprotobuf-dev \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \
-  optional:g++-11 optional:dpkg-dev optional:file optional:shellcheck optional:python3-yaml optional:python3-matplotlib \
+  optional:dpkg-dev optional:file optional:shellcheck optional:python3-yaml optional:python3-matplotlib optional:g++-11 \
   optional:dataset-fashion-mnist optional:wordnet-base "${site[@]/#/optional:}"
 part "configure" cmake --preset release -DDHP_UNIT_FILES=24
 part "build" cmake --build --preset release -j "$jobs"

@@ -36,8 +36,8 @@ struct CodePoint {
   return count;
 }
 
-/// Returns the text without a byte order mark. Throws unless it is UTF-8 without a zero byte; the error names `name` and
-/// the byte's position.
+/// Returns the text without a byte order mark. Throws unless it is UTF-8 without a zero byte; the error names `name`
+/// and the byte's position.
 [[nodiscard]] inline std::string_view checked_utf8(std::string_view bytes,
                                                    const std::string& name) {
   const auto known = dhp::detail::known_file(bytes);

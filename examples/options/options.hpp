@@ -210,7 +210,8 @@ struct Parsed {
   Options options{};
   std::optional<int> exit_status{};
 };
-/// gpu: the program is built for GPUs, and has options for GPUs instead of those for the CPU. micro_batch: the usual one.
+/// gpu: the program is built for GPUs, and has options for GPUs instead of those for the CPU. micro_batch: the value
+/// without --micro-batch.
 [[nodiscard]] Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu,
                                              std::int64_t micro_batch = 8);
 [[nodiscard]] Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu,

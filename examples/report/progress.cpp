@@ -120,7 +120,7 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-/// Whether nothing else would be lost, as of a file that the line of options names by mistake.
+/// Returns whether a file is empty or begins as metrics do. Any other was named by mistake, and must not be replaced.
 bool may_be_metrics(const std::string& path) {
   constexpr std::string_view begins = "{\"step\"";
   std::ifstream file(path);

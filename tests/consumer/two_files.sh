@@ -22,7 +22,8 @@ END
 ./program
 # What the list has is compiled in dhp.o alone.
 "$compiler" -std=c++20 -O0 -I "$source/include" -I "$source/examples/lessons" -c program.cpp
-for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place _ZN3dhp6detail11LinearPartsINS_3CpuEE7forward; do
+for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
+  _ZN3dhp6detail11LinearPartsINS_3CpuEE7forward; do
   if nm program.o | grep " [WT] .*$name"; then echo "program.o has $name, too"; exit 1; fi
   nm dhp.o | grep -q " W .*$name" || { echo "dhp.o lacks $name"; exit 1; }
 done

@@ -22,7 +22,8 @@ namespace dhp {
 /// A file descriptor that the destructor closes. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
-  /// flags: those of open(2). The umask limits the permissions of a new file. A pipe is not waited for.
+  /// flags: those of open(2). The umask limits the permissions of a new file. To open a pipe for reading does not wait
+  /// for its writer.
   OpenFile(const std::string& path, int flags)
       : path_(path),
         fd_(::open(path.c_str(), flags | O_CLOEXEC | (flags == O_RDONLY ? O_NONBLOCK : 0), 0666)) {

@@ -1,4 +1,5 @@
-// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix; convolutions have their own.
+// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix, LinesSource one whose lines
+// begin anywhere; the images of convolutions have their own.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>

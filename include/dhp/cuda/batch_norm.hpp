@@ -203,7 +203,8 @@ struct BatchNormBackwardApply {
   }
 };
 
-/// Converts a statistic of cuDNN's batch norm: returns the sum of squared deviations of `rows` values, from inv_std = 1 / sqrt(variance + epsilon).
+/// Converts a statistic of cuDNN's batch norm: returns the sum of squared deviations of `rows` values, from
+/// inv_std = 1 / sqrt(variance + epsilon).
 struct SquaredDeviations {
   double epsilon, rows;
   constexpr float operator()(float inv_std) const {

@@ -23,7 +23,7 @@ struct ShardSample {
   std::uint32_t bytes = 0, before = 0, after = 0;
   std::int32_t label = 0;
   std::uint32_t shard = 0;
-  std::uint32_t unused = 0;  ///< instead of padding, whose bytes would be any in a file
+  std::uint32_t unused = 0;  ///< in place of padding, whose bytes have no fixed value
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 

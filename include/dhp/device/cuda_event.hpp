@@ -75,6 +75,7 @@ class CudaEvent {
  private:
   std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event_;
 };
+
 /// Converts points of a stream to seconds of the trace. CUDA events only measure differences, so the first event is
 /// paired with a reading of the trace's clock.
 class CudaClock {
