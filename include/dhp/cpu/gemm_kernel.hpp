@@ -78,10 +78,12 @@ struct Borders {
         firsts(first | first << lines),
         lasts(last | last >> lines),
         all(last | (last - 1)) {}
-  /// Returns these lines if a kernel can leave out all of them, else 0.
+  /// Returns these lines if a kernel of T can leave out all of them, else 0. Only kernels of f32 leave out lines.
+  template <class T>
   [[nodiscard]] constexpr unsigned that_can_go(unsigned lines) const {
-    for (const auto some : {first, last, firsts, lasts, all})
-      if (lines == some) return lines;
+    if constexpr (std::is_same_v<T, float>)
+      for (const auto some : {first, last, firsts, lasts, all})
+        if (lines == some) return lines;
     return 0;
   }
 };
@@ -235,7 +237,7 @@ template <class T, class R, bool deep, int rows>
   Running<T, R, rows> now{.b = b, .soon = soon};
   for (const auto& run : a) {
     constexpr Borders at(R::rows / 2);
-    if constexpr (deep && rows == R::rows) {
+    if constexpr (deep && rows == R::rows && std::is_same_v<T, float>) {
       if (run.zeros == at.first) multiply_run<deep, at.first>(run, to, now);
       else if (run.zeros == at.firsts) multiply_run<deep, at.firsts>(run, to, now);
       else if (run.zeros == at.last) multiply_run<deep, at.last>(run, to, now);
@@ -251,14 +253,14 @@ template <class T, class R, bool deep, int rows>
   store_half<1, T, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
 
-/// Calls the smallest kernel that has at least valid_rows rows.
+/// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns, Soon& soon) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
-  if (valid_rows > half)
+  if (!std::is_same_v<T, float> || valid_rows > half)
     multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns, soon);
   else if (valid_rows > quarter)
     multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns, soon);
