@@ -9,9 +9,6 @@ using namespace dhp;
 
 Sample wave(std::int64_t i) { return {.input = {.001F * i}, .target = {std::sin(.003F * i)}}; }
 Model<Cpu> network(ModelBuilder<Cpu>& build) {
-  build.place({{"first.*", Placement::columns},
-               {"last.weight", Placement::rows},
-               {"*", Placement::replicated}});
   Model<Cpu> model;
   model.add("first", Linear<Cpu>(build, "first", {.in = 1, .out = 32}));
   model.add("gelu", gelu<Cpu>());

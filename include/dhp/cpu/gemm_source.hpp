@@ -82,6 +82,14 @@ class Source {
   ~Source() = default;
 };
 
+/// Returns elements [0, length) of lines that begin `stride` elements apart.
+template <class S>
+[[nodiscard]] Lines lines_at(const S* from, std::int64_t count, std::int64_t length,
+                             std::int64_t stride) {
+  constexpr auto size = static_cast<std::int64_t>(sizeof(S));
+  return {reinterpret_cast<const std::byte*>(from), count, length * size, stride * size};
+}
+
 template <class T, class S>
 class MatrixSource final : public Source<T> {
  public:
@@ -110,9 +118,7 @@ class MatrixSource final : public Source<T> {
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
-    constexpr auto size = static_cast<std::int64_t>(sizeof(S));
-    return {reinterpret_cast<const std::byte*>(data_ + line * stride_ + first), count,
-            length * size, stride_ * size};
+    return lines_at(data_ + line * stride_ + first, count, length, stride_);
   }
 
  private:
@@ -129,6 +135,12 @@ class LinesSource final : public Source<T> {
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
     return widened(line_at_(line) + first, count, scratch);
+  }
+  /// Most lines are as far apart as the first two.
+  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
+                            std::int64_t length) const override {
+    const S* const from = line_at_(line);
+    return lines_at(from + first, count, length, count > 1 ? line_at_(line + 1) - from : 0);
   }
 
  private:
