@@ -86,8 +86,8 @@ template <class Dev>
           {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
-/// Both pre-training heads and their losses, over all rows. Only the masked rows go through the vocabulary's product.
-/// Without BertConfig::next_sentence it only predicts.
+/// BERT's two heads for pre-training, and their losses. It gathers the rows of x that ranks share. Only masked rows are
+/// multiplied with the vocabulary's table. Without BertConfig::next_sentence only predict() works.
 template <class Dev>
 class BertLoss {
  public:

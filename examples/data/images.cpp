@@ -108,7 +108,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
   return data;
 }
 
-/// Makes batchers over one dataset, whose last part, in a random order, is held out.
+/// Shuffles a dataset, holds out its last part, and makes the batchers of both parts.
 ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, const std::string& description) {
   auto [train, held_out] = dhp::split_fraction(

@@ -26,7 +26,7 @@ class Ring {
     heat_.resize(static_cast<std::size_t>(cells() + 2));  // plus a neighbour's cell at each end
     for (int i = 0; i < cells(); ++i) at(i) = std::sin(angle(i)) + 0.5 * std::cos(5 * angle(i));
   }
-  /// Receives the neighbours' cells as cells -1 and cells().
+  /// Sends the outermost cells to the neighbours, and receives theirs as cells -1 and cells().
   void exchange() {
     const int left = (rank_ + size_ - 1) % size_, right = (rank_ + 1) % size_;
     MPI_Sendrecv(&at(0), 1, MPI_DOUBLE, left, 0, &at(cells()), 1, MPI_DOUBLE, right, 0, comm_,

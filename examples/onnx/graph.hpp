@@ -79,7 +79,7 @@ class OnnxGraph {
     return constant(name, onnx::TensorProto::FLOAT, shape, std::as_bytes(values));
   }
   Value scalar(float value) { return floats(fresh("constant"), {}, std::span(&value, 1)); }
-  /// Adds an id, as Gather takes it.
+  /// Adds a scalar int64, such as an index for Gather.
   Value id(std::int64_t value) {
     return constant(fresh("constant"), onnx::TensorProto::INT64, {},
                     std::as_bytes(std::span(&value, 1)));

@@ -302,7 +302,7 @@ class StepModel {
     return stages;
   }
 
-  /// When a stage ends, and how many parts x micro-batches it holds at most.
+  /// When a stage ends, in seconds, and the most forward passes that wait for their backward pass at once.
   struct StageRun {
     double end = 0, in_flight = 0;
   };

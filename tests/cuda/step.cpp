@@ -1,4 +1,4 @@
-// The state of a step and what reads it alone: every op beside its twin on the Cpu.
+// The operations on a step's state give the same results on Cuda as on the Cpu.
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cuda/optimizer.hpp>
 #include <tests/cuda/gpu.hpp>

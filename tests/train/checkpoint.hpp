@@ -18,8 +18,8 @@ class CheckpointCases {
   CheckpointCases(const EverythingOptions& model, const RunSettings& settings)
       : model_(model), settings_(settings) {}
 
-  /// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything): in the end, or
-  /// after step `beside` while training goes on.
+  /// Trains up to step `last`, from the checkpoint in `load` or, if it is empty, from the beginning. Saves to `save`,
+  /// unless it is empty: at the end, or after step `beside` while training goes on.
   [[nodiscard]] CheckpointRun run(const Layout& layout, const RunSettings& settings,
                                   const std::string& load, const std::string& save, int last,
                                   int beside = -1, const WeightLoading& weights = {}) const {

@@ -62,7 +62,7 @@ class Trace : detail::NonCopyable {
   }
   /// Returns true on the compute thread.
   [[nodiscard]] bool at_work() const { return std::this_thread::get_id() == worker_; }
-  /// Adds a track for a communicator and returns the track's index.
+  /// Adds a communicator's track and returns its index, for TraceSpan::lane.
   [[nodiscard]] int add_lane(std::string name) {
     const std::lock_guard lock(mutex_);
     lanes_.push_back(std::move(name));

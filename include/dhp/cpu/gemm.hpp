@@ -78,7 +78,7 @@ struct Blocks {
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
   }
-  /// Returns k as a number of packed elements, where a Pair counts once.
+  /// Returns the number of packed elements for `length` elements along k; a Pair holds two.
   static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
 
   /// Computes a tile of C.

@@ -88,13 +88,13 @@ struct Borders {
   }
 };
 
-/// A part along k of a panel of A, in place. In either half of the panel, line i begins i * stride elements after line
-/// 0 of that half. If the panel is not deep, the whole panel begins at `upper`, with lines across k `stride` apart.
+/// A part of a panel of A along k, in place. In a deep panel (see Panel), `upper` points to the first half of its lines
+/// and `lower` to the second. Otherwise `upper` points to the whole panel.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
-  std::int64_t stride;
+  std::int64_t stride;  ///< from line to line of a half; if not deep, from step to step along k
   std::int64_t length;  ///< number of elements along k
   unsigned zeros = 0;   ///< Borders of lines that are 0: neither read nor multiplied
 };

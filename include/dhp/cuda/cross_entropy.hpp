@@ -168,7 +168,7 @@ struct RowGradient {
   }
 };
 
-/// Totals the losses of all rows, in one block.
+/// Computes the four totals of cross_entropy_totals() in one block.
 template <class A>
 struct LossTotals {
   static constexpr int most_threads = 1024;

@@ -117,7 +117,7 @@ void with_rows(std::int64_t columns, const Body& body, const Element*... pointer
   else body(BlockRows<n>());
 }
 
-/// Launches Kernel<Rows>{arguments...} with the Rows that with_rows chooses.
+/// Launches Kernel<T, Rows>{arguments} with the Rows that with_rows() chooses for `columns` and `pointers`.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,

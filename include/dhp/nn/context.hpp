@@ -1,6 +1,9 @@
 // C, the context axis: its ranks share the same samples, and each rank holds some rows of each sample. All layers but
 // attention work row by row. For attention, HeadExchange trades rows for heads; alternatively, keys and values travel
 // between ranks (ring_attention.hpp, grouped_attention.hpp).
+//
+// A context group is the part of each sample that is computed together. A rank holds one; or, if all layouts have the
+// same number of groups, equally many as each other rank.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -19,8 +22,9 @@
 
 namespace dhp::detail {
 
-/// Returns one of a group's two parts of a sample. The sample is cut into 2 * groups blocks, and group c has the blocks
-/// c and 2 * groups - 1 - c. With a causal mask all groups then have equally many query-key pairs.
+/// Returns the rows of a sample in half 0 or 1 of a group. The sample's `rows` are cut into 2 * groups blocks; half 0
+/// is block `group`, half 1 is block 2 * groups - 1 - group. With a causal mask all groups then have equally many
+/// query-key pairs.
 [[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
   return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
 }

@@ -174,7 +174,7 @@ class ModelBuilder {
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
     return made(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
-  /// Throws Error unless a parameter has the placement that another parameter of its layer needs.
+  /// Throws Error unless the parameter `of` has the placement `needed` beside `other`, a parameter of the same layer.
   void check_beside(const ParameterSpec& of, Placement needed, const ParameterSpec& other) const {
     if (of.placement != needed)
       fail_placement(of, concat("beside ", other.name, ", with ", other.placement, ", it needs "),

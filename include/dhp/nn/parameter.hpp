@@ -133,7 +133,7 @@ class ParameterState {
     });
   }
 
-  /// Returns whether nothing was added since ParameterStore::begin_gradients().
+  /// Returns whether nothing was added since ParameterStore::begin_gradients(); true for a frozen parameter.
   [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
   /// Zeroes the gradient if nothing was added since ParameterStore::begin_gradients().
   void complete(Dev& dev) {

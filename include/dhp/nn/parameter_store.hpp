@@ -64,9 +64,10 @@ class ParameterStore {
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Returns the number of elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Returns the range in which this replica sums gradients; it excludes redundant shares.
+  /// Returns the range in which this replica sums gradients: all but the copies of other replicas' shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
-  /// Returns the range of this replica's shares, or of its redundant copies for the replica `ahead` places after it.
+  /// Returns the range of this replica's own shares, or of its copies of those of the replica `ahead` places after it
+  /// (Sharding::redundancy).
   [[nodiscard]] Range shares(int ahead = 0) const {
     const auto length = summed_ - whole_;
     return {whole_ + ahead * length, summed_ + ahead * length};

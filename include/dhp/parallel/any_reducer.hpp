@@ -45,7 +45,7 @@ class ReducerModel final : public AnyReducer<Dev> {
 
 template <class Dev>
 using AnyReducerPointer = std::unique_ptr<AnyReducer<Dev>>;
-/// A reducer that was chosen before the device was known.
+/// A function that makes a reducer. The reducer can so be chosen before there is a store.
 template <class Dev>
 using MakeReducer = FunctionRef<AnyReducerPointer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
 

@@ -47,7 +47,8 @@ class NoPipeSignal : NonCopyable {
   bool was_pending_ = false;
 };
 
-/// Gives Gloo the job's store. Waits end with the world. The key prefix separates several GlooStores in one store.
+/// Lets Gloo use the job's store. A wait throws if the world ends first. All keys get `prefix`, so that several
+/// GlooStores can share the job's store.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(std::shared_ptr<ProcessWatchdog> watchdog, std::string prefix)

@@ -56,8 +56,8 @@ class KeyValueStore : detail::NonCopyable {
   /// Returns the keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
   virtual void remove(const std::string& key) = 0;
-  /// Sets the key unless the key `guard` is set, in one atomic step; returns whether the key was set. If the guard is
-  /// the key itself, the call creates the key: of many callers, one succeeds.
+  /// Sets the key unless the key `guard` exists, in one atomic step. Returns true if this call has set the key. If the
+  /// guard is the key itself, only one of many callers gets true.
   [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
                                         const std::string& value) = 0;
   /// Returns this machine's address, in digits, as seen in a connection: to rank 0 or, on rank 0, from another rank,
