@@ -191,8 +191,9 @@ struct GlobalLoss {
 
 namespace detail {
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
-/// and the pipeline axis. `mine`: the losses of this rank's `batches`; zeros on ranks without the loss. request: f64
-/// [1] to sum over all ranks; the result then has one more row, which begins with this sum.
+/// and the pipeline axis, with a request also over the tensor axis. `mine`: the losses of this rank's `batches`; zeros
+/// on ranks without the loss. request: f64 [1] to sum over all ranks; the result then has one more row, which begins
+/// with this sum.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,

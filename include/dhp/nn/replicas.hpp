@@ -1,5 +1,6 @@
 // Replicas: the communication between replicas beyond sums of gradients, for code that uses weights and gradients:
-// stages, norms, trainers and checkpoints. DataParallel implements it. A null pointer means that none is needed.
+// stages, norms, trainers and checkpoints. Some reducers implement it, and DataParallel::replicas() returns it; a null
+// pointer means that none is needed.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -91,7 +91,8 @@ struct StepRule {
   }
 };
 
-/// Decides the step. finite: whether losses and gradients are finite. At loss scale 1, overflow stops training.
+/// Decides the step. squares: the squared norm of all gradients. finite: whether losses and gradients are finite. If
+/// not, a dynamic loss scale above 1 shrinks and the step is skipped; otherwise training stops.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
   constexpr double least_scale = 1;

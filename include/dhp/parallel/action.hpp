@@ -15,7 +15,9 @@ struct Action {
   /// reduce sums its gradients over the replicas (moves.hpp).
   enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  int chunk = 0;        ///< a move has its unit here
+  /// A pass: the chunk or, in a list by layers (moves.hpp), the layer's place among those of the stage. A move: its
+  /// unit.
+  int chunk = 0;
   int micro_batch = 0;  ///< a move has 0 here
   friend bool operator==(const Action&, const Action&) = default;
 };

@@ -1,5 +1,5 @@
 // Execution: one run of a pipeline stage's list of actions, layer by layer. It computes the passes and makes the moves
-// in the order of the list, and decides nothing else.
+// in the order of the list, and decides nothing.
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -86,7 +86,7 @@ class Execution {
   /// A micro-batch in a layer, between its forward and its last backward action.
   struct InFlight {
     Tape<Dev> tape;
-    Shape x{};                                  // the input's
+    Shape x{};                                  // the shape of the layer's input
     std::vector<Work<Dev>> weight_gradients{};  // deferred
   };
   using Key = std::pair<int, int>;  // layer and micro-batch
@@ -211,7 +211,8 @@ class Execution {
     return {from, &(forward ? stage_->forward : stage_->backward)[layers.goes_back(at)],
             layers.stage_of(from), layers.input_shape(std::max(at, from), batch(action))};
   }
-  /// Empty where there is none. What the next pass begins with may come from now on.
+  /// Returns the action's input, or an empty tensor if it has none. Then tells the engine to expect the message with
+  /// which the next pass begins.
   [[nodiscard]] Tensor<Dev> take(const Action& action) {
     const auto compute = stage_->store.options().compute;
     Tensor<Dev> x;

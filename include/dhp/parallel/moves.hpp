@@ -53,7 +53,7 @@ class MovePlan {
       return {};
     return needs_[as_size(action.chunk)];
   }
-  /// All of a step, in their order.
+  /// Returns all reductions of a step, in order.
   [[nodiscard]] std::vector<Reduction> reductions(int micro_batches) const {
     using enum MovedUnit::Reduced;
     const bool any_each = std::any_of(units_.begin(), units_.end(),

@@ -1,6 +1,5 @@
-// Cuts a list of layers into contiguous parts for pipeline stages, so that the most expensive part is as cheap as
-// possible. Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks, because different cuts
-// would deadlock.
+// The costs of a model's layers, computed (flops) or measured (seconds), and the cuts that all ranks make by them
+// (cut_layers.hpp). Rank 0 of the world decides for all ranks, because different cuts would deadlock.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

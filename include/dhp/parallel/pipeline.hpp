@@ -22,7 +22,7 @@ struct PipelineOptions {
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
-  bool measure_costs = false;  ///< not with context groups, whose rows one example does not have
+  bool measure_costs = false;  ///< ignored with several context groups: an example lacks their rows
 };
 
 template <class Dev>

@@ -1,6 +1,7 @@
 // Weights that several pipeline stages use, such as BERT's embedding and decoder. Each of these stages holds a copy and
 // takes the same steps, because gradients are summed over these stages, then over replicas. The first of them owns the
-// weight, so that norms and checkpoints count it once.
+// weight, so that norms and checkpoints count it once. Also the sum over the tensor axis of a gradient that each of its
+// ranks has for its own rows only (Placement::shares).
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -54,7 +54,7 @@ class Trainer {
   }
 
   /// Runs one step over this replica's micro-batches. Collective over the mesh. Throws Error if the loss or a gradient
-  /// is not finite and a dynamic loss scale cannot shrink.
+  /// is not finite, unless a dynamic loss scale above 1 can shrink: the step is then skipped.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
   /// Issues one step without waiting for it.

@@ -90,7 +90,7 @@ class TrainingRun : detail::NonCopyable {
             describe, example) {}
   ~TrainingRun();
 
-  /// Runs the next step of the data. All four step() functions are collective and give all ranks the same report.
+  /// Runs the next step of the data. All step() functions are collective and give all ranks the same report.
   StepReport step() { return finish(start()); }
   /// Runs one step; `all`: the micro-batches of all replicas.
   StepReport step(std::span<const MicroBatch<Dev>> all) { return step(mine_of(all)); }

@@ -1,5 +1,5 @@
-// Weight files: one .safetensors file with whole tensors, with the names and the axis order of PyTorch's models. Each
-// rank reads only its part of each tensor.
+// Weight files: one .safetensors file with whole tensors, with the names and the axis order of PyTorch's models. A rank
+// reads one whole tensor at a time, and keeps its part of it.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
@@ -46,7 +46,7 @@ void for_file_runs(const Piece& piece, auto move) {
   }
 }
 
-/// Reads a piece from a file with the whole tensor `name`. Throws Error if the tensor is missing or has another shape.
+/// Reads a piece from a file with the tensor `name`, all of which is read each time. Throws Error if the tensor is missing or has another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
                     const HeldPiece<Dev>& wanted) {
