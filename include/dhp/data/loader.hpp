@@ -88,7 +88,6 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   }
 
   [[nodiscard]] const Batching& batching() const { return batching_; }
-  [[nodiscard]] const B& batcher() const { return batcher_; }
   /// Returns the number of steps to the end of the last epoch; 0 means unlimited.
   [[nodiscard]] std::int64_t steps() const override {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);

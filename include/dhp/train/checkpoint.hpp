@@ -172,7 +172,6 @@ class Checkpoint {
     return record;
   }
 
-  [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:

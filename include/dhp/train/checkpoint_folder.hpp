@@ -56,13 +56,12 @@ class CheckpointFolder {
     detail::check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
   /// Makes an empty folder for a step's checkpoint and removes what interrupted saves have left.
-  [[nodiscard]] std::string begin(std::int64_t step) const {
+  void begin(std::int64_t step) const {
     const auto part = path(name_of(step) + ".part");
     std::error_code error;
     for (const auto& name : unfinished()) std::filesystem::remove_all(path(name), error);
     std::filesystem::create_directory(part, error);
     check(!error, "cannot make the directory ", part, ": ", error.message());
-    return part;
   }
   /// Makes a step's checkpoint visible and the latest; all its files must be on disk.
   void commit(std::int64_t step) const {

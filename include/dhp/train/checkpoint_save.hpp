@@ -41,7 +41,7 @@ class CheckpointSave {
   /// Makes the empty folder; rank 0 calls it before any rank writes.
   void begin() {
     folder_.make();
-    (void)folder_.begin(step_);
+    folder_.begin(step_);
   }
   /// Writes this rank's pieces; they are on disk when it returns.
   template <class Dev>

@@ -108,11 +108,6 @@ class SafeTensors {
   /// The tensors whose types dhp does not compute in, with these types; they are no damage.
   [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Returns an entry of "__metadata__", or an empty text.
-  [[nodiscard]] std::string note(const std::string& key) const {
-    const auto found = notes_.find(key);
-    return found == notes_.end() ? "" : found->second;
-  }
 
  private:
   void parse(const std::string& text, std::uint64_t data_bytes) {
@@ -129,10 +124,8 @@ class SafeTensors {
       }
       check(value.is_object() || value.is_null(), path_,
             " is damaged: its __metadata__ is no object");
-      for (const auto& [key, note] : value.items()) {
+      for (const auto& [key, note] : value.items())
         check(note.is_string(), path_, " is damaged: ", key, " of its __metadata__ is no text");
-        notes_[key] = note.get<std::string>();
-      }
     }
     check_ranges(std::move(ranges), data_bytes);
   }
@@ -195,7 +188,7 @@ class SafeTensors {
   OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, detail::StoredTensor> tensors_;
-  std::map<std::string, std::string> skipped_, notes_;
+  std::map<std::string, std::string> skipped_;
 };
 
 /// Writes a file of tensors without holding all of them in memory.

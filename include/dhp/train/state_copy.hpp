@@ -53,7 +53,6 @@ class StateCopy {
     }
     return made;
   }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
   /// Sets the flag when the copy ends, even if it failed.
