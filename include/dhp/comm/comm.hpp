@@ -37,6 +37,7 @@ class SelfComm {
 };
 }  // namespace detail
 
+/// A group of ranks. Collective says what each call reads and writes, Communicator when its buffers are free again.
 template <class Dev>
 class Comm {
  public:
@@ -109,6 +110,7 @@ class Comm {
   /// Makes the host wait for all earlier work of the device. Throws Aborted if the world has ended, because received
   /// data may then be garbage. Call this before the host reads results of collectives.
   void synchronize(Dev& dev) { model_->synchronize(dev); }
+  /// Returns this rank's new group: the ranks of its color, ordered by key. With a negative color it is a group of one.
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);
   }
