@@ -46,7 +46,8 @@ void for_file_runs(const Piece& piece, auto move) {
   }
 }
 
-/// Reads a piece from a file with the tensor `name`, all of which is read each time. Throws Error if the tensor is missing or has another shape.
+/// Reads a piece from a file with the tensor `name`; each call reads all of this tensor. Throws Error if the tensor is
+/// missing or has another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
                     const HeldPiece<Dev>& wanted) {
