@@ -41,6 +41,10 @@ class ElasticTraining : dhp::detail::NonCopyable {
 
   /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
+    finish_all(dev_);
+    // A member that was left out has an old state. It goes first of all: if this generation ends early, nobody may take
+    // it for the newest.
+    if (rank.report.steps < 0) built_.clear();
     try {
       return run_in(rank);
     } catch (const dhp::Aborted&) {
@@ -82,9 +86,6 @@ class ElasticTraining : dhp::detail::NonCopyable {
     if (layouts_) layouts_->agree_on_limit(dev_, rank.world);
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
-    finish_all(dev_);
-    // A member that was left out has an old state.
-    if (rank.report.steps < 0) built_.clear();
     for (const auto& built : built_) repeats_ |= built->program.finish_interrupted(steps);
     if (!built_.empty()) rank.report.steps = steps;
 

@@ -138,19 +138,26 @@ def copied(program, run, folder, rng, stage):
 
 
 def stopped(program, run, folder, rng):
-    """A rank that does not answer is left out; when it wakes up it comes back as a newcomer."""
-    with Elastic(program, run, folder, 3, "1:3", 150, ("--comm-timeout", "2")) as job:
+    """Ranks that do not answer are left out. Awake, they come back as newcomers without their old state, even if the first
+    generation with one of them ends before it begins: by a process that asks for other steps."""
+    with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 4, "1:2", 200, ("--comm-timeout", "2")) as job:
         job.wait_for_step(8)
-        job.processes[2].send_signal(signal.SIGSTOP)
+        for rank in (1, 3):  # a replica
+            job.processes[rank].send_signal(signal.SIGSTOP)
         job.wait_for_step(20)
-        job.processes[2].send_signal(signal.SIGCONT)
-        job.end()
-        assert [found[1] for found in generations(job.output(0))] == [2, 3], job.said()
-        # The others were in a step that cannot end without it.
-        first, second = told(job.output(0))
-        assert (first.repeats, second.repeats) == (first.after + 1, 0), job.said()
-        # Those who stay have all of the state; the newcomer takes it.
-        assert first.megabytes == 0 and second.megabytes > 1, job.said()
+        job.processes[3].send_signal(signal.SIGCONT)
+        time.sleep(0.5)  # it comes before the other one
+        job.command = [*job.command, "--lr", "0.5"]
+        assert job.add(1).wait(60) == 1
+        job.processes[1].send_signal(signal.SIGCONT)
+        job.end(without=[4])
+        assert "--lr" in job.output(4), job.output(4)
+        first, *others, last = told(job.output(0))
+        assert (first.replicas, last.replicas) == (1, 2) and all(found.replicas == 1 for found in others), job.said()
+        # The others were in a step that cannot end without them.
+        assert (first.repeats, last.repeats) == (first.after + 1, 0), job.said()
+        # Those who stay have all of the state; newcomers take it.
+        assert first.megabytes == 0 and last.megabytes > 1, job.said()
 
 
 def store_lost(program, run, folder, rng):

@@ -4,6 +4,7 @@
 
 #include <dhp/nn/context.hpp>
 #include <dhp/ops/step.hpp>
+#include <dhp/parallel/output_gradients.hpp>
 #include <dhp/parallel/stage_units.hpp>
 #include <dhp/parallel/tied.hpp>
 #include <dhp/parallel/trainable.hpp>
@@ -29,6 +30,13 @@ struct StageParts {
   ParameterStore<Dev> store{};
   StageUnits<Dev> units{};
 };
+
+/// The pipeline axis for chunks that go forward, and for chunks that go back. In a V these are two communicators, so
+/// that no message waits for those of the other direction.
+template <class Dev>
+[[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
+  return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
+}
 
 template <class Dev>
 class Execution {

@@ -2,46 +2,15 @@
 // as the layer after the last one. An action of a layer has the layer's place among those of the stage as its chunk.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
 #include <dhp/parallel/action.hpp>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace dhp::detail {
-/// Where a stage gets the gradients of its output from, if it does not receive them from the next stage: see
-/// PipelineParallel::take_gradients_from(). It is used in training only.
-template <class Dev>
-class OutputGradients {
- public:
-  virtual ~OutputGradients() = default;
-  /// Is called when the activation of a micro-batch goes to the next stage.
-  virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
-  /// Returns the gradient of that activation.
-  [[nodiscard]] virtual Tensor<Dev> gradient(Dev& dev, int micro_batch) = 0;
-  /// Is called after a step's last action, and receives all that the next stage has sent.
-  virtual void end_step(Dev& dev) = 0;
-};
-
-/// A stage's output for a micro-batch, and the rank that sends back its gradients in the order of micro-batches.
-template <class Dev>
-struct StageOutput {
-  Shape shape{};
-  Comm<Dev> backward{};
-  int next = 0;  ///< the rank that sends
-};
-
-/// The pipeline axis for chunks that go forward, and for chunks that go back. In a V these are two communicators, so
-/// that no message waits for those of the other direction.
-template <class Dev>
-[[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
-  return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
-}
-
 template <class Dev>
 class StageLayers {
  public:

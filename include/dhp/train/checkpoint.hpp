@@ -71,8 +71,10 @@ class Checkpoint {
                                         std::filesystem::equivalent(from / "..", path, error));
     if (same) {  // the names of checkpoints after the loaded step
       const auto name = from.filename().string();
-      std::erase_if(names,
-                    [&](const auto& other) { return other.size() < name.size() || other <= name; });
+      // A number of more digits is a later step.
+      std::erase_if(names, [&](const auto& other) {
+        return std::pair(other.size(), other) <= std::pair(name.size(), name);
+      });
       return names;
     }
     const bool old = detail::is_there(path + "/state.json");

@@ -142,11 +142,11 @@ class Trainer {
     const auto all = gather(dev_, mesh_.world(), {stop_requested_ ? 1.0 : 0.0});
     return std::ranges::find(all, 1.0) != all.end();
   }
-  /// Sets a function that each step calls between this rank's last collective for gradients and norms and its first
+  /// Adds a function that each step calls between this rank's last collective for gradients and norms and its first
   /// write to weights, optimizer state or running statistics. At the call, a save may still read these. The rank then
   /// completes its update alone; only with ZeRO, all-gathers of new weights follow. On a GPU, the collectives are
   /// issued but not complete. Replayed steps do not call it.
-  void before_update(std::function<void()> call) { before_update_ = std::move(call); }
+  void before_update(std::function<void()> call) { before_update_.push_back(std::move(call)); }
 
   void set_hook(std::unique_ptr<StepHook<Dev>> hook) { hook_ = std::move(hook); }
 
@@ -261,7 +261,7 @@ class Trainer {
       const auto norms = dev_.scope("optimizer norms");
       optimizer_.prepare(dev_, squares.view(), state_.view());
     }
-    if (before_update_) before_update_();
+    for (const auto& call : before_update_) call();
     if (update_barrier_) {
       mesh_.world().synchronize(dev_);
       interrupted_->losses = losses.share();
@@ -383,7 +383,8 @@ class Trainer {
   Tensor<Dev> request_;  // f64 [1], nonzero if this rank asks to stop
   std::atomic<bool> stop_requested_{false};
   detail::StepRecorder<Dev> recorder_;
-  std::function<void()> before_update_, update_barrier_;
+  std::vector<std::function<void()>> before_update_;
+  std::function<void()> update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
   RunState now_;                  // `device` is stale until state() reads it
