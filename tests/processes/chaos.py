@@ -262,8 +262,8 @@ class Chaos:
 
     def run(self, seconds):
         end = time.monotonic() + seconds
-        # With other axes a single replica may have the state, and lose it: there is a checkpoint then.
-        while last_step(self.metrics) < 3 or (self.layout == "axes" and not (self.save / "latest").exists()):
+        # Few ranks may have a part of the state, and lose it: there is a checkpoint then.
+        while last_step(self.metrics) < 3 or (self.layout != "data" and not (self.save / "latest").exists()):
             self.wait(0.02)
         early, looks_at_growth = None, seconds >= 60
         while time.monotonic() < end and not self.over:
