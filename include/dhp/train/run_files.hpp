@@ -5,6 +5,7 @@
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,13 +15,20 @@ namespace dhp {
 
 /// The files of one training run, see TrainingRun::files(). All calls except give_up() are collective over the mesh.
 template <class Dev>
-class RunFiles {
+class RunFiles : detail::NonCopyable {
  public:
   explicit RunFiles(TrainingRun<Dev>& run)
       : run_(run),
         checkpoint_(run.mesh(), run.store(), run.optimizer(), run.replicas()),
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(run_.device()); });
+  }
+  /// Waits for the current save, unless an exception ends the run. Its failure is told by wait(), not here.
+  ~RunFiles() {
+    if (std::uncaught_exceptions() > 0) return;
+    try {
+      wait();
+    } catch (const std::exception&) {}
   }
 
   /// Loads a folder's newest checkpoint, a single checkpoint, or published weights, with the rules of Checkpoint::load.

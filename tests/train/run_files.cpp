@@ -1,0 +1,43 @@
+// The last save of a run, while it ends.
+#include <dhp/cpu.hpp>
+#include <dhp/train/run_files.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/folder.hpp>
+
+namespace {
+
+Model<Cpu> network(ModelBuilder<Cpu>& build) {
+  Model<Cpu> model;
+  model.add("first", Linear<Cpu>(build, "first", {.in = 1, .out = 4}));
+  model.add("second", Linear<Cpu>(build, "second", {.in = 4, .out = 1}));
+  model.loss = MeanSquaredError<Cpu>();
+  return model;
+}
+const FunctionSamples samples(32, [](std::int64_t index) {
+  const auto x = static_cast<float>(index);
+  return Sample{.input = {x}, .target = {2 * x}};
+});
+
+}  // namespace
+
+TEST_CASE(
+    "run files: the end of a run waits for a save in the background, that of a failed one does "
+    "not") {
+  const Folder folder;
+  const auto train = [&](const std::string& to, bool fails) {
+    on_ranks_of<Cpu>(4, [&](Cpu& dev, Comm<Cpu> world) {
+      Loader data(dev, samples, {.global_batch = 8, .micro_batch = 2});
+      const TrainingOptions options{.layout = {.data = 2, .pipeline = 2}};
+      TrainingRun run(dev, world, options, network, data);
+      (void)run.step();
+      run.save_in_background(folder / to);
+      dhp::check(!fails || world.rank() != 1, "lost");
+    });
+  };
+  for (int time = 0; time < 5; ++time) {
+    const auto to = concat("saves ", time);
+    train(to, false);
+    CHECK(dhp::CheckpointFolder(folder / to).names() == std::vector<std::string>{"step-00000001"});
+  }
+  CHECK(has(message_of([&] { train("failed", true); }), "rank 1: lost"));
+}
