@@ -48,6 +48,7 @@ endif()
 set_property(SOURCE ${dir}/cpu_declared.cpp PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 # An archive instead of an object library, so that programs carry only the kernels that they call.
 add_library(dhp_cpu_compiled STATIC EXCLUDE_FROM_ALL ${sources})
+set_target_properties(dhp_cpu_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)  # for shared libraries, too
 add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)
 # In a GPU tree nvcc compiles the programs that link this library, without an -march.
 target_link_libraries(dhp_cpu_compiled PUBLIC $<IF:$<STREQUAL:${DHP_DEVICE},cuda>,dhp::dhp,dhp::cpu>)
