@@ -68,5 +68,5 @@ int main() {
     ledger.line("  pipeline axis: all-reduced", seen.pipeline.bytes, losses + norms);
   }
   const bool same = std::abs(serial.back() - eight[0].losses.back()) < 1e-4;
-  return same && ledger.agrees() ? 0 : 1;
+  return toy::status(same && ledger.agrees());
 }

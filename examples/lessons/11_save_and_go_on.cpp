@@ -49,7 +49,7 @@ std::size_t stored_bytes(const std::string& checkpoint) {
   return bytes;
 }
 
-int main() {
+int main() try {
   const auto folder =
       std::filesystem::temp_directory_path() / dhp::concat("dhp_lesson_11_", ::getpid());
   const std::string whole = folder / "whole", killed = folder / "killed";
@@ -76,5 +76,8 @@ int main() {
   ledger.line("  of 1 rank", stored_bytes(whole + "/step-00000040"), 4 * 3 * parameters);
   const bool same = std::equal(straight.begin() + 20, straight.end(), on_one.begin() + 20);
   std::filesystem::remove_all(folder);
-  return same && ledger.agrees() ? 0 : 1;
+  return toy::status(same && ledger.agrees());
+} catch (const std::exception& error) {  // such as a folder that nobody may write to
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

@@ -140,5 +140,5 @@ int main() {
               mine * 8 * batch_size * (16 + 2) + norms + 32);
   ledger.line("pipeline axis: sent in messages per step",
               ranks[0].counts->of({0, 4}, dhp::CallKind::send).bytes, mine * 8 * batch_size * 16);
-  return right && ledger.agrees() && first.back() < first.front() / 10 ? 0 : 1;
+  return toy::status(right && ledger.agrees() && first.back() < first.front() / 10);
 }

@@ -114,5 +114,6 @@ int main() {
     ledger.line("  pipeline axis: all-reduced per step",
                 seen.counts->of({0, 2}, CallKind::all_reduce).bytes, losses + norms);
   }
-  return same && goes_on && ledger.agrees() && one.losses.back() < one.losses.front() / 4 ? 0 : 1;
+  return toy::status(same && goes_on && ledger.agrees() &&
+                     one.losses.back() < one.losses.front() / 4);
 }

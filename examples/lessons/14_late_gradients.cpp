@@ -92,5 +92,5 @@ int main() {
                 found.step_ms);
     right = right && found.bytes == found.formula && found.loss < 0.1;
   }
-  return right ? 0 : 1;
+  return toy::status(right);
 }

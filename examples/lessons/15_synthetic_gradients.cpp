@@ -96,5 +96,5 @@ int main() {
 
   const bool helps = predicts[0].losses.back() < alone[0].losses.back();
   const bool costs = predicts[0].losses.back() > waits[0].losses.back();
-  return ledger.agrees() && helps && costs ? 0 : 1;
+  return toy::status(ledger.agrees() && helps && costs);
 }

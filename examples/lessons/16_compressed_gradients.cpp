@@ -101,5 +101,5 @@ int main() {
   }
   std::printf("\n%-20s %-10s loss after %d steps\n%s", "gradients as", "bytes", steps,
               losses.c_str());
-  return ledger.agrees() && learns ? 0 : 1;
+  return toy::status(ledger.agrees() && learns);
 }

@@ -118,5 +118,5 @@ int main() {
   ledger.line("held between pairs, rows whole: x and norm(x)", whole[0].held_bytes, 2 * activation);
   ledger.line("held between pairs, rows shared: 1 / n of it", shares[0].held_bytes,
               2 * activation / ranks);
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

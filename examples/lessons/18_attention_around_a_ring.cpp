@@ -139,5 +139,5 @@ int main() {
   ledger.line("busiest pairs, one block each", plain_time, 58);
   ledger.line("busiest pairs, from both ends: 1 / n of all", balanced_time,
               tokens * (tokens + 1) / 2 / ranks);
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

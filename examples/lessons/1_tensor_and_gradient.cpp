@@ -50,5 +50,5 @@ int main() {
   ledger.line("their gradient dW: as many", dw.size_bytes(), 8 * inputs * outputs);
   ledger.line("x and h, kept for backward: grow with the samples", x.size_bytes() + h.size_bytes(),
               8 * samples * (inputs + outputs));
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

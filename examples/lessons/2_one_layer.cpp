@@ -54,5 +54,5 @@ int main() {
   ledger.line("the optimizer's state: a momentum for each", toy::state_bytes(optimizer),
               4 * numbers);
   ledger.line("on the tape between forward and backward: x", tape_bytes, 4 * samples * 2);
-  return loss < 1e-3 && ledger.agrees() ? 0 : 1;
+  return toy::status(loss < 1e-3 && ledger.agrees());
 }

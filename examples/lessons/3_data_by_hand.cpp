@@ -106,5 +106,5 @@ int main() {
   for (std::size_t j = 0; j < features; ++j)
     right = right && std::abs(two[0].weights[j] - one[0].weights[j]) < 1e-5 &&
             std::abs(two[0].weights[j] - static_cast<float>(j + 1)) < 0.01;
-  return right ? 0 : 1;
+  return toy::status(right);
 }

@@ -86,5 +86,5 @@ int main() {
   const bool falls = one.losses.back() < one.losses.front() / 4;
   const bool alike =
       std::abs(one.losses.back() - plain.losses.back()) < 1e-4 && plain.losses == bucketed.losses;
-  return falls && alike && same_bits && ledger.agrees() ? 0 : 1;
+  return toy::status(falls && alike && same_bits && ledger.agrees());
 }

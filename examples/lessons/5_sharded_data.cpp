@@ -110,5 +110,5 @@ int main() {
               all_reduced * (gradient + numbers + tiles));
   ledger.line("by dhp: AdamW's state", plain[0].state_bytes, 2 * gradient);
   ledger.line("by dhp, with shards: AdamW's state", zero[0].state_bytes, 2 * gradient / ranks);
-  return same_weights && same_losses && ledger.agrees() ? 0 : 1;
+  return toy::status(same_weights && same_losses && ledger.agrees());
 }

@@ -105,5 +105,5 @@ int main() {
   ledger.line("all-reduced: y forward, dx backward", two[0].all_reduces.bytes,
               4 * samples * (outputs + inputs));
   ledger.line("all-reduces of the pair (calls)", two[0].all_reduces.calls, 2);
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

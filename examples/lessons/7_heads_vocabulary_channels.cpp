@@ -129,5 +129,5 @@ int main() {
                 4 * 2 * example.x.count());
     right = right && same;
   }
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

@@ -143,5 +143,5 @@ int main() {
               micro_batches * 4 * rows * (inputs + hidden));
   ledger.line("1 rank: x and g kept at most, 1 micro-batch", one.most_kept_bytes,
               4 * rows * (inputs + hidden));
-  return same && ledger.agrees() && one.losses.back() < one.losses.front() / 2 ? 0 : 1;
+  return toy::status(same && ledger.agrees() && one.losses.back() < one.losses.front() / 2);
 }

@@ -106,5 +106,5 @@ int main() {
                 same ? "as on one rank" : "not as on one rank");
     right = right && same && ledger.agrees();
   }
-  return right ? 0 : 1;
+  return toy::status(right);
 }

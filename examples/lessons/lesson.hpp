@@ -90,6 +90,13 @@ class Ledger {
   bool agrees_ = true;
 };
 
+/// Returns the exit status of a lesson whose numbers are right or not; what it printed must have got there, too.
+[[nodiscard]] inline int status(bool right) {
+  const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!printed) std::fputs("what the lesson printed cannot be written\n", stderr);
+  return right && printed ? 0 : 1;
+}
+
 /// Returns whether two lists are the same up to fp32 rounding.
 [[nodiscard]] inline bool alike(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, largest = 0;

@@ -104,5 +104,5 @@ int main() {
               4 * numbers + others + 8 * numbers / 16384);
   ledger.line("tensor axis, with shards: as before", shards[0].tensor, whole[0].tensor);
   ledger.line("pipeline axis, with shards: as before", shards[0].pipeline, whole[0].pipeline);
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

@@ -91,5 +91,5 @@ int main() {
   for (std::size_t at = 0; at < whole.size(); ++at)
     right = right && std::abs(parts[0][at] + parts[1][at] - whole[at]) < 1e-12 &&
             std::abs(summed[at] - whole[at]) < 1e-12;
-  return right ? 0 : 1;
+  return toy::status(right);
 }

@@ -109,5 +109,5 @@ int main() {
     }
   }
   const bool same = std::abs(gathered.loss - plain.loss) < 1e-6;
-  return same && ledger.agrees() && !sentence.empty() ? 0 : 1;
+  return toy::status(same && ledger.agrees() && !sentence.empty());
 }

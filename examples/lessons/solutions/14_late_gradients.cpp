@@ -53,5 +53,5 @@ int main() {
     }
     std::printf("  %.0f times that of no delay\n", times_worse);
   }
-  return apart_sgd < 1e-5 && apart_adamw > apart_sgd && times_worse < 10 ? 0 : 1;
+  return toy::status(apart_sgd < 1e-5 && apart_adamw > apart_sgd && times_worse < 10);
 }

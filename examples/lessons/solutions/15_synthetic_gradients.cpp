@@ -59,5 +59,5 @@ int main() {
   std::printf("\n\nlinear all through\nstep   pipeline   synthetic\n");
   for (const std::size_t step : {0, 9, 19, 39})
     std::printf("%4zu   %.6f   %.6f\n", step + 1, waits[step], predicts[step]);
-  return waits.back() < 1e-4 && predicts.back() < 1e-4 ? 0 : 1;
+  return toy::status(waits.back() < 1e-4 && predicts.back() < 1e-4);
 }

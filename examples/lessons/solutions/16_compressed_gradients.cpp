@@ -77,5 +77,5 @@ int main() {
     std::printf("after %3d steps      %.4f        %.4f\n", steps, error(dhp::OneBit{}, steps),
                 error(ForgetfulBit{}, steps));
   const bool bounded = error(dhp::OneBit{}, 100) < 0.03 && error(ForgetfulBit{}, 100) > 0.3;
-  return even == 64 && bounded ? 0 : 1;
+  return toy::status(even == 64 && bounded);
 }

@@ -61,5 +61,5 @@ int main() {
   ledger.line("2: kept, all rows", keeps.second, 4 * 6 * width);
   ledger.line("2: kept, gathered again", gathers.second, 4 * 6 * width / ranks);
   const bool right = seven[0].right && seven[1].right && one[0].right && one[1].right;
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

@@ -72,5 +72,5 @@ int main() {
     ledger.line("  1: the ring, k and v", ring(false), 2 * (n - 1) * all / n);
     ledger.line("  2: the ring backward", ring(true), 2 * (2 * n - 1) * all / n);
   }
-  return right && ledger.agrees() ? 0 : 1;
+  return toy::status(right && ledger.agrees());
 }

@@ -70,5 +70,5 @@ int main() {
   const double of_squares = compare("dW", dw.to_host<double>(dev), w, [&](const Numbers& moved) {
     return Forward(dev, x, moved).loss(dev, true);
   });
-  return of_x < 1e-8 && of_squares < 1e-8 ? 0 : 1;
+  return toy::status(of_x < 1e-8 && of_squares < 1e-8);
 }

@@ -94,5 +94,5 @@ int main() {
   }
   std::printf("exclusive or: loss %.6f with one layer, %.6f with two\n", loss_of_one, loss_of_two);
   right = right && std::abs(loss_of_one - 0.25) < 1e-4 && loss_of_two < 1e-4;
-  return right ? 0 : 1;
+  return toy::status(right);
 }

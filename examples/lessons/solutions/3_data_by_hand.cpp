@@ -75,5 +75,5 @@ int main() {
   toy::Ledger ledger;
   ledger.line("all-reduce of 16 bytes, 4 ranks: sent", whole[0].sent_bytes, 2 * 3.0 / 4 * 16);
   ledger.line("reduce-scatter and all-gather: sent", halves[0].sent_bytes, 2 * 3.0 / 4 * 16);
-  return worst > 0.1 && same && ledger.agrees() ? 0 : 1;
+  return toy::status(worst > 0.1 && same && ledger.agrees());
 }

@@ -64,5 +64,5 @@ int main() {
   std::printf("ready, in this order:");
   for (const auto& name : said) std::printf(" %s", name.c_str());
   std::printf("\n");
-  return right && said.front().starts_with("last") && said.back().starts_with("first") ? 0 : 1;
+  return toy::status(right && said.front().starts_with("last") && said.back().starts_with("first"));
 }

@@ -58,5 +58,5 @@ int main() {
     if (fits.back() > 0) std::printf("  stage %d: from %d ranks on\n", static_cast<int>(stage), n);
     else std::printf("  stage %d: with no number of ranks\n", static_cast<int>(stage));
   }
-  return ledger.agrees() && fits == std::vector{0, 0, 6, 3} ? 0 : 1;
+  return toy::status(ledger.agrees() && fits == std::vector{0, 0, 6, 3});
 }

@@ -58,5 +58,5 @@ int main() {
   ledger.line("rows, then columns: all-reduce of h, all-gather of y", wrong.sent_bytes,
               h_bytes + y_bytes / 2);
   ledger.line("columns, then rows, 4 ranks: 2 (n - 1) / n of y", four.sent_bytes, 1.5 * y_bytes);
-  return same && ledger.agrees() ? 0 : 1;
+  return toy::status(same && ledger.agrees());
 }

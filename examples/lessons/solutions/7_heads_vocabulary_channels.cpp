@@ -65,5 +65,5 @@ int main() {
   const bool same = std::abs(split.loss / gathered.loss - 1) < 1e-6;
   std::printf("%.0f times less, and %s loss\n", gathered.sent_bytes / split.sent_bytes,
               same ? "the same" : "another");
-  return !three.empty() && four.empty() && same && ledger.agrees() ? 0 : 1;
+  return toy::status(!three.empty() && four.empty() && same && ledger.agrees());
 }

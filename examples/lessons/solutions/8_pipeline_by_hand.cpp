@@ -113,5 +113,5 @@ int main() {
   }
   std::printf("both orders give %s\n",
               same ? "the same weights, bit for bit" : "different weights");
-  return same && ledger.agrees() ? 0 : 1;
+  return toy::status(same && ledger.agrees());
 }

@@ -48,5 +48,5 @@ int main() {
     sentence = error.sentence();
   }
   std::printf("refused: %s\n", sentence.c_str());
-  return right && !sentence.empty() ? 0 : 1;
+  return toy::status(right && !sentence.empty());
 }
