@@ -84,6 +84,9 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
   CHECK(host.in_use == 0);
 }
 
+// Runs and communicators keep references to it.
+static_assert(!std::is_move_constructible_v<Cpu> && !std::is_move_assignable_v<Cpu>);
+
 TEST_CASE("cpu: more than there is, is refused in a sentence") {
   Cpu dev;
   CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), Contains("out of memory"),

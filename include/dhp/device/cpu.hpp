@@ -118,8 +118,9 @@ struct CpuOptions {
   bool bf16_pairs = true;
 };
 
-/// The CPU device of one rank. It is movable and serves one thread at a time. Any thread may free its memory.
-class Cpu : detail::Kernels {
+/// The CPU device of one rank, which serves one thread at a time. Any thread may free its memory. It stays where it is,
+/// because runs and communicators refer to it; std::deque or std::unique_ptr hold several.
+class Cpu : detail::Kernels, detail::NonCopyable {
  public:
   static constexpr bool host_accessible = true;
 

@@ -88,8 +88,9 @@ class CudaArrival final : public HostCopy::Arrival {
 };
 }  // namespace detail
 
-/// The GPU device of one rank. It is movable and serves one thread at a time. Any thread may free its memory.
-class Cuda : detail::Kernels {
+/// The GPU device of one rank, which serves one thread at a time. Any thread may free its memory. Like Cpu, it stays
+/// where it is.
+class Cuda : detail::Kernels, detail::NonCopyable {
  public:
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
@@ -133,11 +134,7 @@ class Cuda : detail::Kernels {
     workspace_ = memory_->allocate(options.workspace_bytes);
     if (options_.trace) clock_.emplace(*options_.trace, stream_->get());
   }
-  Cuda(Cuda&&) noexcept = default;
-  Cuda& operator=(Cuda&&) noexcept = default;
-  ~Cuda() {
-    if (stream_) detail::quietly(cudaStreamSynchronize(stream_->get()));
-  }
+  ~Cuda() { detail::quietly(cudaStreamSynchronize(stream_->get())); }
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
