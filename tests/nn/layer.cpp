@@ -94,3 +94,33 @@ TEST_CASE("layers: a wrong shape is told with the layer, and with all that it is
     CHECK(said.starts_with("layer outer > body > fine: a layer with the weight fine.weight, "));
   }
 }
+
+namespace {
+
+struct Own : std::exception {};
+template <class Thrown>
+struct Throws : ElementwiseLayer<Cpu> {
+  Tensor<Cpu> forward(Cpu&, Tensor<Cpu>, Tape<Cpu>&) {
+    if constexpr (std::is_constructible_v<Thrown, const char*>) throw Thrown("no such row");
+    else throw Thrown();
+  }
+  Tensor<Cpu> backward(Cpu&, Tensor<Cpu> dy, Tape<Cpu>&) { return dy; }
+};
+
+}  // namespace
+
+TEST_CASE("layers: an exception of the standard library names the layer, one's own stays") {
+  Cpu dev;
+  const auto thrown = [&](auto layer) {
+    Sequential<Cpu> outer;
+    outer.add("inner", layer);
+    Tape<Cpu> tape({});
+    (void)AnyLayer<Cpu>("outer", std::move(outer))
+        .forward(dev, random_tensor<float>(dev, {2, 2}, 1), tape);
+  };
+  CHECK(message_of([&] { thrown(Throws<std::out_of_range>{}); }) ==
+        "layer outer > inner: no such row");
+  CHECK(message_of([&] { thrown(Throws<std::bad_function_call>{}); }) ==
+        "layer outer > inner: bad_function_call");
+  CHECK_THROWS_AS(thrown(Throws<Own>{}), Own);
+}

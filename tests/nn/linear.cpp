@@ -87,3 +87,10 @@ TEST_CASE("linear: columns of padding are zeros, and their gradients are not rea
     CHECK(results[0] == results[1]);
   }
 }
+
+TEST_CASE("linear: a layer without inputs or outputs is refused, by name") {
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  CHECK(message_of([&] { Linear<Cpu>(build, "l", {.in = 8, .out = 0}); }) ==
+        "parameter l.weight of shape [0, 8] has no elements; extents of 1 or more would be right");
+  CHECK(message_of([&] { Linear<Cpu>(build, "l", {}); }).starts_with("parameter l.weight of"));
+}

@@ -13,6 +13,7 @@ enum class Mistake {
   wrong_shape,
   wrong_type,
   wrong_gradient,
+  late_throw,
   null_parameter
 };
 
@@ -25,8 +26,10 @@ struct Wrong {
     if (mistake == Mistake::pushes_more) tape.push(x.share());
     return x;
   }
-  Tensor<Cpu> backward(Cpu&, Tensor<Cpu> dy, Tape<Cpu>& tape) {
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>& tape) {
     (void)tape.pop();
+    if (mistake == Mistake::late_throw)
+      tape.weight_gradient(dev, [](Cpu&) { throw std::out_of_range("no such row"); });
     if (mistake == Mistake::pops_more) (void)tape.pop();
     if (mistake == Mistake::pops_more_shapes) (void)tape.pop_shape();
     if (mistake == Mistake::wrong_gradient) return std::move(dy).reshape({4, 3});
@@ -181,6 +184,18 @@ TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
   CHECK(has(said([](auto& build) { ScatterChannels<Cpu>(build, 2, Placement::rows); }),
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
+}
+
+TEST_CASE("mistakes: a weight gradient that throws is named, at once and when it was put off") {
+  CHECK(message({.mistake = Mistake::late_throw}) == "layer wrong: no such row");
+  CHECK(has(message({.options = {.layout = {.pipeline = 2}, .pipeline = {.schedule = ZeroBubble{}}},
+                     .mistake = Mistake::late_throw}),
+            ": layer wrong: no such row"));
+}
+
+TEST_CASE("mistakes: a step without micro-batches is refused") {
+  CHECK(message({.change = [](auto& mine) { mine = {}; }}) ==
+        "a step of no micro-batches trains nothing");
 }
 
 TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two") {

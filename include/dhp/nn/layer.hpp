@@ -105,7 +105,7 @@ template <class Dev>
   Tensor<Dev> result;
   try {
     result = body();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     rethrow_inside(name);
   }
   if (!tape.context().find_nonfinite || result.count() == 0) return result;

@@ -3,7 +3,10 @@
 
 #include <dhp/device/out_of_memory.hpp>
 
+#include <exception>
+#include <source_location>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -41,7 +44,8 @@ class LayerError : public Error {
 };
 
 /// Throws the current exception again, with the layer's name; call it in a handler. Two kinds of errors stay as they
-/// are: types that callers catch, such as a lost rank, and messages that already name a layer, as the tape's do.
+/// are: types that callers catch, such as a lost rank or one of a user's own, and messages that already name a layer,
+/// as the tape's do.
 [[noreturn]] inline void rethrow_inside(const std::string& layer) {
   try {
     throw;
@@ -55,13 +59,17 @@ class LayerError : public Error {
     const bool names_layer = error.sentence().starts_with("layer ");
     if (typeid(error) != typeid(Error) || names_layer) throw;
     throw LayerError(layer, error.sentence(), error.where());
+  } catch (const std::exception& error) {
+    const std::string_view type = typeid(error).name();  // begins so if it is of namespace std
+    if (!type.starts_with("St") && !type.starts_with("NSt")) throw;
+    throw LayerError(layer, sentence_of(error), std::source_location::current());
   }
 }
 /// Returns body(), whose errors name the layer.
 decltype(auto) naming_layer(const std::string& layer, auto body) {
   try {
     return body();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     rethrow_inside(layer);
   }
 }

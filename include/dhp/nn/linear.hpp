@@ -4,6 +4,7 @@
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
+#include <concepts>
 #include <memory>
 #include <span>
 
@@ -298,8 +299,10 @@ class Linear final : detail::LinearParts<Dev> {
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          PlacementDims dims = {.columns = 0, .rows = 1, .words = 0})
       : Parts(build, name, options, dims) {}
-  /// Uses the weights of another layer with the same placement: a tied decoder.
-  Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
+  /// Uses the weights of another layer with the same placement: a tied decoder. A template, because g++ would also take
+  /// {.in = 8, .out = 0} for 8 null parameters; so it takes it for the options.
+  template <std::same_as<ParameterList<Dev>> List = ParameterList<Dev>>
+  Linear(ModelBuilder<Dev>& build, const std::string& name, List tied,
          TiedLinearOptions options = {})
       : Parts(build, name, std::move(tied), options) {}
 

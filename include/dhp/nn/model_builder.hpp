@@ -191,6 +191,8 @@ class ModelBuilder {
   /// pieces: number of pieces on this rank.
   [[nodiscard, gnu::cold]] ParameterList<Dev> made(ParameterSpec spec, Placement place,
                                                    PlacementDims dims, int pieces) {
+    check(spec.shape.count() > 0, "parameter ", spec.name, " of shape ", spec.shape,
+          " has no elements; extents of 1 or more would be right");
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     spec.placement = place;
     const int dim = dims.of(place);

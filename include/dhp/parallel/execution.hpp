@@ -199,7 +199,11 @@ class Execution {
   void backward_weight(const Action& action) {
     (void)take(action);
     auto state = in_flight_.extract(key(action));
-    for (auto& work : state.mapped().weight_gradients) work(*dev_);
+    try {
+      for (auto& work : state.mapped().weight_gradients) work(*dev_);
+    } catch (const std::exception&) {
+      rethrow_inside(std::string(stage_->layers.name_of(key(action).first)));
+    }
   }
 
   // --- messages ---
