@@ -95,6 +95,15 @@ TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
   }
 }
 
+TEST_CASE("learning rate: a function of one's own, finite as the others") {
+  const LearningRate rate{.peak = 7, .warmup_steps = 9, .own = [](auto step) {
+                            return 1.0 / static_cast<double>(step - 3);
+                          }};
+  CHECK(rate.at(5) == 0.5);
+  CHECK(message_of([&] { (void)rate.at(3); }) ==
+        "learning rates are finite, but that of step 3 is inf");
+}
+
 TEST_CASE("learning rate: decays by name; another name is refused with the list") {
   CHECK(parse_decay("constant") == Decay::constant);
   CHECK(parse_decay("linear") == Decay::linear);

@@ -1,4 +1,5 @@
-// Learning rate per step: a linear warm-up, then a constant rate or linear, cosine, polynomial or step decay.
+// Learning rate per step: a linear warm-up, then a constant rate or linear, cosine, polynomial or step decay; or a
+// function of your own.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 namespace dhp {
@@ -32,9 +34,19 @@ struct LearningRate {
   /// Steps per period of the step decay, at least 1. Each period multiplies the rate by step_factor.
   std::int64_t step_every = 0;
   double step_factor = 0.1;
+  /// Your own rate of a step, counted from 1, in place of all of the above. Each rank asks before each step; all ranks
+  /// need the same answer, and a run that is resumed needs the same function.
+  std::function<double(std::int64_t step)> own{};
 
   /// Returns the rate of a step, counted from 1. Step k of a warm-up of n steps has peak * k / n.
   [[nodiscard]] double at(std::int64_t step) const {
+    const double rate = own ? own(step) : named(step);
+    check(std::isfinite(rate), "learning rates are finite, but that of step ", step, " is ", rate);
+    return rate;
+  }
+
+ private:
+  [[nodiscard]] double named(std::int64_t step) const {
     check(std::isfinite(peak) && std::isfinite(final),
           "learning rates are finite, but the peak is ", peak, " and the final rate ", final);
     check(decay != Decay::step || step_every >= 1,
