@@ -6,6 +6,7 @@
 
 #include <dhp/comm.hpp>
 #include <dhp/core.hpp>
+#include <dhp/data/dataset.hpp>
 #include <dhp/data/function_samples.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/device.hpp>

@@ -76,3 +76,10 @@ TEST_CASE("batching: refuses wrong sizes and numbers") {
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).samples_of(2), dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).assigned_to(2, 2), dhp::Error);
 }
+
+TEST_CASE("batching: more steps than can be counted are very many") {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  CHECK(dhp::Batching(100, 10, 5).steps_until(most) == std::int64_t{1} << 62);
+  CHECK(dhp::Batching(most, 1, 1).steps_until(2) == std::int64_t{1} << 62);
+  CHECK(dhp::Batching(100, 10, 5).steps_until(most / 1000) == most / 1000 * 10);
+}

@@ -391,20 +391,47 @@ TEST_CASE("training run: a pass over the data that train changes nothing of the 
   CHECK(losses[0] == losses[1]);
 }
 
-TEST_CASE("training run: data from which steps were taken are refused") {
+TEST_CASE("training run: its data are at their start, and no other run takes their steps") {
   Cpu dev;
-  Loader data(dev, Waves{}, loading);
-  {
-    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
-    (void)run.step();
-  }
-  const auto begin = [&] {
-    TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, data);
-    return run.step().step;
+  Loader data(dev, Waves{}, loading), held_out(dev, Waves{}, evaluation_pass(loading));
+  const auto make = [&](Loader<Cpu, Waves>& from) {
+    return std::make_unique<TrainingRun<Cpu>>(dev, Comm<Cpu>{}, options_of({}), network, from);
   };
-  CHECK(has(message_of([&] { (void)begin(); }), "but step 1 was taken"));
+  const std::string taken = "another training run takes its steps from these data";
+  auto one = make(data);
+  CHECK(has(message_of([&] { (void)make(data); }), taken));
+  (void)one->step();
+  CHECK(data.steps_done() == 1);
+  one.reset();
+  CHECK(has(message_of([&] { (void)make(data); }), "but step 1 was taken"));
   data.start_at({});
-  CHECK(begin() == 1);
+  one = make(data);
+  CHECK(one->step().step == 1);
+  const auto two = make(held_out);
+  CHECK(has(message_of([&] { (void)one->evaluate(held_out); }), taken));
+}
+
+TEST_CASE("training run: a rate of one's own, also after a checkpoint") {
+  const Folder folder;
+  const auto losses = [&](bool own, bool resumes) {
+    Cpu dev;
+    Loader data(dev, Waves{}, loading);
+    auto options = options_of({});
+    auto& rate = options.trainer.learning_rate;
+    rate = {.peak = 0.1, .total_steps = 6, .decay = Decay::linear};
+    if (own) rate = {.own = [named = rate](std::int64_t step) { return named.at(step); }};
+    TrainingRun run(dev, Comm<Cpu>{}, options, network, data);
+    CHECK((run.resume(folder / "saves") == resumes));
+    std::vector<double> seen;
+    while (run.steps() < 6) {
+      seen.push_back(run.step().loss);
+      if (own && run.steps() == 3) run.save(folder / "saves");
+    }
+    return seen;
+  };
+  const auto named = losses(false, false);
+  CHECK(losses(true, false) == named);
+  CHECK(losses(true, true) == std::vector(named.begin() + 3, named.end()));
 }
 
 TEST_CASE("training run: ranks that do not have the same say so at its start") {
@@ -425,8 +452,15 @@ TEST_CASE("training run: ranks that do not have the same say so at its start") {
   };
   differ("seed", [](auto& options, auto&) { options.store.seed = 6; });
   differ("layout", [](auto& options, auto&) { options.layout = {.tensor = 2}; });
-  differ("optimizer", [](auto& options, auto&) { options.optimizer = AdamWOptions{}; });
+  differ("kind of reducer or optimizer",
+         [](auto& options, auto&) { options.optimizer = AdamWOptions{}; });
+  differ("kind of reducer or optimizer", [](auto& options, auto&) { options.reducer = Plain{}; });
+  differ("optimizer", [](auto& options, auto&) { options.optimizer = SgdOptions{}; });
+  differ("schedule", [](auto& options, auto&) { options.pipeline.schedule = GPipe{}; });
+  differ("limit of gradients", [](auto& options, auto&) { options.trainer.clip = 2; });
   differ("learning rate", [](auto& options, auto&) { options.trainer.learning_rate.peak = 1; });
+  differ("learning rate",
+         [](auto& options, auto&) { options.trainer.learning_rate.own = [](auto) { return 1; }; });
   differ("list of parameters", [](auto&, auto& describe) {
     describe = [](ModelBuilder<Cpu>& build) {
       auto model = network(build);
@@ -444,4 +478,22 @@ TEST_CASE("training run: a function that makes no optimizer is refused") {
                                     [](auto&&...) { return std::unique_ptr<Optimizer<Cpu>>(); });
             }),
             "the function for a run's own optimizer has returned none"));
+}
+
+TEST_CASE("training run: ranks whose data differ say so at its start, and before a pass") {
+  const auto said = [](bool trains) {
+    return message_of([&] {
+      on_ranks_of<Cpu>(3, [&](Cpu& dev, Comm<Cpu> world) {
+        Loader whole(dev, Waves{}, loading);
+        Loader mine(dev, Waves{world.rank() == 2 ? 10 : 12}, evaluation_pass(loading));
+        const auto options = options_of({.data = 3});
+        if (trains) (void)TrainingRun(dev, world, options, network, mine);
+        else (void)TrainingRun(dev, world, options, network, whole).evaluate(mine);
+      });
+    });
+  };
+  for (const bool trains : {true, false})
+    CHECK(has(said(trains),
+              "rank 2 reads 10 samples in steps of 12 and micro-batches of 2, 1 times, and rank 0 "
+              "12 samples in steps of 12 and micro-batches of 2, 1 times"));
 }

@@ -91,10 +91,12 @@ class Batching {
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Returns the number of steps, from the start of the run, until a number of epochs is done.
+  /// Returns the number of steps, from the start of the run, until a number of epochs is done; 2^62 if it is more.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // epochs after that of from_
     if (whole < 0) return from_.steps_done;
+    constexpr auto most = std::int64_t{1} << 62;
+    if (whole > (most - from_.steps_done) / steps_per_epoch() - 1) return most;
     return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
   }
 

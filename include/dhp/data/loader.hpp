@@ -13,6 +13,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,6 +96,13 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   }
   [[nodiscard]] std::int64_t steps_done() const override { return steps_done_; }
   [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
+  [[nodiscard]] std::string in_common() const override {
+    const auto& cut = options_;
+    return concat(batching_.dataset_size(), " samples in steps of ", cut.global_batch,
+                  " and micro-batches of ", cut.micro_batch,
+                  cut.shuffle ? concat(", shuffled ", cut.shuffle_window, " at a time") : "",
+                  cut.epochs > 0 ? concat(", ", cut.epochs, " times") : "");
+  }
   /// Returns the plan of the next step.
   [[nodiscard]] StepPlan plan() const { return batching_.plan(steps_done_ + 1); }
   using StepSource<Dev>::finished;
@@ -112,8 +121,12 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   /// and start_at(batching().after(steps_done() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
-    while (static_cast<int>(threads_.size()) < options_.threads)
-      threads_.emplace_back([this] { work(); });
+    while (static_cast<int>(threads_.size()) < options_.threads) try {
+        threads_.emplace_back([this] { work(); });
+      } catch (const std::system_error& error) {
+        fail("loader: thread ", threads_.size() + 1, " of ", options_.threads,
+             " cannot be started (", error.what(), "); choose fewer");
+      }
     const auto slot = take();
     const auto& plan = slot->plan;
     // Only full steps keep the promise of equal shapes.

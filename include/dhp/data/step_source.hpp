@@ -5,7 +5,10 @@
 #include <dhp/data/batching.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 namespace dhp {
 
@@ -22,6 +25,9 @@ struct DataReader {
 template <class Dev>
 class StepSource {
  public:
+  StepSource() = default;
+  StepSource(const StepSource&) {}  // nobody has claimed a copy
+  StepSource& operator=(const StepSource&) { return *this; }
   virtual ~StepSource() = default;
 
   /// A training run calls this once, before the first step.
@@ -38,8 +44,20 @@ class StepSource {
   [[nodiscard]] virtual std::int64_t steps() const = 0;
   /// Returns the epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }
+  /// Returns what all ranks have to read alike, such as "100 samples in steps of 10"; a run compares it at its start.
+  [[nodiscard]] virtual std::string in_common() const { return {}; }
+
+  /// A training run claims its data: no other run takes their steps while the result exists.
+  [[nodiscard]] std::shared_ptr<const void> claim() {
+    check(!claimed_->exchange(true),
+          "another training run takes its steps from these data; give each run data of its own");
+    return {claimed_.get(), [flag = claimed_](const auto*) { *flag = false; }};
+  }
 
   [[nodiscard]] bool finished() const { return steps() > 0 && steps_done() >= steps(); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> claimed_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace dhp

@@ -22,6 +22,9 @@ namespace detail {
           .epsilon = options.epsilon,
           .weight_decay = options.weight_decay};
 }
+[[nodiscard]] std::string adam_settings(const auto& options) {
+  return concat(options.beta1, " ", options.beta2, " ", options.epsilon, " ", options.weight_decay);
+}
 }  // namespace detail
 
 template <class Dev>
@@ -31,6 +34,7 @@ class AdamW final : public BufferedOptimizer<Dev> {
       : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}), options_(options) {}
 
   [[nodiscard]] std::string name() const override { return "adamw"; }
+  [[nodiscard]] std::string settings() const override { return detail::adam_settings(options_); }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     detail::adamw_update(dev, detail::adam_update(options_), store.trained(), state,

@@ -21,6 +21,7 @@ class Lamb final : public BufferedOptimizer<Dev> {
         norms_(std::move(norms)) {}
 
   [[nodiscard]] std::string name() const override { return "lamb"; }
+  [[nodiscard]] std::string settings() const override { return adam_settings(options_); }
   void prepare(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     const auto squares =
         norms_.squares(dev, this->store_, 2, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {

@@ -20,6 +20,9 @@ class Lars final : public BufferedOptimizer<Dev> {
         norms_(std::move(norms)) {}
 
   [[nodiscard]] std::string name() const override { return "lars"; }
+  [[nodiscard]] std::string settings() const override {
+    return concat(options_.momentum, " ", options_.weight_decay, " ", options_.trust);
+  }
   void prepare(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
     const auto weights = norms_.weight_squares(dev, this->store_, this->masters());
     rates_ = Tensor<Dev>(dev, DType::f64, weights.shape());

@@ -100,6 +100,8 @@ class Optimizer {
   virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
   /// Returns the optimizer's name. Training refuses a checkpoint of an optimizer with another name.
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Returns what else all ranks of a run need alike, such as a momentum.
+  [[nodiscard]] virtual std::string settings() const { return {}; }
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
   /// Copies the values to the master weights. Must be called after values were set from outside.
   virtual void values_changed(Dev& dev) = 0;

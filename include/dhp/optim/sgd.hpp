@@ -24,6 +24,9 @@ class Sgd final : public BufferedOptimizer<Dev> {
   }
 
   [[nodiscard]] std::string name() const override { return "sgd"; }
+  [[nodiscard]] std::string settings() const override {
+    return concat(options_.momentum, " ", options_.nesterov, " ", options_.weight_decay);
+  }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     sgd_update(dev,

@@ -60,6 +60,7 @@ class Trainer {
   /// Issues one step without waiting for it.
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     check(counts_.count() > 0, "the model's loss has no terms, so it cannot be trained");
+    check(mine.micro_batches > 0, "a step of no micro-batches trains nothing");
     StepTicket<Dev> ticket;
     ticket.step = now_.step + 1;
     ticket.learning_rate = options_.learning_rate.at(ticket.step);

@@ -65,11 +65,7 @@ class TrainingRun : detail::NonCopyable {
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
-    check(data.steps_done() == 0,
-          "a training run begins with the first step of its data, but step ", data.steps_done(),
-          " was taken: call their start_at({}), or give each run data of its own");
-    read(data);
-    data_ = &data;
+    begin_with(data);
   }
   /// Makes a run whose caller provides the steps. example: any micro-batch; stages are cut by its costs.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
@@ -78,6 +74,7 @@ class TrainingRun : detail::NonCopyable {
               const MakeOptimizer& own = {})
       : TrainingRun(
             dev, std::move(world), options.layout, options.store, options.pipeline, options.trainer,
+            concat(options.reducer.index(), " ", options.optimizer.index()),
             [&](Dev&, ParameterStore<Dev>& store, Comm<Dev> group) {
               return detail::any_reducer(dev, store, std::move(group), options.reducer);
             },
@@ -97,7 +94,10 @@ class TrainingRun : detail::NonCopyable {
   /// Runs one step; `mine`: the micro-batches of this replica.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
   /// Issues a step without waiting for it. Tickets must be finished in the order of their steps.
-  [[nodiscard]] StepTicket<Dev> start() { return start(data().next()); }
+  [[nodiscard]] StepTicket<Dev> start() {
+    ask_whether_to_stop();
+    return trainer_.start(data().next());
+  }
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine);
   /// Waits for a step and returns its report.
   StepReport finish(const StepTicket<Dev>& ticket);
@@ -142,7 +142,8 @@ class TrainingRun : detail::NonCopyable {
   void save(const std::string& folder) {
     files<D>().save(folder);
   }
-  /// Saves while training continues. The next save, and the end of the run, wait for it.
+  /// Saves while training continues. The next save, and the end of the run, wait for it; the next save, or
+  /// files().wait(), throws its failure.
   template <class D = Dev>
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
@@ -179,7 +180,8 @@ class TrainingRun : detail::NonCopyable {
  private:
   TrainingRun(Dev& dev, Comm<Dev> world, const MeshShape& layout,
               const ParameterStoreOptions& store, const PipelineOptions& pipeline,
-              const TrainerOptions& trainer, detail::MakeReducer<Dev> reducer,
+              const TrainerOptions& trainer, const std::string& choices,
+              detail::MakeReducer<Dev> reducer,
               FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
               const Describe& describe, const MicroBatch<Dev>& example);
 
@@ -190,6 +192,7 @@ class TrainingRun : detail::NonCopyable {
     check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
     return *data_;
   }
+  void begin_with(StepSource<Dev>& data);
   void ask_whether_to_stop() {
     if (stop_when_ && stop_when_()) trainer_.request_stop();
   }
@@ -206,6 +209,7 @@ class TrainingRun : detail::NonCopyable {
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
+  std::shared_ptr<const void> claim_;  // of the data
   std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
@@ -217,17 +221,51 @@ struct Fact {
   const char* what;
   std::string value;
 };
-/// Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
+/// What the options of all ranks of a run need alike. choices: of a reducer and an optimizer.
 template <class Dev>
-void check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
+[[nodiscard]] std::vector<Fact> facts(const MeshShape& layout, const ParameterStoreOptions& store,
+                                      const PipelineOptions& pipeline,
+                                      const TrainerOptions& trainer, const std::string& choices) {
+  const auto& rate = trainer.learning_rate;
+  const auto scale = trainer.loss_scale.value_or(LossScaleOptions{.initial = 0});
+  const auto& sharding = store.sharding;
+  return {{"seed", concat(store.seed)},
+          {"layout", concat(layout)},
+          {"precision", concat(store.compute)},
+          {"kind of sums (deterministic)", concat(store.deterministic)},
+          {"sharding", concat(static_cast<int>(sharding.stage), " ", sharding.redundancy)},
+          {"schedule", concat(pipeline.schedule.name(), " ", pipeline.chunks)},
+          {"kind of reducer or optimizer", choices},
+          {"learning rate",
+           concat(rate.own ? rate.at(1) : rate.peak, " ", rate.final, " ", rate.warmup_steps, " ",
+                  rate.total_steps, " ", static_cast<int>(rate.decay), " ", rate.power, " ",
+                  rate.step_every, " ", rate.step_factor)},
+          {"limit of gradients", concat(trainer.clip, " ", trainer.spike)},
+          {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth_interval)}};
+}
+/// Returns the world. Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
+template <class Dev>
+Comm<Dev> check_alike(Dev& dev, Comm<Dev> world, const std::vector<Fact>& mine) {
   if constexpr (has_data<Dev>) {
-    if (world.size() == 1 || world.transport() == "none") return;
+    if (world.size() == 1 || world.transport() == "none") return world;
     std::vector<double> hashes;
     for (const auto& fact : mine) hashes.push_back(static_cast<double>(fnv1a(fact.value) >> 11));
     const auto all = gather(dev, world, hashes);
     for (std::size_t at = 0; at < all.size(); ++at)
       check(all[at] == all[at % mine.size()], "rank ", at / mine.size(), " has another ",
             mine[at % mine.size()].what, " than rank 0; all ranks of a run need the same");
+  }
+  return world;
+}
+/// Throws Error if ranks read other data than rank 0. Collective.
+template <class Dev>
+void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
+  if constexpr (has_data<Dev>) {
+    if (world.size() == 1 || world.transport() == "none") return;
+    const auto all = gather_texts(dev, world, data.in_common());
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      check(all[rank] == all[0], "rank ", rank, " reads ", all[rank], ", and rank 0 ", all[0],
+            "; all ranks of a run need the same data");
   }
 }
 }  // namespace detail
@@ -236,12 +274,14 @@ void check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(
     Dev& dev, Comm<Dev> world, const MeshShape& layout, const ParameterStoreOptions& store,
-    const PipelineOptions& pipeline, const TrainerOptions& trainer,
+    const PipelineOptions& pipeline, const TrainerOptions& trainer, const std::string& choices,
     detail::MakeReducer<Dev> reducer,
     FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
     const Describe& describe, const MicroBatch<Dev>& example)
     : dev_(dev),
-      mesh_(std::move(world), layout),
+      mesh_(detail::check_alike(dev, std::move(world),
+                                detail::facts<Dev>(layout, store, pipeline, trainer, choices)),
+            layout),
       builder_(mesh_, store),
       stage_(dev, describe(builder_), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
@@ -250,17 +290,21 @@ TrainingRun<Dev>::TrainingRun(
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
   builder_.check_described();
   builder_.check_listed();
-  const auto& rate = trainer.learning_rate;
   detail::check_alike(dev_, mesh_.world(),
-                      {{"seed", concat(store.seed)},
-                       {"layout", concat(layout)},
-                       {"precision", concat(store.compute)},
-                       {"optimizer", optimizer_->name()},
-                       {"learning rate", concat(rate.peak, " to ", rate.final)},
+                      {{"optimizer", concat(optimizer_->name(), " ", optimizer_->settings())},
                        {"list of parameters", concat(builder_.described())}});
 }
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
+template <class Dev>
+void TrainingRun<Dev>::begin_with(StepSource<Dev>& data) {
+  claim_ = data.claim();
+  check(data.steps_done() == 0, "a training run begins with the first step of its data, but step ",
+        data.steps_done(), " was taken: call their start_at({}), or give each run data of its own");
+  read(data);
+  detail::check_same_data(dev_, mesh_.world(), data);
+  data_ = &data;
+}
 template <class Dev>
 StepTicket<Dev> TrainingRun<Dev>::start(const StepBatches<Dev>& mine) {
   ask_whether_to_stop();
@@ -277,7 +321,9 @@ template <class Dev>
 bool TrainingRun<Dev>::run_pass(StepSource<Dev>& pass,
                                 FunctionRef<void(const StepBatches<Dev>&)> call) {
   check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
+  const auto claim = &pass == data_ ? nullptr : pass.claim();
   read(pass);
+  detail::check_same_data(dev_, mesh_.world(), pass);
   const auto walk = [&] {
     pass.start_at({});
     while (!pass.finished()) {
