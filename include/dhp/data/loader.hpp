@@ -99,8 +99,8 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   [[nodiscard]] std::string in_common() const override {
     const auto& cut = options_;
     return concat(batching_.dataset_size(), " samples in steps of ", cut.global_batch,
-                  " and micro-batches of ", cut.micro_batch,
-                  cut.shuffle ? concat(", shuffled ", cut.shuffle_window, " at a time") : "",
+                  " and micro-batches of ", cut.micro_batch, cut.shuffle ? ", shuffled" : "",
+                  cut.shuffle_window > 0 ? concat(" ", cut.shuffle_window, " at a time") : "",
                   cut.epochs > 0 ? concat(", ", cut.epochs, " times") : "");
   }
   /// Returns the plan of the next step.

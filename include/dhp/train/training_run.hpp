@@ -243,11 +243,11 @@ template <class Dev>
           {"limit of gradients", concat(trainer.clip, " ", trainer.spike)},
           {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth_interval)}};
 }
-/// Returns the world. Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
+/// Returns dev. Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
 template <class Dev>
-Comm<Dev> check_alike(Dev& dev, Comm<Dev> world, const std::vector<Fact>& mine) {
+Dev& check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
   if constexpr (has_data<Dev>) {
-    if (world.size() == 1 || world.transport() == "none") return world;
+    if (world.size() == 1 || world.transport() == "none") return dev;
     std::vector<double> hashes;
     for (const auto& fact : mine) hashes.push_back(static_cast<double>(fnv1a(fact.value) >> 11));
     const auto all = gather(dev, world, hashes);
@@ -255,7 +255,7 @@ Comm<Dev> check_alike(Dev& dev, Comm<Dev> world, const std::vector<Fact>& mine) 
       check(all[at] == all[at % mine.size()], "rank ", at / mine.size(), " has another ",
             mine[at % mine.size()].what, " than rank 0; all ranks of a run need the same");
   }
-  return world;
+  return dev;
 }
 /// Throws Error if ranks read other data than rank 0. Collective.
 template <class Dev>
@@ -278,10 +278,9 @@ TrainingRun<Dev>::TrainingRun(
     detail::MakeReducer<Dev> reducer,
     FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
     const Describe& describe, const MicroBatch<Dev>& example)
-    : dev_(dev),
-      mesh_(detail::check_alike(dev, std::move(world),
-                                detail::facts<Dev>(layout, store, pipeline, trainer, choices)),
-            layout),
+    : dev_(detail::check_alike(dev, world,
+                               detail::facts<Dev>(layout, store, pipeline, trainer, choices))),
+      mesh_(std::move(world), layout),
       builder_(mesh_, store),
       stage_(dev, describe(builder_), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
