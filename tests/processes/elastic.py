@@ -166,10 +166,21 @@ def store_lost(program, run, folder, rng):
         job.wait_for_step(8)
         with Elastic(program, run, folder, 2, "1:2", 60) as other:
             other.wait(300)
-            assert f"--metrics {job.metrics} is in use by another run" in other.output(0), other.said()
+            assert all(f"--metrics {job.metrics} is in use by another run" in other.output(rank) for rank in (0, 1)), other.said()
         job.processes[0].kill()
         for end in job.wait(300, without=[0]):
             assert end.status == 1 and "which holds it, ended" in end.output, end.output
+
+
+def few(program, run, folder, rng):
+    """What is left of a job that waits for its least number of ranks is saved when it is told to stop."""
+    with Elastic(program, run, folder, 2, "2:2", 60, ("--save", str(folder / "save"))) as job:
+        job.wait_for_step(8)
+        job.processes[1].kill()
+        job.processes[1].wait()
+        time.sleep(0.5)
+        job.processes[0].send_signal(signal.SIGTERM)
+        assert job.processes[0].wait(300) == 75 and (folder / "save" / "latest").exists(), job.said()
 
 
 def twice(program, run, folder, rng):
@@ -217,7 +228,7 @@ def main():
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
-             "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT),
+             "store": (store_lost, bert, BERT), "few": (few, bert, BERT), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),
              "mini": (lost_and_joined, bert, MINI)}
     by_hand = {"mini"}  # longer

@@ -170,7 +170,7 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   CHECK(waiting.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout);
   job.options.gives_up = [] { return true; };
   auto stops = job.member(1);
-  CHECK_FALSE(stops.next(first, {5}).has_value());
+  CHECK_FALSE(stops.next(first, {}).has_value());  // it has no state to save
   CHECK(stops.waits_for().starts_with("2 ranks are left, and 3 replicas of 1 ranks are the least"));
   job.options.gives_up = {};
   job.options.timeout_s = 0.6;
@@ -187,6 +187,28 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   one.finish();
   auto late = job.member(5);
   CHECK_FALSE(late.next({}, {}).has_value());
+}
+
+TEST_CASE("membership: too few that are asked to stop go on together, to save") {
+  Job job;
+  job.options.layouts.least_replicas = 3;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  job.store->set("left/3", "");
+  job.options.gives_up = [] { return true; };
+  auto stops = job.member(2);
+  for (const auto& found : job.next({&one, &stops}, first)) {
+    CHECK(found.members == Members{1, 2});
+    CHECK(found.steps == 5);
+  }
+}
+
+TEST_CASE("membership: why the holder of the store ends the job, all are told") {
+  Job job;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  one.finish("the job ends with rank 0");
+  CHECK_THROWS_WITH_AS((void)two.next(first, {5}), Contains("the job ends with rank 0"), Error);
 }
 
 TEST_CASE("membership: newcomers are wanted where a layout of any axes uses more ranks") {

@@ -107,6 +107,18 @@ TEST_CASE("rendezvous: a rank of a job that is running already does not join it"
             "; end that start of the job, or give this one a DHP_JOB of its own"));
 }
 
+TEST_CASE("rendezvous: of two processes that are rank 0 the second is told at once") {
+  const TcpStoreServer first(at_port(free_port(), 0, 2));
+  auto second = at_port(first.port(), 0, 2);
+  CHECK(
+      has(message_of([&] { (void)rendezvous(second); }),
+          concat("another process is rank 0 of job \"job\" already, at the TCP store at 127.0.0.1:",
+                 first.port(), "; give each process a rank of its own, and each start a DHP_JOB")));
+  second.job = "another";
+  second.timeout_s = 0.1;
+  CHECK(has(message_of([&] { (void)rendezvous(second); }), "rank 1 has not"));
+}
+
 TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
   const int port = free_port();
   CHECK(rendezvous(at_port(port, 0, 1))->find("arrived/0").has_value());

@@ -117,8 +117,9 @@ class Membership {
 
   /// Reports the end of this process's part in `last`, and waits for the next generation with this process. Its state
   /// counts only if it was a member of the previous generation. Returns nullopt if the job has finished, or if a
-  /// newcomer or a member of too few ranks gives up. Throws Error after waiting too long for enough ranks. say (may be
-  /// null) is told once what this process waits for, after a thirtieth of that time.
+  /// newcomer or a member without state gives up; one that has state proposes a generation of the few that are left, so
+  /// that they can save. Throws Error after waiting too long for enough ranks, or with the reason of finish(). say (may
+  /// be null) is told once what this process waits for, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
       const std::function<void(const std::string&)>& say = {}) {
@@ -150,12 +151,20 @@ class Membership {
         present();
         was_member = false;
       }
-      if (store_->find(finished_key)) return std::nullopt;
+      if (const auto why = store_->find(finished_key)) {
+        check(why->empty(), *why);
+        return std::nullopt;
+      }
       const bool may_give_up = !member || too_few_;
       if (may_give_up && options_.gives_up && options_.gives_up() &&
           !is_needed(newest, member, asked)) {
-        store_->remove(member_key());
-        return std::nullopt;
+        const bool saves = member && mine.steps >= 0 && options_.layouts.least_replicas > 1;
+        if (!saves) {
+          store_->remove(member_key());
+          return std::nullopt;
+        }
+        options_.layouts.least_replicas = 1;  // one more generation, whose ranks stop together
+        too_few_ = false;
       }
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
       if (member || (newest.number == 0 && first_) || waited_s > looked_s + newcomer_s) {
@@ -185,8 +194,8 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
-  /// Tells all processes that no further generation will come.
-  void finish() { store_->set(finished_key, ""); }
+  /// Tells all processes that no further generation will come, and why, unless the job is done.
+  void finish(const std::string& why = {}) { store_->set(finished_key, why); }
   /// Waits up to limit_s until others have read how the job ended. Call this before the process ends with its store.
   void let_others_leave(double limit_s) {
     (void)poll_until([&] { return !others_are_here(); }, limit_s);

@@ -109,7 +109,7 @@ class GenerationRank {
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
     const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
-  if (me.rank == 0) return std::make_shared<detail::TcpStoreServer>(options);
+  if (me.rank == 0) return detail::only_store(options);
   return std::make_shared<detail::TcpStore>(options);
 }
 
@@ -196,11 +196,16 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
-      if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
       // A rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer: try again.
-      const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
-      if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr)
-        detail::leave_rank(place.rank, error, CallSite::current());
+      const bool fails = dynamic_cast<const detail::LeftOut*>(&error) == nullptr &&
+                         dynamic_cast<const detail::NotConnected*>(&error) == nullptr;
+      const bool ends_job = fails && store->is_held_here();
+      if (ends_job)
+        membership.finish(concat("the job ends with rank ", place.rank,
+                                 ", which holds its store: ", detail::sentence_of(error)));
+      if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
+      if (ends_job) membership.let_others_leave(5);
+      if (fails) detail::leave_rank(place.rank, error, CallSite::current());
       ended = detail::sentence_of(error);
     }
     if (connected) continue;

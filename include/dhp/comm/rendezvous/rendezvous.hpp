@@ -64,6 +64,19 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
   store.set(key, concat(host_name(), " ", ::getpid()));
 }
 
+/// Makes rank 0's store. Throws Error if another process has one of this job, at a port that comes first.
+[[nodiscard]] inline std::shared_ptr<TcpStoreServer> only_store(const RendezvousOptions& options) {
+  auto server = std::make_shared<TcpStoreServer>(options);
+  if (options.port == 0 || options.size == 1) return server;
+  const auto first = TcpStore::first_of(options, server->port() - options.port);
+  check(first.empty(),
+        or_unset(
+            concat("another process is rank 0 of job \"", options.job, "\" already, at the ", first,
+                   "; give each process a rank of its own, and each start a DHP_JOB of its own"),
+            options.variables));
+  return server;
+}
+
 inline constexpr std::string_view all_of = "all of ";
 
 /// On rank 0, sets "outcome" to "all of N"; if ranks are missing or lost, sets and throws a sentence that names them.
@@ -121,7 +134,7 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
         options.timeout_s);
   if (options.rank == 0) {
-    auto server = std::make_shared<detail::TcpStoreServer>(options);
+    auto server = detail::only_store(options);
     detail::announce(*server, options);
     detail::gather_ranks(*server, options);
     return server;

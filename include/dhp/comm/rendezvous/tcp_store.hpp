@@ -21,6 +21,20 @@ class TcpStore final : public KeyValueStore {
   /// Throws Error if there is no store of this job within timeout_s, or if the store refuses this rank.
   explicit TcpStore(RendezvousOptions options) : options_(std::move(options)) { connect(); }
 
+  /// Looks for a store of this job at the first `ports` ports. Returns its description, or an empty text.
+  [[nodiscard]] static std::string first_of(RendezvousOptions options, int ports) {
+    options.ports = ports;
+    TcpStore store(std::move(options), Unconnected{});
+    const double limit_s = store.options_.refused_s;
+    std::string why;
+    auto found = Found::refused;  // as while another process is looking
+    for (int tries = 0; ports > 0 && found == Found::refused && tries < 5; ++tries) {
+      if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      found = store.look(why, limit_s, Deadline(limit_s));
+    }
+    return found == Found::store ? store.description() : std::string();
+  }
+
   [[nodiscard]] std::string description() const override { return at(port_); }
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
@@ -58,6 +72,9 @@ class TcpStore final : public KeyValueStore {
   }
 
  private:
+  struct Unconnected {};
+  TcpStore(RendezvousOptions options, Unconnected) : options_(std::move(options)) {}
+
   [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
   [[nodiscard]] std::string at(int port) const {
     return concat("TCP store at ", HostPort{options_.master, port});
