@@ -5,9 +5,13 @@
 
 #include "command_line.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace examples {
 
@@ -32,6 +36,7 @@ inline constexpr const char* resnet_examples =
 
 /// Throws if the name shows that --load cannot read the file.
 inline void check_load(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return;
   for (const auto* ending : {".pth", ".pt", ".bin", ".ckpt", ".h5", ".onnx", ".msgpack"})
     dhp::check(!dhp::detail::ends_in(path, ending), "--load ", path, ": dhp reads no ", ending,
                " files, only its own checkpoints and .safetensors; in Python, "
@@ -44,14 +49,33 @@ inline void check_directory(const char* option, const std::string& path) {
              path, " is a file; give a directory");
 }
 
-/// Returns all options in the format of --config; options that were not given are comments.
+/// Throws if two options name one file, which the later result would replace.
+inline void check_outputs(const std::vector<std::pair<const char*, std::string>>& outputs) {
+  std::map<std::filesystem::path, const char*> known;
+  for (const auto& [option, path] : outputs) {
+    const bool stream = std::filesystem::exists(path) && !std::filesystem::is_regular_file(path);
+    if (path.empty() || stream) continue;
+    const auto [other, fresh] =
+        known.emplace(std::filesystem::weakly_canonical(std::filesystem::absolute(path)), option);
+    dhp::check(fresh, other->second, " and ", option, " are one file, ", path,
+               "; give each a file of its own");
+  }
+}
+
+/// Returns all options in the format of --config; options that were not given, or whose value has a line break, are
+/// comments.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
   std::istringstream lines(app.config_to_str(true));
   std::string made;
   for (std::string line; std::getline(lines, line);) {
     const auto name = line.substr(0, line.find('='));
     const auto* option = name == line ? nullptr : app.get_option_no_throw("--" + name);
-    if (option != nullptr) made += (option->count() > 0 ? "" : "# ") + line + "\n";
+    if (option == nullptr) continue;
+    const auto values = CLI::detail::join(option->results());
+    auto breaks = std::count(values.begin(), values.end(), '\n');
+    made += (option->count() > 0 && breaks == 0 ? "" : "# ") + line +
+            (breaks > 0 ? "... is not here, for its line break\n" : "\n");
+    while (breaks-- > 0) std::getline(lines, line);
   }
   return made;
 }

@@ -76,8 +76,9 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)", number_from_to(1, 1000));
   app.add_flag_callback(
-      "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
-      "Stages go on with predicted gradients and do not wait for true ones");
+         "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
+         "Stages go on with predicted gradients and do not wait for true ones")
+      ->group("Training");
   add_name(app, "--stage-costs", "computed",
            "What stages are cut by: computed (flops) or measured (time of each layer)",
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
@@ -267,6 +268,9 @@ void check_files(const RunOptions& options) {
     dhp::check(!given || options.begins_anew(), name,
                " is for --load FILE.safetensors or a published folder, with which training begins");
   check_load(options.load);
+  check_outputs({{"--metrics", options.metrics},
+                 {"--trace", options.trace},
+                 {"--trace-values", options.trace_values}});
   check_directory("--export", options.export_to);
   check_directory("--export-adapter", options.tuning.export_adapter);
 }

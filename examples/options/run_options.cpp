@@ -50,7 +50,8 @@ void RunOptions::finish_synthetic() {
   for (const auto& [bad, reason] :
        {std::pair{axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
         {mesh.pipeline == 1,
-         "is for stages that do not wait for each other: it needs --pipeline-parallel 2 or more"},
+         "is for stages that do not wait for each other: it needs --pipeline-parallel 2 or more, "
+         "and =false goes on without them"},
         {!usual, "has a schedule of its own: leave out --schedule"},
         {deterministic,
          "depends on where the model is cut, which --deterministic is there to prevent"},

@@ -35,7 +35,7 @@ class SavedRun : dhp::detail::NonCopyable {
   [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
     if (done_) {
-      if (rank() == 0) export_from(loaded);
+      if (rank() == 0) finish_end(loaded);
       return false;
     }
     if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
@@ -158,6 +158,15 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   [[nodiscard]] std::string folder() {
     return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_started());
+  }
+  /// Does what the run that saved this end may have been killed before.
+  void finish_end(const std::string& checkpoint) {
+    if (options_.keep > 0 && options_.save == options_.load) {
+      const dhp::CheckpointFolder folder(options_.save);
+      folder.keep(static_cast<std::size_t>(options_.keep),
+                  dhp::detail::best_checkpoint(folder, options_.keep_best));
+    }
+    export_from(checkpoint);
   }
   void export_from(const std::string& checkpoint) {
     if (!options_.export_to.empty()) export_weights(checkpoint);

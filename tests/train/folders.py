@@ -3,6 +3,7 @@
 checkpoint, one run at a time, a run that is done or has stopped early, a save that was interrupted."""
 
 import json
+import os
 import pathlib
 import signal
 import struct
@@ -84,6 +85,11 @@ def done_is_done(program, folder):
         yield "a run that was done does not go on"
     if "is after step 4 and this run ends after step 3" not in run(program, *line, 3, "--load", save, status=1):
         yield "a run that ends before the checkpoint"
+    (save / "step-00000003").mkdir()  # as if killed before an older one was removed
+    (save / "step-00000003" / "index.json").write_text("{}")
+    run(program, *line, 4, "--load", save, "--keep", 1)
+    if (kept := [path.name for path in save.glob("step-*")]) != ["step-00000004"]:
+        yield f"--keep 1 of a run that is done: {kept}"
     early = [*BERT, "--steps", 50, "--evaluate-every", 1, "--lr", 0, "--stop-early", "masked_loss", "--save", folder / "early"]
     run(program, *early, "--patience", 2)  # the loss stays as it is
     for patience, said in ((2, "is the end of this run of 50 steps, which has stopped early: masked_loss was best after step 0"),
@@ -110,6 +116,18 @@ def same_line_at_every_start(program, folder):
     name = "step-00000006/shard-00000.safetensors"
     if (whole / name).read_bytes() != (save / name).read_bytes():
         yield "a run that --resume continued twice has other weights than one that ran at once"
+
+
+def odd_names(program, folder):
+    """A folder may be called as a file is, and a pipe as what it keeps; what changes the numbers is remembered."""
+    save = folder / "run.safetensors"
+    stages = [*BERT, "--pipeline-parallel", 2, "--steps"]
+    run(program, *stages, 2, "--synthetic-gradients", "--save", save)
+    (save / "latest").unlink()
+    os.mkfifo(save / "latest")
+    said = run(program, *stages, 4, "--load", save)
+    if "goes on after step 2" not in said or "schedule of synthetic gradients" not in said:
+        yield f"{save}: {said}"
 
 
 def batches_counted(folder, number=None):
@@ -179,7 +197,7 @@ def main():
                  *keeps_best(bert, [*BERT, "--lr", "0"], "masked_loss", True, folder),  # ties
                  *keeps_best(resnet, [*RESNET, "--lr", "0.3"], "top1", False, folder),
                  *one_run_at_a_time(bert, folder), *done_is_done(bert, folder),
-                 *same_line_at_every_start(bert, folder),
+                 *same_line_at_every_start(bert, folder), *odd_names(bert, folder),
                  *counting_goes_on(resnet, folder), *text_cache(bert, folder), *compared(compare, folder)]
     print("what a run keeps in its folders", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)

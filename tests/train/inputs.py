@@ -116,6 +116,7 @@ TABLE = [
     ("bert", [*BERT, "--metrics", "/dev/full"], 1, "cannot write --metrics /dev/full: No space left on device"),
     ("bert", [*BERT, "--metrics", "pipe"], 1, "--metrics pipe: is a pipe that nobody reads; start its reader before the run"),
     ("bert", [*BERT, "--metrics", "/dev/stdout"], 0, '{"step":2,"loss":'),
+    ("bert", [*BERT, "--metrics", "one", "--trace", "./one"], 2, "--metrics and --trace are one file, ./one; give each a file of its own"),
     ("bert", [*BERT, "--trace", "pipe"], 1, "pipe is not a file; give the name of one"),
     ("bert", [*BERT, "--save", "s", "--export", "typo.toml"], 2, "--export typo.toml is a file; give a directory"),
     ("compare", ["/dev/zero", "typo.toml"], 2, "/dev/zero is a device or a pipe; give a file"),
@@ -160,6 +161,7 @@ TABLE = [
     ("bert", ["--elastic-axes", "all"], 2, "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST"),
     ("bert", ["--reducer", "top-k", "--reducer-rank", "2"], 2, "--reducer-rank is for --reducer powersgd"),
     ("bert", ["--reducer", "top-k", "--reducer-share", "0"], 2, "--reducer-share 0 would send nothing"),
+    ("bert", [*BERT, "--load", "saved/latest"], 1, "saved/latest is a file of a run; give its folder saved"),
     ("bert", [*BERT, "--load", "nan.safetensors", "--precision", "fp16"], 1,
      "no step has changed the weights: the gradients of all overflowed in fp16, and the last loss is nan; are the weights"),
     # files of another kind
@@ -167,6 +169,7 @@ TABLE = [
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
     ("bert", ["--data", "lines.jsonl"], 1, "lines.jsonl has columns: say by --text-column which one has the text"),
     ("bert", ["--data", "lines.json"], 1, "lines.json: is JSON, whose names and brackets would be read as prose"),
+    ("bert", [*CLASSES, "images"], 1, "images: is no file; --task classify reads one, a sample a line"),
     ("bert", ["--data", "images"], 1, "images/cat/1.png: is an image, and BERT learns from text; train_resnet50 takes images"),
     ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
@@ -182,6 +185,7 @@ TABLE = [
     ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token; which one ends'),
     ("score_gpt", ["--model", "beyond", "--prompt", "a"], 1, '"eos_token_id" is 4, and the model has the tokens 0 to 3'),
     ("score_gpt", ["--model", "numbers", "--prompt", "a"], 1, "numbers/tokenizer.json is damaged: type must be string, but is number"),
+    ("score_gpt", ["--model", "nowhere", "--prompt", " "], 1, "--model nowhere: there is no such folder or file"),
     ("score_gpt", ["--model", "nowhere", "--prompt", os.fsdecode(b"caf\xe9")], 1, "--model nowhere: there is no such folder or file"),
     ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--top-k", "2"], 2, "--top-k does nothing with --input: it is for --prompt"),
     ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--output", "x.npy"], 2, "--output does nothing with --input: it is for --prompt"),
@@ -232,6 +236,7 @@ TABLE = [
       for options, needed in ((["--exif"], "--data PATH"), (["--skip-bad"], "--data PATH"), (["--cache-gb", "1"], "--cache"),
                               (["--cache", "fast"], "shards in --data"), (["--index", "fast"], "shards in --data"),
                               (["--first-label", "1"], "shards in --data"))),
+    ("bert", [*BERT, "--transport", "gloo"], 0, "warning: --transport does nothing without ranks that are processes"),
     ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
@@ -379,6 +384,11 @@ def configurations(programs, folder):
     assert "lr=0.02\n" in text and "deterministic=true\n" in text and "# warmup=0\n" in text, text
     if losses("again.jsonl", ["--config", options]) != of_run:
         yield "the options of a checkpoint give another run"
+    broken = folder / "line\nlr=7"
+    losses("broken.jsonl", [*BERT, "--deterministic", "--lr", "0.02", "--save", "broken", "--trace", str(broken)])
+    broken.unlink()
+    if losses("again.jsonl", ["--config", "broken/step-00000002/options.toml"]) != of_run or broken.exists():
+        yield "options beside a path with a line break give another run"
     (folder / "two.csv").write_text("0F0,0F1,0B0,0B1\r\n1F0,1B0,,1F1,1B1\r\n")
     by_file = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule", "two.csv"]
     if losses("csv.jsonl", [*BERT, *by_file]) != of_run:

@@ -42,8 +42,10 @@ class CheckpointFolder {
   /// Returns the names of unfinished checkpoints, whether their save was interrupted or is still running.
   [[nodiscard]] std::vector<std::string> unfinished() const { return listed(false); }
   [[nodiscard]] std::string latest() const {
-    std::ifstream file(path("latest"));
     std::string name;
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(path("latest"), none)) return name;
+    std::ifstream file(path("latest"));
     file >> name;  // without an end of the line, which another system may have changed
     return name;
   }

@@ -21,7 +21,7 @@ class WeightFiles {
   /// Returns whether `path` names weights: a .safetensors file, or a published model's folder with model.safetensors or
   /// an index. False for checkpoints and folders of checkpoints.
   [[nodiscard]] static bool are_at(const std::string& path) {
-    if (detail::ends_in(path, ".safetensors")) return true;
+    if (is_file(path)) return true;
     const auto has = [&](const std::string& name) { return detail::is_there(path + "/" + name); };
     if (path.empty() || has("index.json") || has("state.json")) return false;
     return (has(index_name) || has("model.safetensors")) && CheckpointFolder(path).names().empty();
@@ -31,7 +31,7 @@ class WeightFiles {
   explicit WeightFiles(const std::string& path) : path_(path) {
     const auto whole = path + "/model.safetensors";
     const bool in_parts = std::filesystem::exists(path + "/" + index_name);
-    if (detail::ends_in(path, ".safetensors")) open(path);
+    if (is_file(path)) open(path);
     else if (in_parts && !std::filesystem::exists(whole)) open_all(path);
     else open(whole);
   }
@@ -45,6 +45,11 @@ class WeightFiles {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  /// A folder may have such a name, too.
+  [[nodiscard]] static bool is_file(const std::string& path) {
+    std::error_code none;
+    return detail::ends_in(path, ".safetensors") && !std::filesystem::is_directory(path, none);
+  }
   void open(const std::string& path) {
     const auto folder = std::filesystem::path(path).parent_path();
     check(!detail::is_there(folder / "index.json"), path, " is a part of the checkpoint ",
