@@ -302,7 +302,9 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   if (options.sequence_length > 0) config.sequence_length = options.sequence_length;
   dhp::check(config.sequence_length <= config.positions, "--sequence-length ",
              config.sequence_length, ": this model takes ", config.positions, " tokens at most");
-  made.decode = [pairs](const std::vector<std::int32_t>& ids) { return pairs.decode(ids); };
+  made.decode = [pairs](const std::vector<std::int32_t>& ids) {
+    return readable(pairs.decode(ids));
+  };
   if (!options.prompts.empty()) {
     if (!options.output.empty()) RowFile::check_name(options.output);
     std::int64_t tokens = 0;

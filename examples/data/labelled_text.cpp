@@ -78,7 +78,10 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
 
 [[nodiscard]] Labelled read(const BertOptions& options, const std::string& path,
                             std::vector<std::string>& warnings) {
-  dhp::check(std::filesystem::is_regular_file(path), path, ": there is no such file");
+  dhp::check(std::filesystem::is_regular_file(path), path,
+             std::filesystem::exists(path)
+                 ? ": is no file; --task classify reads one, a sample a line"
+                 : ": there is no such file");
   auto columns = options.text_columns;
   columns.push_back(options.label_column);
   const auto text = read_text_file(path, unpacker());

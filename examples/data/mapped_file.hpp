@@ -19,7 +19,7 @@ class MappedFile : dhp::detail::NonCopyable {
   /// Throws if the file is missing or empty. Replacing the file under its name does no harm, but truncating it ends
   /// this process.
   explicit MappedFile(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     dhp::detail::check_system(file >= 0, "cannot open ", path);
     struct stat status {};
     const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;

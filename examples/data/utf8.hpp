@@ -36,6 +36,21 @@ struct CodePoint {
   return count;
 }
 
+/// Returns the text with U+FFFD in place of what is not UTF-8, such as the part of a letter at the end.
+[[nodiscard]] inline std::string readable(std::string_view text) {
+  std::string made;
+  bool good = true;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto point = decode_utf8(text, at);
+    const bool goes_on = !good && (text[at] & 0xC0) == 0x80;  // the rest of the same letter
+    if (point.valid) made += text.substr(at, point.size_bytes);
+    else if (!goes_on) made += "\uFFFD";
+    good = point.valid;
+    at += point.size_bytes;
+  }
+  return made;
+}
+
 /// Returns the text without a byte order mark. Throws unless it is UTF-8 without a zero byte; the error names `name`
 /// and the byte's position.
 [[nodiscard]] inline std::string_view checked_utf8(std::string_view bytes,

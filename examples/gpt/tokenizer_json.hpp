@@ -114,6 +114,9 @@ class ByteLetters {
   dhp::check(
       !file.get(model, "byte_fallback", false), path,
       ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
+  const auto dropout = file.get(model, "dropout", 0.0);
+  dhp::check(dropout == 0, path, ": its model leaves out merges at random (\"dropout\": ", dropout,
+             "), which dhp does not; null tokenises without");
   for (const auto* const part : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"})
     file.need(model, part, "", part);
   BytePairRules rules;

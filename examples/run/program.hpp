@@ -246,7 +246,10 @@ class Program {
     const auto measures = measure_held_out(dev_, setup_, run_);
     if (!measures)
       return report_.say("evaluation ", when, ": broken off, as a signal ",
-                         elastic_ == nullptr ? "" : "or its elastic job ", "asked");
+                         elastic_ == nullptr ? "" : "or its elastic job ", "asked",
+                         run_.steps() < total_ || options_.save.empty()
+                             ? ""
+                             : "; --evaluate-only makes it up, with --load " + options_.save);
     patience_.take(run_.steps(), *measures);
     report_.evaluation(when, run_.steps(), *measures);
     saved_.evaluated(*measures);

@@ -55,7 +55,8 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Lo
   ScoredRun scored{run, loader, [speaks](const std::string& line) {
                      if (speaks) std::cerr << line << "\n";
                    }};
-  for (const auto& remark : loaded.remarks) scored.say("warning: " + remark);
+  for (const auto& remark : loaded.remarks)
+    scored.say((run_options.begins_anew() ? "" : "warning: ") + remark);
   scored.say(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
                          to_text(run.mesh()), ", ", precision_name(run_options.precision)));
   loader.start_at({});

@@ -193,6 +193,7 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
             .rules()
             .first == end_of_text);
   refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
+  refuses([](Json& j) { j["model"]["dropout"] = 0.1; }, "leaves out merges at random");
   // An added token whose letters are the bytes of another has its own id.
   const auto spaced = with([](Json& j) {
     j["added_tokens"].push_back({{"id", j["model"]["vocab"].size()}, {"content", " "}});
@@ -217,6 +218,11 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
   CHECK(llama.rules().split == SplitRule::llama3);
   CHECK(llama.encode(" two") == std::vector<std::int32_t>{pairs.find(" two")});
   CHECK(llama.encode(" twot").size() == 4);
+}
+
+TEST_CASE("byte pairs: a letter that the end of a text cuts is no letter") {
+  CHECK(readable("caf\xC3\xA9 \xF0\x9F\x98") == "caf\xC3\xA9 \uFFFD");
+  CHECK(readable("\xA9\xFF\xFFz") == "\uFFFD\uFFFD\uFFFDz");
 }
 
 }  // namespace

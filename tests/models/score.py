@@ -255,6 +255,9 @@ def refusals(scorer, one, folder):
                     "BertModel")
     refused("lacks weights of this model", lacks)
     assert not os.path.exists(folder + "/x.npy.part")
+    of = weights(numpy.random.default_rng(2))
+    said = scorer.run(publish(folder + "/deep", {**of, "encoder.layer.9.bias": next(iter(of.values()))}, "BertModel")).stderr
+    assert f"{folder}/deep: left over are encoder.layer.9.bias, " in said, said
 
 
 def unread(scorer, one):

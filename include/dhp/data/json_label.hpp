@@ -18,6 +18,8 @@ namespace dhp {
   const auto found = json.find("label");
   if (found == json.end()) return std::nullopt;
   check(found->is_number_integer(), "its \"label\" is not an integer");
+  check(!found->is_number_unsigned() || found->get<std::uint64_t>() >> 63 == 0, "its \"label\" is ",
+        found->dump(), ", beyond 2^63");
   return found->get<std::int64_t>();
 }
 

@@ -21,7 +21,7 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;  ///< only a checkpoint's weights, for predictions; remarks tell damage alone
+  bool only = false;  ///< only weights, for predictions; remarks: damage, and what is left over
   bool all = false;   ///< a missing weight is an error; else it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
   /// An exported adapter will have the weights whose names begin with this: others may not begin anew.
@@ -136,11 +136,13 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
           "it; --export writes all weights");
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");
-  if (how.only) return batches;
-  remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
-                           fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
-                           "; left over ", left.size() == 1 ? "is " : "are ",
-                           listed(left, "none")));
+  const auto left_over =
+      concat("left over ", left.size() == 1 ? "is " : "are ", listed(left, "none"));
+  if (!how.only)
+    remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
+                             fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"), "; ",
+                             left_over));
+  else if (!left.empty()) remarks.push_back(concat(file.path(), ": ", left_over));
   return batches;
 }
 
