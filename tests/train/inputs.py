@@ -168,6 +168,7 @@ TABLE = [
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
     ("bert", ["--data", "lines.jsonl"], 1, "lines.jsonl has columns: say by --text-column which one has the text"),
+    ("bert", ["--data", "typo.toml", "--vocabulary", "lines.json"], 1, "lines.json: is JSON; the vocabulary of a BERT is a vocab.txt"),
     ("bert", ["--data", "lines.json"], 1, "lines.json: is JSON, whose names and brackets would be read as prose"),
     ("bert", [*CLASSES, "images"], 1, "images: is no file; --task classify reads one, a sample a line"),
     ("bert", ["--data", "images"], 1, "images/cat/1.png: is an image, and BERT learns from text; train_resnet50 takes images"),

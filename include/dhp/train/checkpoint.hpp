@@ -96,11 +96,13 @@ class Checkpoint {
     const bool weights_of_pytorch = detail::is_there(path + "/pytorch_model.bin") ||
                                     detail::is_there(path + "/pytorch_model.bin.index.json");
     std::error_code none;
-    const bool is_file = std::filesystem::is_regular_file(path, none);
-    const auto folder = std::filesystem::path(path).parent_path().string();
-    check(WeightFiles::are_at(path) || !is_file || detail::state_places(folder).places.empty(),
+    const bool published = WeightFiles::are_at(path);
+    const bool is_file = !published && std::filesystem::is_regular_file(path, none);
+    const std::filesystem::path place(path);
+    const auto folder = place.has_parent_path() ? place.parent_path().string() : ".";
+    check(!is_file || (place.filename() != "latest" && !detail::is_there(folder + "/index.json")),
           path, " is a file of a run; give its folder ", folder);
-    check(WeightFiles::are_at(path) || !(is_file || weights_of_pytorch), path,
+    check(published || !(is_file || weights_of_pytorch), path,
           " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
           "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
           "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
