@@ -24,7 +24,8 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
     const auto* const option = app.get_option_no_throw(name);
     return option != nullptr && option->count() > 0 ? option : nullptr;
   };
-  const bool are_processes = given("--transport") && options.process();
+  const bool are_processes =
+      (given("--transport") || given("--network-interface")) && options.process();
   const bool reads_images = reads && app.get_option_no_throw("--image-size") != nullptr;
   const bool evaluates = options.held_out > 0 || given("--test-data") != nullptr || reads_images;
   const bool has_buckets = reducer != "plain" || options.sharding.stage != dhp::ZeroStage::none;
@@ -32,6 +33,7 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
        {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
         {"--patience", !options.stop_early.empty(), "--stop-early"},
         {"--transport", are_processes, "ranks that are processes"},
+        {"--network-interface", are_processes, "ranks that are processes"},
         {"--cluster", plans, "--axes auto or --elastic-axes all"},
         {"--evaluate-every", evaluates, "--held-out"},
         {"--evaluate-samples", evaluates, "--held-out"},
