@@ -46,22 +46,31 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
   TcpStoreServer server(at_port(free_port(), 0, 5));
   const int port = server.port();
   announce(server, at_port(port, 0, 5));
+  std::vector<std::string> waits;
   const auto said = on_threads({0, 1, 3}, [&](int rank) {
     auto options = at_port(port, rank, 5);
     if (rank != 0) return (void)rendezvous(options);
     check(wait_for_keys(server, "arrived/", 3, hang_s), "they do not come");
     options.timeout_s = 0.1;
+    options.quiet_s = 0.05;
+    options.log = [&](const auto& text) { waits.push_back(text); };
     gather_ranks(server, options);
   });
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0] == concat("waits for ranks 2 and 4 at the ", server.description()));
   for (const auto& text : said)
     CHECK(text ==
           concat("after 0.1 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
                  ", ranks 2 and 4 have not; start all where they can reach it, with the same "
                  "DHP_JOB, or without one the same port"));
   auto late = at_port(free_port(), 4, 5);
-  late.timeout_s = 0.2;
+  late.timeout_s = 1;
+  late.quiet_s = 0;
+  late.log = [&](const auto& text) { waits.push_back(text); };
   CHECK(has(message_of([&] { (void)rendezvous(late); }),
             "rank 4 has found no store of job \"job\" at 127.0.0.1:"));
+  REQUIRE(waits.size() == 2);
+  CHECK(waits[1].starts_with("waits for a store of job \"job\" at 127.0.0.1:"));
 }
 
 TEST_CASE("rendezvous: a rank that ends meanwhile is named on all ranks, at once") {

@@ -104,12 +104,14 @@ struct RendezvousOptions {
   std::string secret{};     ///< secret of the job, see job_secret(); empty: none
   double timeout_s = 300;   ///< limit for rank 0 to meet all others, and for them to meet rank 0
   double operation_timeout_s = 10;  ///< limit of each operation of the store
+  double quiet_s = 10;              ///< seconds after which a rank says what it waits for
   double refused_s = 2;             ///< seconds for which a refused rank keeps trying
   int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
   std::string variables{};  ///< names of launcher variables, which errors suggest to unset
   double silence_s = 5;     ///< seconds for a client to authenticate itself
   std::size_t most_unauthenticated = 256;  ///< limit of unauthenticated connections
-  /// Receives a message for each client that is refused. Another thread calls it, and it must not throw.
+  /// Receives a message for each client that is refused, and for a wait. Another thread may call it, and it must not
+  /// throw.
   std::function<void(const std::string&)> log{};
 
   /// Returns a rank's name in messages: "rank 3", or "member 3" of an elastic job.

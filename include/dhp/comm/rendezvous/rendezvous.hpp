@@ -83,13 +83,23 @@ inline constexpr std::string_view all_of = "all of ";
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
-  (void)poll_until(is_over, options.timeout_s);
-  if (all_here()) return store.set("outcome", concat(all_of, options.size));
   std::set<int> here, missing, gone;
-  for (int rank = 0; rank < options.size; ++rank) {
-    (store.find(concat("arrived/", rank)) ? here : missing).insert(rank);
-    if (store.find(concat(left_prefix, rank))) gone.insert(rank);
+  const auto look = [&] {
+    here.clear(), missing.clear();
+    for (int rank = 0; rank < options.size; ++rank) {
+      (store.find(concat("arrived/", rank)) ? here : missing).insert(rank);
+      if (store.find(concat(left_prefix, rank))) gone.insert(rank);
+    }
+  };
+  const double quiet_s = std::min(options.quiet_s, options.timeout_s);
+  if (!poll_until(is_over, quiet_s) && quiet_s < options.timeout_s && options.log) {
+    look();
+    if (!missing.empty())
+      options.log(concat("waits for ", rank_list(missing), " at the ", store.description()));
   }
+  (void)poll_until(is_over, options.timeout_s - quiet_s);
+  if (all_here()) return store.set("outcome", concat(all_of, options.size));
+  look();
   const auto have = [](const std::set<int>& ranks) { return ranks.size() == 1 ? " has" : " have"; };
   const auto text =
       gone.empty()
