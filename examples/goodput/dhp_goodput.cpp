@@ -69,7 +69,12 @@ int main(int argc, char** argv) {
                  number_from_to(1, 1e6));
   app.add_option("--days", days, "That are simulated", positive_number(), number_up_to(most));
   app.add_option("--seed", of.seed, "Of the random times");
-  if (const auto status = app.read(argc, argv)) return *status;
+  const auto check = [&] {
+    for (const auto* const name : {"--slow-s", "--slow-factor"})
+      dhp::check(slow_hours > 0 || app.get_option(name)->count() == 0, name,
+                 " is of ranks that get slow: give --slow-hours");
+  };
+  if (const auto status = app.read(argc, argv, check)) return *status;
   return exit_status_of([&] {
     of.rank_failure = hours * 3600;
     of.duration = days * 86400;

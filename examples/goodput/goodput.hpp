@@ -157,7 +157,7 @@ class GoodputSimulation {
   void keep() {
     const double useful = static_cast<double>(unsaved_) * of_.step;
     found_.useful += useful;
-    found_.slow += unsaved_time_ - useful;
+    found_.slow += std::max(0.0, unsaved_time_ - useful);
     unsaved_ = 0;
     unsaved_time_ = 0;
   }
