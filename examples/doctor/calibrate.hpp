@@ -22,7 +22,8 @@ namespace examples::doctor {
 
 /// One rank's measured rates.
 struct DeviceRates {
-  double flop_32 = 0, flop_16 = 0, flop_dropout = 0, bytes_per_s = 0, launches_per_s = 0;
+  double flop_32 = 0, flop_16 = 0, flop_bf16 = 0, flop_dropout = 0, bytes_per_s = 0,
+         launches_per_s = 0;
 };
 
 /// Returns the FLOP per second, as Meta counts them, of attention with dropout, forward and backward, in many heads.
@@ -67,7 +68,8 @@ template <class Dev>
     return 8 * static_cast<double>(n * n) * static_cast<double>(n) / s;
   };
   rates.flop_32 = product(dhp::DType::f32);
-  rates.flop_16 = product(dhp::DType::bf16);
+  rates.flop_16 = product(dhp::DType::f16);
+  rates.flop_bf16 = product(dhp::DType::bf16);
   rates.flop_dropout = attention_flop_per_s(dev, runs);
   const std::int64_t rows = gpu ? 1 << 16 : 1 << 11, columns = gpu ? 1024 : 256;
   const auto x = zeros(dhp::DType::f32, {rows, columns}), one = zeros(dhp::DType::f32, {columns});
@@ -92,11 +94,12 @@ template <class Dev>
   constexpr bool gpu = !Dev::host_accessible;
   auto& dev = exam.dev;
   const auto all_of = [&](const DeviceRates& mine) {
-    return gather(
-        dev, exam.world,
-        {mine.flop_32, mine.flop_16, mine.flop_dropout, mine.bytes_per_s, mine.launches_per_s});
+    return gather(dev, exam.world,
+                  {mine.flop_32, mine.flop_16, mine.flop_bf16, mine.flop_dropout, mine.bytes_per_s,
+                   mine.launches_per_s});
   };
-  std::vector<double> alone(5 * static_cast<std::size_t>(exam.size())), together = alone;
+  constexpr std::size_t count = 6;  // of the rates
+  std::vector<double> alone(count * static_cast<std::size_t>(exam.size())), together = alone;
   const auto keep_best = [](std::vector<double>& best, const std::vector<double>& of) {
     for (std::size_t at = 0; at < best.size(); ++at) best[at] = std::max(best[at], of[at]);
   };
@@ -115,13 +118,14 @@ template <class Dev>
   made.devices = gpu || hosts.size() > 1 ? per_host : made.devices;
   made.flop_32 = alone[0];
   made.flop_16 = alone[1];
-  made.flop_dropout = alone[2];
-  made.bytes_per_s = alone[3];
-  made.launch_s = 1 / alone[4];
+  made.flop_bf16 = alone[2];
+  made.flop_dropout = alone[3];
+  made.bytes_per_s = alone[4];
+  made.launch_s = 1 / alone[5];
   made.cores = 0;
   if (!gpu) {
     double rate = 0;
-    for (std::size_t at = 0; at < together.size(); at += 5) rate += together[at] / alone[0];
+    for (std::size_t at = 0; at < together.size(); at += count) rate += together[at] / alone[0];
     const int cores = usable_cores();
     made.cores = exam.size() < cores
                      ? cores

@@ -3,6 +3,7 @@
 
 #include "checked_options.hpp"
 
+#include <cmath>
 #include <sstream>
 
 namespace examples {
@@ -12,19 +13,28 @@ Cluster Cluster::parse(const std::string& text, const std::string& path) {
   CommandLine app("");
   app.CLI::App::add_option("--file")->configurable(false)->add_result(path);
   app.add_option("--name", made.name, "");
+  const std::string same_as_16 = "device.tflops_bf16";  // as tflops_16, unless the file has it
+  const auto is_count = [](const std::string& key) {
+    return key == "host.devices" || key == "host.in_a_rack";
+  };
   visit(made, [&](const std::string& key, double& value, double) {
-    const bool is_count = key == "host.devices" || key == "host.in_a_rack";
-    const bool may_be_zero =
-        key == "host.cores" || key == "device.dollars_per_hour" || key.ends_with("us");
-    const double least = is_count ? 1 : may_be_zero ? 0 : 1e-9;
+    const bool may_be_zero = key == "host.cores" || key == same_as_16 ||
+                             key == "device.dollars_per_hour" || key.ends_with("us");
+    const double least = is_count(key) ? 1 : may_be_zero ? 0 : 1e-9;
     app.add_option("--" + key, value, "", number_from_to(least, 1e15));
   });
   std::istringstream lines(text);
   (void)OptionFile(app, "--file").from_config(lines);
   visit(made, [&](const std::string& key, double& value, double unit) {
+    if (key == same_as_16 && app.count("--" + key) == 0) {
+      value = made.flop_16;
+      return;
+    }
     dhp::check(
         app.count("--" + key) > 0, path, " lacks ", key,
         "; clusters/laptop.toml has all that there is, and dhp_doctor --calibrate writes it");
+    dhp::check(!is_count(key) || value == std::floor(value), path, ": ", key, " is ", value,
+               ", and a whole number is needed");
     value *= unit;
   });
   return made;

@@ -5,6 +5,7 @@
 #include <dhp/core/config.hpp>
 
 #include <dhp/core/open_file.hpp>
+#include <dhp/core/types.hpp>
 
 #include <algorithm>
 #include <string>
@@ -24,7 +25,8 @@ struct Cluster {
   double cores = 2;            ///< cores of a host; 0: each rank has its own device
   double hosts = 1024;         ///< hosts of a rack
   double flop_32 = 50e9;       ///< rate that matrix products reach in 32 bits
-  double flop_16 = 10e9;       ///< rate in 16 bits
+  double flop_16 = 10e9;       ///< rate in fp16
+  double flop_bf16 = 10e9;     ///< rate in bf16; 0: the device has none
   double flop_dropout = 25e9;  ///< rate of attention with dropout
   double bytes_per_s = 8e9;    ///< rate at which other operations read and write
   double launch_s = 2e-6;      ///< cost of starting an operation
@@ -33,6 +35,15 @@ struct Cluster {
   Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9},
       rack = host;  ///< between two devices, hosts, racks
 
+  /// Returns the rate of matrix products in this type. Devices have half as many units for 64 bits as for 32.
+  [[nodiscard]] double products(dhp::DType type) const {
+    dhp::check(flop_bf16 > 0 || type != dhp::DType::bf16, name,
+               " has no bf16: give --precision fp16 or fp32");
+    return type == dhp::DType::f64    ? flop_32 / 2
+           : type == dhp::DType::f32  ? flop_32
+           : type == dhp::DType::bf16 ? flop_bf16
+                                      : flop_16;
+  }
   /// Returns how many of these ranks share `memory_bytes`.
   [[nodiscard]] double sharers(int ranks) const {
     return cores > 0 ? std::min<double>(ranks, devices) : 1;
@@ -44,6 +55,7 @@ struct Cluster {
     visitor("host.in_a_rack", cluster.hosts, 1);
     visitor("device.tflops_32", cluster.flop_32, 1e12);
     visitor("device.tflops_16", cluster.flop_16, 1e12);
+    visitor("device.tflops_bf16", cluster.flop_bf16, 1e12);
     visitor("device.tflops_dropout", cluster.flop_dropout, 1e12);
     visitor("device.gb_per_s", cluster.bytes_per_s, 1e9);
     visitor("device.launch_us", cluster.launch_s, 1e-6);

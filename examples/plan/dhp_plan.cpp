@@ -36,6 +36,10 @@ struct Asked {
                                           PlannedTraining& made) {
   constexpr std::int64_t micro_batch = 1;  // divides any batch
   made.same_shapes = true;
+  // Without data the vocabulary is that of published models, unless it is given.
+  const auto has_words = [&] {
+    return is_given(made.options, "data") || is_given(made.options, "vocabulary-size");
+  };
   const auto keep = [&](auto& parsed) {
     auto& run = parsed.options.run;
     if (!parsed.exit_status && !is_given(run, "data")) run.data = "synthetic-resident";
@@ -55,7 +59,7 @@ struct Asked {
   if (model == "gpt") {
     auto parsed = parse_gpt(argc, argv, gpu, micro_batch);
     if (const auto status = keep(parsed)) return status;
-    if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
+    if (!has_words()) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
     made.describe = planned_model(data.config, gpt<dhp::Meta>);
@@ -63,7 +67,7 @@ struct Asked {
   }
   auto parsed = parse_bert(argc, argv, gpu, micro_batch);
   if (const auto status = keep(parsed)) return status;
-  if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 30522;
+  if (!has_words()) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
@@ -83,7 +87,8 @@ struct Asked {
   for (auto size = given.micro_batch + 1; size <= most; ++size)
     if (options.global_batch % size == 0 && !is_given(options, "micro-batch"))
       made.micro_batches.push_back(size);
-  if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
+  const bool bucketed = std::holds_alternative<dhp::Bucketed>(options.reducer);
+  if (bucketed && !is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
   if (is_given(options, "schedule")) return made;
   made.schedules.clear();  // 1F1B comes first; it is as fast as GPipe and holds less
@@ -120,8 +125,7 @@ struct Found {
   auto fast = fastest(model, choices, 4 * most + 200);
   const double hosts = std::ceil(ranks / cluster.devices);
   const double devices = cluster.cores > 0 ? std::min<double>(cluster.cores * hosts, ranks) : ranks;
-  const bool half = options.precision != dhp::accumulation_type(options.precision);
-  const double peak = half ? cluster.flop_16 : cluster.flop_32;
+  const double peak = cluster.products(options.precision);
   const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
   Found found{{}, fast.tried, fast.possible};
   for (auto& [time, layout] : fast.layouts) {
@@ -198,6 +202,12 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   const OutputFile json("--json", asked.json);
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
+  dhp::check(!options.state_on_host,
+             "--offload: the time of the bus is not planned; leave this option out");
+  dhp::check(std::holds_alternative<dhp::Bucketed>(options.reducer) ||
+                 std::holds_alternative<dhp::Plain>(options.reducer),
+             "--reducer: what compressed and late gradients take is not planned; give bucketed or "
+             "plain");
   dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": a million are the most that are planned");
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));

@@ -22,8 +22,8 @@ struct StateBytes {
           optimizer / (zero >= 1 ? replicas : 1)};
 }
 
-/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound, because a bucket that the
-/// next pass needs first is not gathered again.
+/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound: a pass's last two buckets
+/// stay where the next pass begins with them.
 [[nodiscard]] inline double data_bytes(double gradients, double weights, int replicas, int zero,
                                        int micro_batches) {
   using dhp::CallKind;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/parallel/cut_layers.hpp>
+#include <dhp/parallel/moves.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
 #include "cluster.hpp"
@@ -56,7 +57,7 @@ struct StepTime {
 
 struct StepModelOptions {
   Cluster cluster{};
-  bool half = false;  ///< matrix products run in 16 bits
+  dhp::DType products = dhp::DType::f32;  ///< type of matrix products
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< samples of a step
   /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model
@@ -66,32 +67,40 @@ struct StepModelOptions {
 
 class StepModel {
  public:
-  explicit StepModel(StepModelOptions options) : options_(std::move(options)) {}
+  explicit StepModel(StepModelOptions options)
+      : options_(std::move(options)), products_(options_.cluster.products(options_.products)) {}
 
   [[nodiscard]] const Cluster& cluster() const { return options_.cluster; }
 
   /// Time of work without its communication.
   [[nodiscard]] double seconds(const Work& work) const {
     const auto& c = options_.cluster;
-    const double products = options_.half ? c.flop_16 : c.flop_32;
-    const double flop = (work.flop - work.dropout_flop) / products +
-                        work.dropout_flop / std::min(products, c.flop_dropout);
+    const double flop = (work.flop - work.dropout_flop) / products_ +
+                        work.dropout_flop / std::min(products_, c.flop_dropout);
     const double moved = work.product_bytes / c.bytes_per_s;
     // On CPUs the caches hide the reads of matrix products.
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
   /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours of the group are `stride`
-  /// ranks apart.
-  [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {
+  /// ranks apart, and the groups are those of `world` ranks: the slowest counts.
+  [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, double stride,
+                                int world) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
-    const double extent = static_cast<double>(ranks) * stride;
+    const double extent = ranks * stride;
+    // Where groups do not end with hosts, or racks, one is on two.
+    const auto all_within = [&](double size) {
+      return extent <= size && (world <= size || std::fmod(size, extent) == 0);
+    };
+    const bool on_hosts = all_within(c.devices);
     // Ranks on one host reduce among themselves first, then use their network links in parallel.
-    const double here = std::clamp(std::floor(c.devices / stride), 1.0, static_cast<double>(ranks));
+    const double here = extent > c.devices || on_hosts
+                            ? std::clamp(std::floor(c.devices / stride), 1.0, 1.0 * ranks)
+                            : 1;
     const double inside = calls * rounds(here) * c.device.latency_s;
-    if (extent <= c.devices) return inside + sent_bytes / c.device.bytes_per_s;
-    const auto& link = extent <= c.devices * c.hosts ? c.host : c.rack;
+    if (on_hosts) return inside + sent_bytes / c.device.bytes_per_s;
+    const auto& link = all_within(c.devices * c.hosts) ? c.host : c.rack;
     return inside + calls * rounds(ranks / here) * link.latency_s +
            sent_bytes / std::min(c.device.bytes_per_s, here * link.bytes_per_s);
   }
@@ -123,20 +132,21 @@ class StepModel {
       const double gradients = work.gradient_bytes * cut, weights = work.weight_bytes * cut;
       const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
       const auto sent = [&](double bytes) {
-        return exchange(sharded ? calls / 2 : calls, bytes, replicas, mesh.tensor);
+        return exchange(sharded ? calls / 2 : calls, bytes, replicas, mesh.tensor, mesh.size());
       };
-      const double summing = sent(data_bytes(gradients, 0, replicas, sharded, 1));
-      const double gathering = sharded ? sent(data_bytes(0, weights, replicas, 1, 1)) : 0;
-      const double exchanging = rounds * summing + gathering * (layout.zero == 3 ? 2 * rounds : 1);
+      const double summed = data_bytes(gradients, 0, replicas, sharded, 1);
+      const double gathered = sharded ? data_bytes(0, weights, replicas, 1, 1) : 0;
+      const double summing = sent(summed), gathering = sharded ? sent(gathered) : 0;
+      const auto [waits, gathers] = exposed(stage, layout.zero, rounds, summing, gathering);
+      const double exchanging = rounds * summing + gathers * gathering;
       if (exchanging > 0) {
-        time.data = exposed(stage, layout.zero, rounds, summing, gathering);
+        time.data = waits;
         if (replicas * mesh.tensor > c.devices && c.cores > 0 && here >= c.cores)
-          time.data += tcp_s * (1 - time.data / exchanging) *
-                       data_bytes(gradients, weights, replicas, layout.zero, rounds);
+          time.data += tcp_s * (1 - waits / exchanging) * (rounds * summed + gathers * gathered);
       }
       auto update = work.update;
       update.add(update, (sharded ? part / replicas : part) - 1);
-      time.update = seconds(update) + exchange(6, 0, mesh.size(), 1);
+      time.update = seconds(update) + exchange(6, 0, mesh.size(), 1, mesh.size());
       const auto state = state_bytes(work.weight_bytes * part, work.gradient_bytes * part,
                                      work.optimizer_bytes * part, replicas, layout.zero);
       time.memory_bytes =
@@ -160,10 +170,10 @@ class StepModel {
   }
 
  private:
-  /// Times of a layer, or of a bucket of layers, in one micro-batch.
+  /// Times of a layer in one micro-batch.
   struct Passes {
     double parameters = 0;  // without those that an earlier layer has
-    bool tied = false;      // shares parameters with an earlier layer
+    int tied = -1;          // an earlier layer with some of its parameters
     double forward = 0, backward = 0;
   };
   /// A pipeline stage, with times of all its micro-batches.
@@ -178,7 +188,7 @@ class StepModel {
     std::shared_ptr<const ModelWork> work{};
     std::vector<Stage> stages{};
   };
-  using Cut = std::tuple<int, int, int, std::string, int, std::int64_t, int, bool>;
+  using Cut = std::tuple<int, int, int, int, std::string, int, std::int64_t, int, bool>;
 
   /// Core time of TCP for each byte that is both sent and received, measured on an AMD EPYC. It delays computation that
   /// overlaps with the exchange if a rank has no spare core.
@@ -190,55 +200,85 @@ class StepModel {
     const double part = std::max(4 * stage.parameters / 32, 1024.0 * 1024);
     return zero >= 2 ? std::min(options_.bucket_bytes, part) : options_.bucket_bytes;
   }
-  /// Seconds that a replica waits for its exchange. `summing` and `gathering` are the seconds of one sum of all
-  /// gradients and of one all-gather of all weights. The link carries one bucket at a time, in the reducer's order. Few
-  /// rounds are simulated, and each further one takes as long as the last.
-  [[nodiscard]] double exposed(const Stage& stage, int zero, int rounds, double summing,
-                               double gathering) const {
-    std::vector<Passes> buckets{{}};  // the last layers first
-    const double least = bucket_bytes(stage, zero) / 4;
-    double passes = 0;
-    for (const auto& layer : stage.layers | std::views::reverse) {
-      if (buckets.back().parameters >= least) buckets.emplace_back();
-      auto& bucket = buckets.back();
-      bucket.parameters += layer.parameters;
-      bucket.tied |= layer.tied;
-      bucket.forward += layer.forward, bucket.backward += layer.backward;
-      passes += layer.forward + layer.backward;
-    }
-    summing /= std::max(stage.parameters, 1.0), gathering /= std::max(stage.parameters, 1.0);
-    double now = 0, link = 0, asked = 0, round_s = 0;
-    const auto gather = [&](const Passes& bucket) {
-      link = std::max(link, asked) + gathering * bucket.parameters;
-      now = std::max(now, link);
-      if (zero == 3) asked = now;  // for the next bucket
+  /// Seconds that a replica waits for its exchange, and how often it gathers all weights. `summing` and `gathering` are
+  /// the seconds of one sum of all gradients and of one gather of all weights. The link carries one bucket at a time, in
+  /// the order of the stage's list. Few rounds are simulated, and further ones take as long as the last two.
+  [[nodiscard]] std::pair<double, double> exposed(const Stage& stage, int zero, int rounds,
+                                                  double summing, double gathering) const {
+    using dhp::Action, dhp::detail::as_size, dhp::detail::MovedUnit;
+    /// Its share of the parameters, and when its weights are here and its gradients are summed.
+    struct Bucket {
+      double share = 0, here = 0, summed = 0;
     };
-    const int few = std::min(rounds, 3);
-    for (int round = 0; round < few; ++round) {
-      const double start = now;
-      for (const auto& bucket : buckets | std::views::reverse) {
-        if (zero == 3 || (zero > 0 && round == 0)) gather(bucket);
-        now += bucket.forward;
-      }
-      for (const auto& bucket : buckets) {
-        if (zero == 3) gather(bucket);
-        if (zero >= 2 && bucket.tied) now = std::max(now, link);  // its gradients are being summed
-        now += bucket.backward;
-        const double before = link;
-        link = std::max(link, now) + summing * bucket.parameters;
-        if (zero >= 2) now = std::max(now, before);  // two buckets are in memory
-      }
-      round_s = now - start;
+    std::vector<Bucket> buckets{{}};  // the last layers first
+    std::vector<std::size_t> from_last(stage.layers.size());
+    const double all = std::max(stage.parameters, 1.0), least = bucket_bytes(stage, zero) / 4 / all;
+    double pass_s = 0;
+    for (auto at = stage.layers.size(); at-- > 0;) {
+      const auto& layer = stage.layers[at];
+      if (buckets.back().share >= least) buckets.emplace_back();
+      buckets.back().share += layer.parameters / all;
+      from_last[at] = buckets.size() - 1;
+      pass_s += layer.forward + layer.backward;
     }
-    return std::max(now, link) - few * passes + (rounds - few) * (round_s - passes);
+    std::ranges::reverse(buckets);
+    std::vector<MovedUnit> units(
+        buckets.size(), {.reduced = zero >= 2 ? MovedUnit::Reduced::each : MovedUnit::Reduced::last,
+                         .sharded = zero == 3});
+    std::vector<std::vector<std::size_t>> used(stage.layers.size());
+    const auto layers = static_cast<int>(stage.layers.size()), few = std::min(rounds, 3);
+    for (int at = 0; at < layers; ++at)
+      for (const int with : {at, stage.layers[as_size(at)].tied}) {
+        if (with < 0) continue;
+        const auto unit = buckets.size() - 1 - from_last[as_size(with)];
+        units[unit].chunks.push_back(at);
+        used[as_size(at)].push_back(unit);
+      }
+    std::vector<Action> list;
+    for (int round = 0; round < few; ++round) {
+      for (int at = 0; at < layers; ++at) list.push_back({Action::Kind::forward, at, round});
+      for (int at = layers; at-- > 0;) list.push_back({Action::Kind::backward, at, round});
+    }
+    list = with_moves(list, dhp::detail::MovePlan(layers, units), few, dhp::detail::Pass::training);
+
+    double now = 0, link = 0, summed = 0, gathered = 0;
+    if (zero == 1 || zero == 2)
+      for (auto& bucket : buckets) bucket.here = link += gathering * bucket.share, gathered = 1;
+    std::vector<std::pair<double, double>> ends;  // of the rounds
+    for (const auto& [kind, chunk, round] : list)
+      if (kind == Action::Kind::unshard) {
+        auto& bucket = buckets[as_size(chunk)];
+        bucket.here = link = std::max(link, now) + gathering * bucket.share;
+        gathered += bucket.share;
+      } else if (kind == Action::Kind::reduce) {
+        auto& bucket = buckets[as_size(chunk)];
+        bucket.summed = link = std::max(link, now) + summing * bucket.share;
+        const double before = std::exchange(summed, link);
+        if (zero >= 2) now = std::max(now, before);  // two buckets are in memory
+      } else if (kind != Action::Kind::reshard) {
+        const auto& layer = stage.layers[as_size(chunk)];
+        const bool forward = kind == Action::Kind::forward;
+        for (const auto at : used[as_size(chunk)])
+          now = std::max({now, buckets[at].here, forward ? 0 : buckets[at].summed});
+        now += forward ? layer.forward : layer.backward;
+        if (chunk == 0 && !forward) ends.emplace_back(now, gathered);
+      }
+    now = std::max(now, link) - few * pass_s;
+    if (rounds > few) {
+      const auto [from_s, from] = ends[0];
+      const auto [to_s, to] = ends[2];
+      now += (rounds - few) * ((to_s - from_s) / 2 - pass_s);
+      gathered += (rounds - few) * (to - from) / 2;
+    }
+    return {now, gathered};
   }
 
   /// Returns null if the model cannot be split into such a pipeline.
   [[nodiscard]] const Pipeline* staged(const Layout& layout, int micro_batches) {
     const auto& mesh = layout.mesh;
     const auto [known, fresh] = pipelines_.try_emplace(
-        Cut{mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(), layout.chunks,
-            layout.micro_batch, micro_batches, layout.recompute});
+        Cut{mesh.data, mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(),
+            layout.chunks, layout.micro_batch, micro_batches, layout.recompute});
     auto& made = known->second;
     if (fresh) try {
         made.work = options_.work(layout);
@@ -253,10 +293,11 @@ class StepModel {
     const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks, layout.schedule.v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     const auto inside = [&](const Work& of) {
-      return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
+      return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1, mesh.size());
     };
     std::vector<Stage> stages(dhp::detail::as_size(mesh.pipeline));
-    std::vector<std::map<const void*, double>> held(stages.size());  // elements of each parameter
+    // Elements of each parameter, and the first layer that has it.
+    std::vector<std::map<const void*, std::pair<double, int>>> held(stages.size());
     std::vector<dhp::ActionCosts> costs;
     double message = 0;
     for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
@@ -275,25 +316,28 @@ class StepModel {
         stage.kept_bytes += of.kept_bytes / layout.chunks;
         auto& passes = stage.layers.emplace_back(
             Passes{.forward = forward + there, .backward = backward + back});
-        for (const auto& [id, elements] : of.parameters)
-          if (held[at].emplace(id, elements).second) passes.parameters += elements;
-          else passes.tied = true;
+        for (const auto& [id, elements] : of.parameters) {
+          const auto place = static_cast<int>(stage.layers.size()) - 1;
+          const auto [known, fresh] = held[at].try_emplace(id, elements, place);
+          if (fresh) passes.parameters += elements;
+          else passes.tied = known->second.second;
+        }
         stage.parameters += passes.parameters;
       }
       if (part + 2 < cuts.size())
         message =
             std::max(message, work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes);
     }
-    const int stride = mesh.size() / mesh.pipeline;
+    const double size = mesh.size();  // somewhere neighbours are on two hosts, if there are two
     const double bytes_each = work.gradient_bytes / work.parameters;
     for (std::size_t at = 0; at < stages.size(); ++at)
-      for (const auto& [id, elements] : held[at]) {
+      for (const auto& [id, of] : held[at]) {
         const auto ranks = static_cast<int>(
-            std::ranges::count_if(held, [&](const auto& of) { return of.contains(id); }));
-        stages[at].tied +=
-            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1), ranks, stride);
+            std::ranges::count_if(held, [&](const auto& stage) { return stage.contains(id); }));
+        stages[at].tied += exchange(1, data_bytes(of.first * bytes_each, 0, ranks, 0, 1), ranks,
+                                    size / ranks, mesh.size());
       }
-    const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
+    const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), size / 2, mesh.size());
     const auto runs = simulated(layout, micro_batches, costs, hop);
     for (std::size_t at = 0; at < stages.size(); ++at) {
       stages[at].end = runs[at].end;
@@ -339,6 +383,7 @@ class StepModel {
   }
 
   StepModelOptions options_;
+  double products_;
   std::map<Cut, Pipeline> pipelines_;
 };
 

@@ -125,6 +125,7 @@ Cluster cluster_of(const RunOptions& options, bool gpu) {
           .cores = 0,
           .flop_32 = 50e12,
           .flop_16 = 700e12,
+          .flop_bf16 = 700e12,
           .flop_dropout = 72e12,
           .bytes_per_s = 2.8e12,
           .launch_s = 3e-6,
@@ -140,7 +141,7 @@ StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&of_.options.reducer);
   return StepModel(
       {.cluster = cluster,
-       .half = of_.options.precision != dhp::accumulation_type(of_.options.precision),
+       .products = of_.options.precision,
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples(),
        .work = [this](const Layout& layout) { return work(layout); }});

@@ -66,6 +66,13 @@ with tempfile.TemporaryDirectory() as folder:
     # A given axis stays.
     ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--data-parallel", "2", "--json", file)
     assert all(each["mesh"][0] == 2 for each in json.loads(file.read_text()))
+    # ZeRO is for buckets, and --data has the trainer's vocabulary.
+    for options, least in (["--reducer", "plain"], 30000), (["--data", "synthetic-resident"], 8000):
+        ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "2", "--top", "500", "--json", file, *options)
+        found = json.loads(file.read_text())
+        assert {each["zero"] for each in found} == ({0} if least == 30000 else {0, 1, 2, 3}), found
+        held = min(max(each["stage_bytes"]) for each in found if each["mesh"] == [2, 1, 1] and each["zero"] == 0)
+        assert (held > 4 * 4 * 128 * 30000) == (least == 30000), held
     # A file of options fixes what it has.
     config = pathlib.Path(folder) / "options.toml"
     for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\n\tmicro-batch = 4\n", {4}):
@@ -86,6 +93,12 @@ with tempfile.TemporaryDirectory() as folder:
                                   "--gpus 2147483647: a million are the most"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--tensor-parallel", "4"], 1,
                                   "cannot be divided by any of 12 layouts of 4 ranks"),
+                                 (["--cluster", CLUSTERS / "v100x8.toml", "--gpus", "2", "--precision", "bf16"], 1,
+                                  "8 x V100, 100 Gb/s InfiniBand has no bf16: give --precision fp16 or fp32"),
+                                 (["--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--reducer", "top-k"], 1,
+                                  "--reducer: what compressed and late gradients take is not planned"),
+                                 (["--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--offload", "optimizer"], 1,
+                                  "--offload: the time of the bus is not planned"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "2", "--memory-limit", "0.001"], 1,
                                   "fits a laptop of 2 cores and --memory-limit: give more --gpus")]:
         said = ended(plan, "--preset", "tiny", *wrong, status=status).stderr

@@ -118,12 +118,40 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forwar
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
 
+TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") {
+  auto cluster = simple();
+  cluster.device.bytes_per_s =
+      2e6;  // a second for the weights of a layer, and one for its gradients
+  auto work = four_layers();
+  work.in_pages = work.parameters;
+  CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 3})->data ==
+        Approx(1 + 1));
+  // A slow link has weights, both passes of the last layer, four sums, and two gathers: the last two layers' stay.
+  cluster.device.bytes_per_s = 0.5e6;
+  CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 4, .zero = 3})->data ==
+        Approx(16 + 3 + (4 + 2) * 4 - 12));
+}
+
 TEST_CASE("step time: groups across hosts use the links of hosts side by side") {
   auto model = model_of(simple(), four_layers());
-  CHECK(model.exchange(1, 1e8, 2, 1) == Approx(0.1));  // on one host
-  CHECK(model.exchange(1, 1e8, 2, 2) == Approx(1));    // each on its own
-  CHECK(model.exchange(1, 1e8, 4, 1) == Approx(0.5));  // two on each
-  CHECK(model.exchange(1, 1e8, 1, 1) == 0);
+  CHECK(model.exchange(1, 1e8, 2, 1, 4) == Approx(0.1));  // on one host
+  CHECK(model.exchange(1, 1e8, 2, 2, 4) == Approx(1));    // each on its own
+  CHECK(model.exchange(1, 1e8, 4, 1, 4) == Approx(0.5));  // two on each
+  CHECK(model.exchange(1, 1e8, 1, 1, 4) == 0);
+  auto cluster = simple();
+  cluster.devices = 4;
+  model = model_of(cluster, four_layers());
+  CHECK(model.exchange(1, 1e8, 3, 1, 3) == Approx(0.1));
+  CHECK(model.exchange(1, 1e8, 3, 1, 6) == Approx(1));  // the second one is on two hosts
+  // Two stages of a host send fast, and the second one's messages go to another host.
+  auto work = four_layers();
+  for (auto& layer : work.layers) layer.output_bytes = 1e8;
+  cluster.devices = 2;
+  CHECK(model_of(cluster, work)({.mesh = {1, 1, 4}, .micro_batch = 8})->waiting == Approx(9 + 6));
+  // Five replicas are on one host, six are not; both have two micro-batches.
+  cluster.devices = 10;
+  model = model_of(cluster, work);
+  CHECK(model({.mesh = {5, 1, 2}})->waiting < model({.mesh = {6, 1, 2}})->waiting - 1);
 }
 
 TEST_CASE("step time: ranks on the same cores do no more than these") {
@@ -161,6 +189,16 @@ TEST_CASE("cluster: a file says what was written") {
   CHECK(Cluster::parse(made.text().substr(made.text().find('\n')), "f").name == "f");
 }
 
+TEST_CASE("cluster: products of 64 bits take twice as long, and a device may have no bf16") {
+  auto cluster = simple();
+  cluster.flop_16 = 4e9;
+  CHECK(cluster.products(DType::f64) == Approx(cluster.flop_32 / 2));
+  CHECK(cluster.products(DType::bf16) == Approx(10e9));
+  cluster.flop_bf16 = 0;
+  CHECK(cluster.products(DType::f16) == Approx(4e9));
+  CHECK_THROWS_AS((void)cluster.products(DType::bf16), Error);
+}
+
 TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
   const auto text = simple().text();
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -177,6 +215,7 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
         "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3");
   CHECK(tests::has(with("devices = 2", "devices = -1"), "-1 is not a number from 1 to 1e+15"));
   CHECK(tests::has(with("devices = 2", "devices = 0.5"), "0.5 is not a number from 1 to 1e+15"));
+  CHECK(tests::has(with("devices = 2", "devices = 2.5"), "c.toml: host.devices is 2.5, and a "));
   CHECK(tests::has(with("devices = 2", "devices = 2,5"),
                    "line 2: host.devices has 2 values, and takes one"));
   CHECK(tests::has(with("devices = 2", "devices = [2, 5]"), "host.devices has 2 values"));
