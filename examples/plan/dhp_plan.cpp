@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 namespace examples {
 namespace {
@@ -29,6 +30,15 @@ struct Asked {
 /// Whether the user gave this option of the trainer.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
+}
+
+/// The model with only those parts trained that the options name. head: prefix of the last layers' weights.
+[[nodiscard]] DescribePlanned tuned(const RunOptions& options, const char* head, auto config,
+                                    auto describe) {
+  return [tuning = options.tuning, head, plain = planned_model(config, describe)](
+             dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+    return describe_tuned(build, tuning, head, [&](auto& same) { return plain(same, recompute); });
+  };
 }
 
 /// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.
@@ -53,7 +63,8 @@ struct Asked {
     const auto data = load_images(parsed.options);
     made.batcher = data.train;
     made.equal_shares = parsed.options.sync_batch_norm;
-    made.describe = planned_model(resnet_config(parsed.options, data), resnet<dhp::Meta>);
+    made.describe =
+        tuned(made.options, "fc.", resnet_config(parsed.options, data), resnet<dhp::Meta>);
     return {};
   }
   if (model == "gpt") {
@@ -62,16 +73,18 @@ struct Asked {
     if (!has_words()) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
-    made.describe = planned_model(data.config, gpt<dhp::Meta>);
+    made.describe = tuned(made.options, "", data.config, gpt<dhp::Meta>);
     return {};
   }
   auto parsed = parse_bert(argc, argv, gpu, micro_batch);
   if (const auto status = keep(parsed)) return status;
+  dhp::check(parsed.options.task == "pretrain", "--task ", parsed.options.task,
+             " is not planned; of BERT, pretraining is");
   if (!has_words()) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
-  made.describe = planned_model(data.bert.config, bert<dhp::Meta>);
+  made.describe = tuned(made.options, "cls.", data.bert.config, bert<dhp::Meta>);
   return {};
 }
 
@@ -221,7 +234,8 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
              " ranks has the axes that are given and work for each rank: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
   dhp::check(possible > 0, "the model cannot be divided by any of ", tried, " layouts of ", ranks,
-             " ranks: give other --gpus, or other axes");
+             " ranks: ", planner.why_not(), planner.why_not().empty() ? "" : "; ",
+             "give other --gpus, or other axes");
   dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
@@ -272,6 +286,9 @@ int main(int argc, char** argv) {
     std::vector<char*> rest{argv[0]};
     for (auto& word : words) rest.push_back(word.data());
     const auto cluster = Cluster::read(path);
+    std::error_code none;
+    dhp::check(!std::filesystem::equivalent(asked.json, path, none), "--json ", asked.json,
+               " is the file of --cluster; give another name");
     const auto status =
         describe(asked.model, static_cast<int>(rest.size()), rest.data(), cluster.cores == 0, of);
     if (status) return *status;

@@ -16,15 +16,16 @@ struct LayerWork {
   double kept_bytes = 0;    ///< activations kept for the backward pass
   double output_bytes = 0;  ///< activations sent to a next stage
   std::map<const void*, double>
-      parameters{};  ///< elements by identity, as layers may share parameters
+      parameters{};  ///< trained elements by identity, as layers may share parameters
 };
 
 struct ModelWork {
   std::vector<LayerWork> layers{};  ///< the last one includes the loss
   std::vector<double> costs{};  ///< relative cost of each layer, which decides where stages begin
   Work update{};                ///< work of a step outside the layers
-  double parameters = 0;
-  double in_pages = 0;  ///< elements of all parameters with the padding of ZeRO's pages
+  double parameters = 0;        ///< trained elements
+  double in_pages = 0;          ///< these with the padding of ZeRO's pages
+  double gathered_bytes = 0;    ///< weights of these that ZeRO gathers
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   double transient_bytes = 0;  ///< peak memory beyond state and kept activations
 
@@ -65,8 +66,9 @@ template <class Options>
     dhp::ParameterList<Meta> list;
     of.parameters(list);
     for (const auto& each : list)
-      work.layers.back().parameters[each.get()] =
-          static_cast<double>(each->spec.local_shape().count());
+      if (each->spec.is_trained())
+        work.layers.back().parameters[each.get()] =
+            static_cast<double>(each->spec.local_shape().count());
   };
   auto shape = example.input.shape();
   for (const auto& layer : model.layers) {
@@ -84,6 +86,7 @@ template <class Options>
   for (const auto& each : run.store().parameters())
     if (each->spec.is_trained()) pages = dhp::detail::in_pages(pages, *each).last;
   work.in_pages = static_cast<double>(pages);
+  work.gathered_bytes = work.in_pages * static_cast<double>(size_of(options.store.compute));
 
   const auto count = work.layers.size();
   std::vector<dhp::detail::MetaSpan> inside;

@@ -99,7 +99,8 @@ struct Fastest {
   for (std::size_t at = 1; at < of_best.size(); ++at)
     if (of_other[at] - of_best[at] > of_other[worst] - of_best[worst]) worst = at;
   const double more = of_other[worst] - of_best[worst];
-  if (more <= 0) return other.memory_bytes > best.memory_bytes ? "as fast, more memory" : "as fast";
+  if (more <= 1e-9 * best.total())
+    return other.memory_bytes > best.memory_bytes ? "as fast, more memory" : "as fast";
   return dhp::concat(std::round(1e5 * more) / 100, " ms more: ", StepTime::parts.at(worst));
 }
 

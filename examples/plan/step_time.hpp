@@ -127,15 +127,16 @@ class StepModel {
       time.compute = stage.compute;
       time.tensor = stage.tensor;
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
-      const double part = stage.parameters / work.parameters;
-      const double cut = sharded ? part * work.in_pages / work.parameters : part;
-      const double gradients = work.gradient_bytes * cut, weights = work.weight_bytes * cut;
+      const double part = stage.parameters / std::max(work.parameters, 1.0);
+      const double padding = sharded ? work.in_pages / std::max(work.parameters, 1.0) : 1;
+      const double gradients = work.gradient_bytes * part * padding;
       const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
       const auto sent = [&](double bytes) {
         return exchange(sharded ? calls / 2 : calls, bytes, replicas, mesh.tensor, mesh.size());
       };
       const double summed = data_bytes(gradients, 0, replicas, sharded, 1);
-      const double gathered = sharded ? data_bytes(0, weights, replicas, 1, 1) : 0;
+      const double gathered =
+          sharded ? data_bytes(0, work.gathered_bytes * part, replicas, 1, 1) : 0;
       const double summing = sent(summed), gathering = sharded ? sent(gathered) : 0;
       const auto [waits, gathers] = exposed(stage, layout.zero, rounds, summing, gathering);
       const double exchanging = rounds * summing + gathers * gathering;
@@ -234,41 +235,36 @@ class StepModel {
         units[unit].chunks.push_back(at);
         used[as_size(at)].push_back(unit);
       }
-    std::vector<Action> list;
-    for (int round = 0; round < few; ++round) {
-      for (int at = 0; at < layers; ++at) list.push_back({Action::Kind::forward, at, round});
-      for (int at = layers; at-- > 0;) list.push_back({Action::Kind::backward, at, round});
-    }
-    list = with_moves(list, dhp::detail::MovePlan(layers, units), few, dhp::detail::Pass::training);
+    auto list = dhp::all_stages(dhp::OneForwardOneBackward{}, 1, few, 1).front();
+    list = with_moves(dhp::detail::by_layers(list, {0, layers}),
+                      dhp::detail::MovePlan(layers, units), few, dhp::detail::Pass::training);
 
     double now = 0, link = 0, summed = 0, gathered = 0;
     if (zero == 1 || zero == 2)
       for (auto& bucket : buckets) bucket.here = link += gathering * bucket.share, gathered = 1;
     std::vector<std::pair<double, double>> ends;  // of the rounds
-    for (const auto& [kind, chunk, round] : list)
+    for (const auto& [kind, at, round] : list)
       if (kind == Action::Kind::unshard) {
-        auto& bucket = buckets[as_size(chunk)];
+        auto& bucket = buckets[as_size(at)];
         bucket.here = link = std::max(link, now) + gathering * bucket.share;
         gathered += bucket.share;
       } else if (kind == Action::Kind::reduce) {
-        auto& bucket = buckets[as_size(chunk)];
+        auto& bucket = buckets[as_size(at)];
         bucket.summed = link = std::max(link, now) + summing * bucket.share;
         const double before = std::exchange(summed, link);
         if (zero >= 2) now = std::max(now, before);  // two buckets are in memory
       } else if (kind != Action::Kind::reshard) {
-        const auto& layer = stage.layers[as_size(chunk)];
+        const auto& layer = stage.layers[as_size(at)];
         const bool forward = kind == Action::Kind::forward;
-        for (const auto at : used[as_size(chunk)])
-          now = std::max({now, buckets[at].here, forward ? 0 : buckets[at].summed});
+        for (const auto unit : used[as_size(at)])
+          now = std::max({now, buckets[unit].here, forward ? 0 : buckets[unit].summed});
         now += forward ? layer.forward : layer.backward;
-        if (chunk == 0 && !forward) ends.emplace_back(now, gathered);
+        if (at == 0 && !forward) ends.emplace_back(now, gathered);
       }
     now = std::max(now, link) - few * pass_s;
-    if (rounds > few) {
-      const auto [from_s, from] = ends[0];
-      const auto [to_s, to] = ends[2];
-      now += (rounds - few) * ((to_s - from_s) / 2 - pass_s);
-      gathered += (rounds - few) * (to - from) / 2;
+    if (const int more = rounds - few; more > 0) {
+      now += more * ((ends[2].first - ends[0].first) / 2 - pass_s);
+      gathered += more * (ends[2].second - ends[0].second) / 2;
     }
     return {now, gathered};
   }

@@ -120,19 +120,19 @@ const std::vector<dhp::MemoryPlan>& MemoryPlanner::stages() {
 Cluster cluster_of(const RunOptions& options, bool gpu) {
   if (!options.cluster.empty()) return Cluster::read(options.cluster);
   if (!gpu) return {.cores = 0};
-  return {.name = "H100",
+  return {.name = "H100",  // as plan/clusters/h100x8.toml
           .devices = 8,
           .cores = 0,
-          .flop_32 = 50e12,
-          .flop_16 = 700e12,
-          .flop_bf16 = 700e12,
-          .flop_dropout = 72e12,
-          .bytes_per_s = 2.8e12,
+          .flop_32 = 52e12,
+          .flop_16 = 790e12,
+          .flop_bf16 = 790e12,
+          .flop_dropout = 111e12,
+          .bytes_per_s = 3e12,
           .launch_s = 3e-6,
           .memory_bytes = 80e9,
-          .device = {3e-6, 300e9},
-          .host = {15e-6, 40e9},
-          .rack = {20e-6, 40e9}};
+          .device = {4e-6, 370e9},
+          .host = {14e-6, 48.5e9},
+          .rack = {16e-6, 48.5e9}};
 }
 
 StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
@@ -168,7 +168,8 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
     made = std::make_shared<const ModelWork>(count_work(planned(options)));
-  } catch (const dhp::Error&) {  // the result stays null
+  } catch (const dhp::Error& error) {  // the result stays null
+    if (why_not_.empty()) why_not_ = error.sentence();
   }
   return made;
 }

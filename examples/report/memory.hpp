@@ -56,6 +56,8 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
+  /// Why the first layout that could not be counted cannot run; empty if there was none.
+  [[nodiscard]] const std::string& why_not() const { return why_not_; }
   [[nodiscard]] Layout layout() const { return layout_of(of_.options); }
   /// Returns a model of the step time of `samples` samples (0: as in the options); it refers to this planner.
   [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);
@@ -76,6 +78,7 @@ class MemoryPlanner {
   PlannedTraining of_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
   std::map<std::tuple<int, int, std::int64_t, bool>, Counted> works_;
+  std::string why_not_{};
   std::optional<std::vector<dhp::MemoryPlan>> stages_;
 };
 

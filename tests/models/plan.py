@@ -73,6 +73,13 @@ with tempfile.TemporaryDirectory() as folder:
         assert {each["zero"] for each in found} == ({0} if least == 30000 else {0, 1, 2, 3}), found
         held = min(max(each["stage_bytes"]) for each in found if each["mesh"] == [2, 1, 1] and each["zero"] == 0)
         assert (held > 4 * 4 * 128 * 30000) == (least == 30000), held
+    # Of frozen layers no gradients are sent.
+    seconds = []
+    for more in [], ["--freeze", "*layer*"], ["--lora", "query,value"]:
+        ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptops.toml", "--data-parallel", "2", "--zero", "1", "--micro-batch", "1",
+              "--json", file, *more)
+        seconds.append(json.loads(file.read_text())[0]["parts"]["data axis"])
+    assert seconds[0] > 1.05 * seconds[1] > 5 * seconds[2], seconds
     # A file of options fixes what it has.
     config = pathlib.Path(folder) / "options.toml"
     for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\n\tmicro-batch = 4\n", {4}):
@@ -84,6 +91,7 @@ with tempfile.TemporaryDirectory() as folder:
     page = ended(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--pipeline-parallel", "2",
                  "--schedule", pathlib.Path(folder) / "1f1b.csv", "--global-batch", "4", "--micro-batch", "2").stdout
     assert "1x1x2" in page, page
+    config.write_text((CLUSTERS / "laptop.toml").read_text())
     for wrong, status, words in [(["--cluster", "none.toml"], 1, "none.toml"), (["--model", "vgg"], 2, "vgg"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], 2, "--gpu"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], 1, "no layout of 3"),
@@ -92,9 +100,10 @@ with tempfile.TemporaryDirectory() as folder:
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "2147483647"], 1,
                                   "--gpus 2147483647: a million are the most"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--tensor-parallel", "4"], 1,
-                                  "cannot be divided by any of 12 layouts of 4 ranks"),
+                                  "cannot be divided by any of 12 layouts of 4 ranks: "),
                                  (["--cluster", CLUSTERS / "v100x8.toml", "--gpus", "2", "--precision", "bf16"], 1,
                                   "8 x V100, 100 Gb/s InfiniBand has no bf16: give --precision fp16 or fp32"),
+                                 (["--cluster", config, "--gpus", "2", "--json", config], 1, "is the file of --cluster; give another"),
                                  (["--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--reducer", "top-k"], 1,
                                   "--reducer: what compressed and late gradients take is not planned"),
                                  (["--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--offload", "optimizer"], 1,

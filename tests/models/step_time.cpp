@@ -105,7 +105,7 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forwar
   auto cluster = simple();
   cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s for a sum, and 4 s for weights
   auto work = four_layers();
-  work.in_pages = work.parameters;
+  work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   const Layout layout{.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 2};  // two micro-batches each
   // Each layer is a bucket. Only the first weights and the last sum are waited for.
   CHECK(model_of(cluster, work)(layout)->data == Approx(1 + 1));
@@ -123,7 +123,7 @@ TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") 
   cluster.device.bytes_per_s =
       2e6;  // a second for the weights of a layer, and one for its gradients
   auto work = four_layers();
-  work.in_pages = work.parameters;
+  work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 3})->data ==
         Approx(1 + 1));
   // A slow link has weights, both passes of the last layer, four sums, and two gathers: the last two layers' stay.
