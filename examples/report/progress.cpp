@@ -136,7 +136,7 @@ std::shared_ptr<const void> lock_of(const std::string& path, bool shared) {
     return nullptr;
   try {
     return dhp::detail::FileLock::of_run(path, "--metrics " + path, false);
-  } catch (const dhp::detail::InUse&) {
+  } catch (const dhp::InUse&) {
     if (!shared) throw;
     return nullptr;
   } catch (const dhp::Error&) {

@@ -52,7 +52,7 @@ class SavedRun : dhp::detail::NonCopyable {
     std::string problem;
     try {
       problem = files_.hold(options_.save, "--save " + options_.save, goes_on ? 2 : 0);
-    } catch (const dhp::detail::InUse& error) {
+    } catch (const dhp::InUse& error) {
       if (!goes_on) throw;
       problem = error.sentence();
     }

@@ -14,13 +14,15 @@
 #include <string>
 #include <thread>
 
-namespace dhp::detail {
+namespace dhp {
 
-/// Thrown if another process holds the lock.
+/// Thrown if another run writes to a folder or a file.
 class InUse : public Error {
  public:
   using Error::Error;
 };
+
+namespace detail {
 
 /// A lock on a file. The system releases it when its holder ends, even by a crash.
 class FileLock : NonCopyable {
@@ -73,4 +75,5 @@ class FileLock : NonCopyable {
   bool named_ = false;
 };
 
-}  // namespace dhp::detail
+}  // namespace detail
+}  // namespace dhp
