@@ -2,6 +2,8 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
+#include "lesson.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
