@@ -25,7 +25,8 @@ def started(program, folder, layout, stage, processes):
     data, pipeline = layout
     line = [program, *RUN, "--data-parallel", str(data), "--pipeline-parallel", str(pipeline), "--zero", str(stage), "--resume",
             str(folder / "save"), "--metrics", str(folder / "metrics"), "--export", str(folder / "weights")]
-    return ranks.Job(data * pipeline, [*line, "--transport", "gloo"]) if processes else ranks.Job(1, line)
+    count = data * pipeline if processes else 1
+    return ranks.Job(count, [*line, "--transport", "gloo"] if count > 1 else line)
 
 
 def curve(folder):
