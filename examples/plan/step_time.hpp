@@ -207,7 +207,7 @@ class StepModel {
   [[nodiscard]] std::pair<double, double> exposed(const Stage& stage, int zero, int rounds,
                                                   double summing, double gathering) const {
     using dhp::Action, dhp::detail::as_size, dhp::detail::MovedUnit;
-    /// Its share of the parameters, and when its weights are here and its gradients are summed.
+    // Its share of the parameters, and when its weights are here and its gradients are summed.
     struct Bucket {
       double share = 0, here = 0, summed = 0;
     };
@@ -240,8 +240,10 @@ class StepModel {
                       dhp::detail::MovePlan(layers, units), few, dhp::detail::Pass::training);
 
     double now = 0, link = 0, summed = 0, gathered = 0;
-    if (zero == 1 || zero == 2)
-      for (auto& bucket : buckets) bucket.here = link += gathering * bucket.share, gathered = 1;
+    if (zero == 1 || zero == 2) {
+      for (auto& bucket : buckets) bucket.here = link += gathering * bucket.share;
+      gathered = 1;
+    }
     std::vector<std::pair<double, double>> ends;  // of the rounds
     for (const auto& [kind, at, round] : list)
       if (kind == Action::Kind::unshard) {

@@ -42,8 +42,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
   /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
     finish_all(dev_);
-    // A member that was left out has an old state. It goes first of all: if this generation ends early, nobody may take
-    // it for the newest.
+    // A member that was left out has an old state. It is dropped before anything can end this generation, because the
+    // next one would take it for the newest.
     if (rank.report.steps < 0) built_.clear();
     try {
       return run_in(rank);

@@ -67,12 +67,12 @@ with tempfile.TemporaryDirectory() as folder:
     ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--data-parallel", "2", "--json", file)
     assert all(each["mesh"][0] == 2 for each in json.loads(file.read_text()))
     # ZeRO is for buckets, and --data has the trainer's vocabulary.
-    for options, least in (["--reducer", "plain"], 30000), (["--data", "synthetic-resident"], 8000):
+    for options, zero, published in (["--reducer", "plain"], {0}, True), (["--data", "synthetic-resident"], {0, 1, 2, 3}, False):
         ended(plan, *small["bert"], "--cluster", CLUSTERS / "laptop.toml", "--gpus", "2", "--top", "500", "--json", file, *options)
         found = json.loads(file.read_text())
-        assert {each["zero"] for each in found} == ({0} if least == 30000 else {0, 1, 2, 3}), found
+        assert {each["zero"] for each in found} == zero, found
         held = min(max(each["stage_bytes"]) for each in found if each["mesh"] == [2, 1, 1] and each["zero"] == 0)
-        assert (held > 4 * 4 * 128 * 30000) == (least == 30000), held
+        assert (held > 4 * 4 * 128 * 30000) == published, held  # weights, gradients and AdamW's state of 30,522 words
     # Of frozen layers no gradients are sent.
     seconds = []
     for more in [], ["--freeze", "*layer*"], ["--lora", "query,value"]:

@@ -262,7 +262,7 @@ class Chaos:
 
     def run(self, seconds):
         end = time.monotonic() + seconds
-        # Few ranks may have a part of the state, and lose it: there is a checkpoint then.
+        # Few ranks may hold a part of the state. If all of these are lost, the job needs a checkpoint.
         while last_step(self.metrics) < 3 or (self.layout != "data" and not (self.save / "latest").exists()):
             self.wait(0.02)
         early, looks_at_growth = None, seconds >= 60

@@ -1,5 +1,4 @@
-// Where a pipeline stage can get the gradients of its output from, instead of the next stage: from a predictor (synthetic
-// gradients).
+// OutputGradients: what gives a pipeline stage the gradients of its output in place of the next stage.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -7,8 +6,8 @@
 
 namespace dhp::detail {
 
-/// Where a stage gets the gradients of its output from, if it does not receive them from the next stage: see
-/// PipelineParallel::take_gradients_from(). It is used in training only.
+/// Base of predictors of gradients (extra/synthetic_gradients.hpp), for PipelineParallel::take_gradients_from(). It is
+/// used in training only.
 template <class Dev>
 class OutputGradients {
  public:

@@ -67,9 +67,9 @@ class RunFiles : detail::NonCopyable {
   /// Returns the seconds that training has spent waiting for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }
 
-  /// Locks the folder against other runs. Throws InUse, which names the folder by `what`, if another run holds
-  /// the lock for all of patience_s. Returns a warning if the file system has no locks, otherwise an empty text. Only
-  /// rank 0 acts.
+  /// Locks the folder against other runs. Throws InUse, which names the folder by `what`, if another run holds the lock
+  /// for all of patience_s. Returns a warning if the file system has no locks, otherwise an empty text. Only rank 0
+  /// acts.
   std::string hold(const std::string& folder, const std::string& what, double patience_s = 0) {
     auto& known = known_[place_of(folder)];
     if (checkpoint_.rank() != 0 || known.held) return {};
