@@ -34,17 +34,17 @@ struct Grid {
 
 /// A Source (gemm_source.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
 /// pixels (h * step + first_h + th, w * step + first_w + tw), and 0 outside the image.
-template <class T, class S>
+template <class T>
 class ImageSource final : public Source<T> {
  public:
   /// first_h, first_w: offset of the first tap from pixel (0, 0); taps_w: number of taps in a row of taps.
-  ImageSource(ConstView<Cpu> images, Grid grid, std::int64_t step, std::int64_t first_h,
-              std::int64_t first_w, std::int64_t taps_w, bool is_deep)
+  ImageSource(const T* images, const Shape& shape, Grid grid, std::int64_t step,
+              std::int64_t first_h, std::int64_t first_w, std::int64_t taps_w, bool is_deep)
       : Source<T>(is_deep),
-        image_(images.data<S>()),
-        height_(images.shape()[1]),
-        width_(images.shape()[2]),
-        channels_(images.shape()[3]),
+        image_(images),
+        height_(shape[1]),
+        width_(shape[2]),
+        channels_(shape[3]),
         grid_(grid),
         step_(step),
         first_h_(first_h),
@@ -60,7 +60,7 @@ class ImageSource final : public Source<T> {
     const auto pixel = grid_.at(line);
     const auto rows = std::min(step_, taps_w_);
     const auto row = pixel.image * height_ + pixel.h * step_ + first_h_ + taps_w_ - rows;
-    const auto size = channels_ * static_cast<std::int64_t>(sizeof(S));
+    const auto size = channels_ * static_cast<std::int64_t>(sizeof(T));
     return {reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * step_) * size,
             rows, count * step_ * size, width_ * size};
   }
@@ -68,10 +68,8 @@ class ImageSource final : public Source<T> {
                T* scratch) const override {
     const auto pixel = grid_.at(line);
     const auto tap_row = taps_w_ * channels_, th = first / tap_row;
-    if constexpr (std::is_same_v<T, S>) {  // a contiguous run is returned in place
-      const auto from = row(pixel, th, first - th * tap_row);
-      if (first + count <= (th + 1) * tap_row && has(from, count)) return from.from;
-    }
+    const auto from = row(pixel, th, first - th * tap_row);
+    if (first + count <= (th + 1) * tap_row && has(from, count)) return from.from;
     write(pixel, th, first, count, scratch);
     return scratch;
   }
@@ -86,38 +84,59 @@ class ImageSource final : public Source<T> {
   /// image; where kernels cannot leave these out, the run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const override {
-    if constexpr (std::is_same_v<T, S>) {
-      const auto upper = grid_.at(line), lower = grid_.at(line + half);
-      const auto tap_row = taps_w_ * channels_, between = step_ * channels_;
-      if (std::max(upper.w, lower.w) + half > grid_.width || tap_row < 16 || !spreads<T>(between))
-        return 0;
-      T* spare = scratch.data();
-      int made = 0;
-      for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++made) {
-        if (made == most_runs) return 0;
-        auto length = std::min(count, tap_row - tap);
-        Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
-        const auto all = [&] { return (half - 1) * between + length; };
-        unsigned left_out = 0;
-        if (channels_ >= 16 && !(has(rows[0], all()) && has(rows[1], all()))) {
-          length = std::min(length, channels_ - tap % channels_);
-          left_out =
-              Borders(half).that_can_go<T>(zeros(line, 2 * half, th * tap_row + tap, length));
-        }
-        for (auto& of : rows) {
-          if (left_out != 0 || has(of, all())) continue;
-          if (spare + all() > scratch.data() + scratch.size()) return 0;
-          write_row(of, all(), spare);
-          of.from = std::exchange(spare, spare + all());
-        }
-        runs[made] = {rows[0].from, rows[1].from, between, length, left_out};
-        count -= length;
-        tap += length;
-        if (tap == tap_row) tap = 0, ++th;
-      }
-      return made;
-    } else {
+    const auto upper = grid_.at(line), lower = grid_.at(line + half);
+    const auto tap_row = taps_w_ * channels_, between = step_ * channels_;
+    if (std::max(upper.w, lower.w) + half > grid_.width || tap_row < 16 || !spreads<T>(between))
       return 0;
+    T* spare = scratch.data();
+    int made = 0;
+    for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++made) {
+      if (made == most_runs) return 0;
+      auto length = std::min(count, tap_row - tap);
+      Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
+      const auto all = [&] { return (half - 1) * between + length; };
+      unsigned left_out = 0;
+      if (channels_ >= 16 && !(has(rows[0], all()) && has(rows[1], all()))) {
+        length = std::min(length, channels_ - tap % channels_);
+        left_out = Borders(half).that_can_go<T>(zeros(line, 2 * half, th * tap_row + tap, length));
+      }
+      for (auto& of : rows) {
+        if (left_out != 0 || has(of, all())) continue;
+        if (spare + all() > scratch.data() + scratch.size()) return 0;
+        write_row(of, all(), spare);
+        of.from = std::exchange(spare, spare + all());
+      }
+      runs[made] = {rows[0].from, rows[1].from, between, length, left_out};
+      count -= length;
+      tap += length;
+      if (tap == tap_row) tap = 0, ++th;
+    }
+    return made;
+  }
+  /// A panel in place lies in one tap. Rows of the grid are long enough to multiply each by itself.
+  [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {
+    const bool fit = !this->deep && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
+    return fit && spreads<T>(channels_) ? channels_ : 0;
+  }
+  void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
+                      std::vector<Stretch<T>>& to) const override {
+    const auto th = column / channels_ / taps_w_, tap = column - th * taps_w_ * channels_;
+    const auto left =
+        -first_w_ - tap / channels_;  // of these w, the tap meets pixels 0 to width_ - 1
+    const auto before = to.size();
+    auto pixel = grid_.at(line);
+    for (std::int64_t done = 0, length; done < count; done += length) {
+      length = std::min(grid_.width - pixel.w, count - done);
+      const auto w = std::max(pixel.w, left), end = std::min(pixel.w + length, left + width_);
+      const auto first = done + w - pixel.w;
+      const Row here = row({pixel.image, pixel.h, w}, th, tap);
+      if (here.inside && w < end) {
+        const Stretch<T> next{first, end - w, here.from};
+        if (to.size() == before || !to.back().continued(next, channels_)) to.push_back(next);
+        else to.back().length += next.length;
+      }
+      pixel.w = grid_.width - 1;
+      grid_.advance(pixel);
     }
   }
   /// Returns the pixels that all these taps meet outside the image. Where they are left out, an infinite weight makes
@@ -139,7 +158,7 @@ class ImageSource final : public Source<T> {
  private:
   /// A row of the image from an element on, which may lie outside the image.
   struct Row {
-    const S* from;
+    const T* from;
     std::int64_t at;  ///< index of the element within the row
     bool inside;      ///< whether the row is in the image
   };
@@ -168,31 +187,41 @@ class ImageSource final : public Source<T> {
   }
   /// Writes `count` elements of a row; those outside the image become 0.
   void write_row(const Row& row, std::int64_t count, T* to) const {
-    if constexpr (std::is_same_v<T, S>)
-      if (has(row, count)) return copy_run(row.from, to, count);
+    if (has(row, count)) return copy_run(row.from, to, count);
     const auto begin = row.inside ? std::clamp(-row.at, std::int64_t{0}, count) : count;
     const auto end = row.inside ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
     std::fill_n(to, begin, T{});
-    if constexpr (std::is_same_v<T, S>) copy_run(row.from + begin, to + begin, end - begin);
-    else convert(row.from + begin, to + begin, end - begin);
+    copy_run(row.from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
 
-  const S* image_;
+  const T* image_;
   std::int64_t height_, width_, channels_;
   Grid grid_;
   std::int64_t step_, first_h_, first_w_;
   std::int64_t taps_w_;
 };
 
+/// Returns the elements of a tensor as A: in place, or converted to `own` by all threads if their type T is another.
+template <class A, class T>
+const A* all_widened(Cpu& dev, ConstView<Cpu> of, Buffer<A>& own) {
+  if constexpr (std::is_same_v<A, T>) return of.data<T>();
+  own = make_buffer<A>(of.count());
+  dev.for_ranges(of.count(), 1 << 16, [&](std::int64_t first, std::int64_t last) {
+    convert(of.data<T>() + first, own.get() + first, last - first);
+  });
+  return own.get();
+}
 /// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
 }
-template <class E, class T>
-ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
-                                  bool deep) {
+/// x: images of a shape. y: the shape of the output.
+template <class T>
+ImageSource<T> patches(const T* x, const Shape& shape, const Shape& y, Conv2dGeometry geometry,
+                       bool deep) {
   return {x,
+          shape,
           {y[0], y[1], y[2], deep && y[2] < 14},
           geometry.stride,
           -geometry.padding,
@@ -217,7 +246,9 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
       return cpu::Blocks<E>::multiply_into(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true},
                                            weights, m, out_channels, k, y,
                                            [=](std::int64_t row) { return row * out_channels; });
-    const auto patches = cpu::patches<E, T>(x, y.shape(), geometry, true);
+    cpu::Buffer<L> own;
+    const auto patches =
+        cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), y.shape(), geometry, true);
     cpu::Blocks<E>::multiply_into(dev, patches, weights, m, out_channels, k, y,
                                   [&](std::int64_t row) {
                                     const auto pixel = patches.pixels().at(row);
@@ -241,6 +272,8 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
           out_channels, dx, [=](std::int64_t row) { return row * channels; }, 1, kept);
     const std::int64_t stride = geometry.stride;
     const std::int64_t kernel = geometry.kernel;
+    cpu::Buffer<L> own;
+    const L* const gradient = cpu::all_widened<L, T>(dev, dy, own);
     // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
     // stride = p + above - t.
     struct Taps {
@@ -256,13 +289,14 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
         const auto down = taps_of(in[1], a);
         const auto right = taps_of(in[2], b);
-        const cpu::ImageSource<L, T> image{dy,
-                                           {in[0], down.pixels, right.pixels, right.pixels < 14},
-                                           1,
-                                           down.above - down.count + 1,
-                                           right.above - right.count + 1,
-                                           right.count,
-                                           true};
+        const cpu::ImageSource<L> image{gradient,
+                                        dy.shape(),
+                                        {in[0], down.pixels, right.pixels, right.pixels < 14},
+                                        1,
+                                        down.above - down.count + 1,
+                                        right.above - right.count + 1,
+                                        right.count,
+                                        true};
         // The flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that these pixels meet.
         const auto line_at = [&](std::int64_t line) {
           const auto tap = line / out_channels, o = line % out_channels;
@@ -292,6 +326,7 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
     const cpu::MatrixSource<L, T> gradient{dy.data<T>(), m, false};
     using A = cpu::Sum<E>;
+    cpu::Buffer<L> own;
     const auto multiply = [&](const cpu::Source<L>& image) {
       using B = cpu::Blocks<E>;
       constexpr auto columns = cpu::Panel<E, cpu::Native>::columns;
@@ -306,7 +341,9 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       for (std::int64_t i = 0; i < m * n; ++i) out[i] = turned[i % n * m + i / n];
     };
     if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
-    else multiply(cpu::patches<E, T>(x, dy.shape(), geometry, false));
+    else
+      multiply(cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), dy.shape(), geometry,
+                            false));
   });
 }
 

@@ -95,13 +95,14 @@ struct Blocks {
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
-    const auto a_there = in_place(from_a, false);
-    const auto b_there = packed == nullptr ? in_place(from_b, rows <= few_rows) : Columns<E>{};
+    PanelsInPlace<E> a_there(a, row, rows, P::rows, false);
+    PanelsInPlace<E> b_there(b, column, packed == nullptr ? columns : 0, P::columns,
+                             rows <= few_rows);
     Run<E> runs[most_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
     const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
     const auto size_a = a.deep ? P::rows * P::line : most * stride_a;
-    const auto size_b = packed == nullptr ? most * wide : 0;
+    const auto size_b = packed == nullptr && b_there.columns < columns ? most * wide : 0;
     const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
     E* const packed_a = buffer.get();
     E* const own_b = packed_a + size_a;
@@ -110,8 +111,9 @@ struct Blocks {
     std::int64_t p0 = 0;
     do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
-      // What is read in place is packed but for its last panel, if that is not full.
-      const auto full = b_there.data == nullptr ? 0 : columns / P::columns * P::columns;
+      a_there.find(p0, deep);
+      b_there.find(p0, deep);
+      const auto full = b_there.columns;  // the last panel is packed if it is not full
       if (packed == nullptr && full < columns)
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
@@ -122,7 +124,7 @@ struct Blocks {
         soon.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        const auto tall_rows = a_there.data == nullptr ? 0 : high / P::rows * P::rows;
+        const auto tall_rows = std::clamp<std::int64_t>(a_there.columns - i0, 0, high);
         if (!a.deep && deep > 0 && tall_rows < high)
           a.copy(p0, deep, row + i0 + tall_rows, high - tall_rows, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
@@ -136,24 +138,28 @@ struct Blocks {
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           std::span<const Run<E>> left;
+          Run<E> whole{};  // if A is not deep
           if (a.deep) {
             left = deep_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
             if (left.empty() && p0 > 0) continue;
+          } else if (i < tall_rows) {
+            const E* const at = a_there.at(i0 + i)[0].from;
+            whole = {at, at, a_there.stride, deep};
           } else {
-            const bool there = i < tall_rows;
-            const E* const at = there ? a_there.data + p0 * a_there.stride + row + i0 + i
-                                      : packed_a + i - tall_rows;
-            runs[0] = {at, at, there ? a_there.stride : stride_a, deep};
-            left = {runs, runs + 1};
+            const E* const at = packed_a + i - tall_rows;
+            whole = {at, at, stride_a, deep};
           }
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
-            const auto right =
-                j < full
-                    ? Columns<E>{b_there.data + p0 * b_there.stride + column + j, b_there.stride}
-                    : Columns<E>{packed_b + (j - full) * deep, P::columns};
+            Columns<E> right{packed_b + (j - full) * deep, P::columns};
+            if (!a.deep) left = {&whole, 1};
+            if (j < full) {  // if A is deep, B is a plain matrix, which is one stretch
+              const auto panel = b_there.at(j);
+              right = {panel.empty() ? nullptr : panel[0].from, b_there.stride};
+              if (!a.deep) left = {runs, beside(panel, whole, runs)};
+            }
             if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid, soon);
             else multiply_panel<false>(registers, left, right, at, tall, valid, soon);
           }
@@ -163,12 +169,13 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
-  /// Returns `of` if its panels are read in place, else null. `few`: each panel is read so few times that packing does
-  /// not pay even where its lines compete for cache sets.
-  static Columns<E> in_place([[maybe_unused]] const From& of, [[maybe_unused]] bool few) {
-    if constexpr (!pairs)
-      if (const auto plain = of.plain(); few || spreads<E>(plain.stride)) return plain;
-    return {};
+  /// Makes a run of A's lines for each stretch of a panel of B. Returns the end of the runs.
+  static Run<E>* beside(std::span<const Stretch<E>> panel, const Run<E>& lines, Run<E>* runs) {
+    for (const auto& stretch : panel) {
+      const E* const from = lines.upper + stretch.first * lines.stride;
+      *runs++ = {from, from, lines.stride, stretch.length, 0, stretch.from};
+    }
+    return runs;
   }
   /// Returns the number of scratch elements that packing needs.
   template <class R>
@@ -221,8 +228,9 @@ struct Blocks {
       const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
       if (dev == nullptr) {
         for (std::int64_t tile = 0; tile < count; ++tile) each(tile);
-      } else if (in_place(b, tiles.rows <= few_rows).data != nullptr || bytes > (8 << 20) ||
-                 tiles.down < std::max(threads, 2)) {
+      } else if (elements<E>(b, length).stride_in_place(Panel<E, R>::columns,
+                                                        tiles.rows <= few_rows) > 0 ||
+                 bytes > (8 << 20) || tiles.down < std::max(threads, 2)) {
         dev->for_tiles(count, each);
       } else {
         for (std::int64_t across = 0; across < tiles.across; ++across) {
@@ -259,18 +267,24 @@ struct Blocks {
     const bool one_group = along(k) <= depth;
     visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
-      const auto buffer = make_buffer<T>((held + 1) * tile.columns);
-      T *const old = buffer.get(), *const values = old + tile.columns;
+      const auto most_old = std::min(most_rows<R>, tile.rows) * tile.columns;
+      const auto buffer = make_buffer<T>(most_old + held * tile.columns);
+      T *const old = buffer.get(), *const values = old + most_old;
       const auto from = [&](std::int64_t row) { return (row - tile.row) % held * tile.columns; };
       const auto write_rows = [&](std::int64_t first, std::int64_t count) {
-        for (auto row = tile.row + first; row < tile.row + first + count; ++row) {
-          const auto at = place(row) + tile.column;
-          T* const sums = values + from(row);
+        const auto end = tile.row + first + count;
+        for (auto row = tile.row + first; row < end;) {
+          const auto start = from(row), at = place(row) + tile.column;
+          auto length = tile.columns;  // of rows that are converted together, as they are neighbors
+          while (++row < end && from(row) == start + length &&
+                 place(row) + tile.column == at + length)
+            length += tile.columns;
+          T* const sums = values + start;
           if (beta != 0) {
-            (void)read<T>(c, at, tile.columns, old);
-            for (std::int64_t j = 0; j < tile.columns; ++j) sums[j] += beta * old[j];
+            (void)read<T>(c, at, length, old);
+            for (std::int64_t j = 0; j < length; ++j) sums[j] += beta * old[j];
           }
-          write<T>(c, at, tile.columns, sums);
+          write<T>(c, at, length, sums);
         }
       };
       const auto place_here = [&](std::int64_t row) { return from(row) - tile.column; };

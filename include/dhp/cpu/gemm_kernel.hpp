@@ -97,6 +97,7 @@ struct Run {
   std::int64_t stride;  ///< from line to line of a half; if not deep, from step to step along k
   std::int64_t length;  ///< number of elements along k
   unsigned zeros = 0;   ///< Borders of lines that are 0: neither read nor multiplied
+  const T* right = nullptr;  ///< the first line of B; null: the line after those of the last run
 };
 
 /// The output of a panel product: c = alpha * product + beta * c + bias.
@@ -175,8 +176,8 @@ template <int half, class T, class R, int rows>
 /// A panel of B: lines across k, `stride` elements apart.
 template <class T>
 struct Columns {
-  const T* data = nullptr;
-  std::int64_t stride = 0;
+  const T* data;
+  std::int64_t stride;
 };
 
 /// What a kernel holds while it multiplies the runs of a panel.
@@ -236,6 +237,7 @@ template <class T, class R, bool deep, int rows>
                                                           int valid_columns, Soon& soon) {
   Running<T, R, rows> now{.b = b, .soon = soon};
   for (const auto& run : a) {
+    if (!deep && run.right != nullptr) now.b.data = run.right;
     constexpr Borders at(R::rows / 2);
     if constexpr (deep && rows == R::rows && std::is_same_v<T, float>) {
       if (run.zeros == at.first) multiply_run<deep, at.first>(run, to, now);
@@ -304,7 +306,7 @@ template <bool deep, int rows>
     int valid_columns, Soon& soon) {
   using V = typename Vector<Pair, Avx512>::type;
   Running<Pair, Avx512, rows> now{.b = b, .soon = soon};
-  for (auto [upper, lower, stride, length, zeros] : a) {
+  for (auto [upper, lower, stride, length, zeros, right_line] : a) {
     for (; length > 0; --length) {
       V left, right;
       now.next(left, right, to, length);

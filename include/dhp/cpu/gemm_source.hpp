@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <vector>
 
 namespace dhp::detail::cpu {
 
@@ -26,12 +27,23 @@ template <class T>
   for (; i < count; ++i) to[i] = from[i];
 }
 
-inline constexpr int most_runs = 32;  // the largest number of Runs of a panel
+inline constexpr int most_runs = 40;  // the largest number of Runs of a panel
 /// Returns whether lines `stride` apart can be read in place; multiples of 4 KiB compete for few sets of the L1 cache.
 template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
+
+/// Lines of a panel across k that lie at a constant distance.
+template <class T>
+struct Stretch {
+  std::int64_t first, length;  ///< lines [first, first + length) of a block
+  const T* from;               ///< the first of them
+
+  [[nodiscard]] bool continued(const Stretch& by, std::int64_t stride) const {
+    return first + length == by.first && from + length * stride == by.from;
+  }
+};
 
 /// A matrix as lines along k ("deep") or across k. It is an interface, so that products are compiled once for all kinds
 /// of matrices.
@@ -57,8 +69,12 @@ class Source {
   }
   /// If not deep: returns the number of contiguous elements in each piece of a line.
   [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
-  /// If not deep: returns the whole matrix, or null if elements need a conversion.
-  [[nodiscard]] virtual Columns<T> plain() const { return {}; }
+  /// If panels of `wide` columns can be read in place: returns the distance of lines, else 0. `few`: each panel is read
+  /// so few times that a copy does not pay even where lines compete for cache sets.
+  [[nodiscard]] virtual std::int64_t stride_in_place(int /*wide*/, bool /*few*/) const { return 0; }
+  /// Appends where a panel in place begins at `column`, in lines [line, line + count). Lines that are 0 are left out.
+  virtual void find_stretches(std::int64_t /*line*/, std::int64_t /*count*/,
+                              std::int64_t /*column*/, std::vector<Stretch<T>>& /*to*/) const {}
   /// Copies elements [first, first + count) of several lines, `stride` apart.
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
@@ -82,6 +98,43 @@ class Source {
   ~Source() = default;
 };
 
+/// The panels of a source that are multiplied without a copy.
+template <class T>
+class PanelsInPlace {
+ public:
+  PanelsInPlace(const Source<T>& of, std::int64_t column, std::int64_t all, int wide, bool few)
+      : stride(of.stride_in_place(wide, few)),
+        columns(stride > 0 ? all / wide * wide : 0),
+        of_(of),
+        column_(column),
+        wide_(wide) {}
+
+  const std::int64_t stride;   ///< distance of lines
+  const std::int64_t columns;  ///< columns of whole panels in place
+
+  /// Goes on to lines [line, line + count) of the source.
+  void find(std::int64_t line, std::int64_t count) {
+    stretches_.clear();
+    ends_.clear();
+    for (std::int64_t j = 0; j < columns; j += wide_) {
+      of_.find_stretches(line, count, column_ + j, stretches_);
+      ends_.push_back(stretches_.size());
+    }
+  }
+  /// Returns the stretches of the panel that begins at column j.
+  [[nodiscard]] std::span<const Stretch<T>> at(std::int64_t j) const {
+    const auto panel = static_cast<std::size_t>(j / wide_);
+    const auto first = panel == 0 ? 0 : ends_[panel - 1];
+    return std::span(stretches_).subspan(first, ends_[panel] - first);
+  }
+
+ private:
+  const Source<T>& of_;
+  std::int64_t column_, wide_;
+  std::vector<Stretch<T>> stretches_;
+  std::vector<std::size_t> ends_;  // of the stretches of each panel
+};
+
 /// Returns elements [0, length) of lines that begin `stride` elements apart.
 template <class S>
 [[nodiscard]] Lines lines_at(const S* from, std::int64_t count, std::int64_t length,
@@ -101,6 +154,14 @@ class MatrixSource final : public Source<T> {
                T* scratch) const override {
     return widened(data_ + line * stride_ + first, count, scratch);
   }
+  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
+            std::int64_t stride) const override {
+    const S* from = data_ + line * stride_ + first;
+    for (; lines > 0; --lines, from += stride_, to += stride) {
+      if constexpr (std::is_same_v<T, S>) copy_run(from, to, count);
+      else convert(from, to, count);
+    }
+  }
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> /*scratch*/) const override {
     if constexpr (std::is_same_v<T, S>)
@@ -111,10 +172,13 @@ class MatrixSource final : public Source<T> {
       }
     return 0;
   }
-  [[nodiscard]] Columns<T> plain() const override {
-    if constexpr (std::is_same_v<T, S>)
-      if (!this->deep) return {data_, stride_};
-    return {};
+  [[nodiscard]] std::int64_t stride_in_place(int /*wide*/, bool few) const override {
+    const bool fit = std::is_same_v<T, S> && !this->deep && (few || spreads<T>(stride_));
+    return fit ? stride_ : 0;
+  }
+  void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
+                      std::vector<Stretch<T>>& to) const override {
+    if constexpr (std::is_same_v<T, S>) to.push_back({0, count, data_ + line * stride_ + column});
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
