@@ -1,5 +1,5 @@
-// Actions of pipeline stages, the parts of the model that they belong to, and the messages between them. A pass is a
-// forward or a backward; a move brings weights to a stage, or takes weights or gradients from it.
+// The actions of pipeline stages, and the messages between the parts of the model. An action is a pass (forward or
+// backward) or a move (unshard or reshard of weights, reduce of gradients).
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,8 +15,7 @@ struct Action {
   /// reduce sums its gradients over the replicas (moves.hpp).
   enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  /// A pass: the chunk or, in a list by layers (moves.hpp), the layer's place among those of the stage. A move: its
-  /// unit.
+  /// A pass: its chunk, or in a list by layers (moves.hpp) the layer's index within the stage. A move: its unit.
   int chunk = 0;
   int micro_batch = 0;  ///< a move has 0 here
   friend bool operator==(const Action&, const Action&) = default;
@@ -38,15 +37,15 @@ namespace detail {
 [[nodiscard]] constexpr bool is_move(const Action& action) {
   return action.kind >= Action::Kind::unshard;
 }
-/// Whether the gradients of a micro-batch's weights are complete in the chunk after it.
+/// Whether the action completes a micro-batch's weight gradients in its chunk.
 [[nodiscard]] constexpr bool ends_backward(const Action& action) {
   return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
 }
 
-/// The places of the model's parts, and the messages of actions. A forward of part v receives an activation from part
-/// v - 1 and sends one to part v + 1. A backward (whole, or of the input) receives a gradient from part v + 1 and sends
-/// one to part v - 1. Between parts of one stage there is no message. Each direction has its own communicator, so that
-/// neither waits behind the other.
+/// Maps parts of the model to stages, and actions to messages. A forward of part v receives an activation from part v -
+/// 1 and sends one to part v + 1. A backward or backward_input receives a gradient from part v + 1 and sends one to
+/// part v - 1. Parts of one stage exchange no message. Each direction has its own communicator, so neither waits behind
+/// the other.
 struct Wiring {
   int stages;
   int chunks;
@@ -59,11 +58,11 @@ struct Wiring {
   [[nodiscard]] std::int64_t part(int stage, const Action& action) const {
     return part(stage, action.chunk);
   }
-  /// The part that the action receives from, or -1.
+  /// The part that the action receives from; -1: none.
   [[nodiscard]] std::int64_t source(int stage, const Action& action) const {
     return neighbour(stage, action, -1);
   }
-  /// The part that the action sends to, or -1.
+  /// The part that the action sends to; -1: none.
   [[nodiscard]] std::int64_t target(int stage, const Action& action) const {
     return neighbour(stage, action, +1);
   }
@@ -92,8 +91,8 @@ struct Wiring {
                 action.chunk);
 }
 
-/// The actions of each stage. Chunk c of stage s is part c * stages + s of the model: round after round. v_shaped:
-/// every second round goes back, so that with two chunks the first and the last part lie on stage 0.
+/// The actions of each stage. Chunk c of stage s is part c * stages + s of the model. v_shaped reverses the stages in
+/// odd chunks: with two chunks, the first and the last part lie on stage 0.
 struct StageLists : std::vector<std::vector<Action>> {
   using vector::vector;
   bool v_shaped = false;

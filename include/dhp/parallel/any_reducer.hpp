@@ -45,11 +45,11 @@ class ReducerModel final : public AnyReducer<Dev> {
 
 template <class Dev>
 using AnyReducerPointer = std::unique_ptr<AnyReducer<Dev>>;
-/// A function that makes a reducer. The reducer can so be chosen before there is a store.
+/// Makes a reducer once the store exists; its kind can be chosen before.
 template <class Dev>
 using MakeReducer = FunctionRef<AnyReducerPointer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
 
-/// Makes the reducer of these options, or that of ZeRO if replicas shard the store.
+/// Makes the reducer that `options` choose, or ShardedReducer if replicas shard the store (ZeRO).
 template <class Dev, class Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                  Comm<Dev> group, const Options& options) {

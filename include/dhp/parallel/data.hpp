@@ -1,5 +1,5 @@
 // D, the data axis: every replica runs its share of the micro-batches, and gradients are summed over the replicas.
-// Ranks of the context axis count as replicas. Losses are divided by the *global* counts, so nothing is averaged.
+// Ranks of the context axis count as replicas. Losses are divided by the *global* counts, so gradients need no average.
 #pragma once
 
 #include <dhp/parallel/any_reducer.hpp>
@@ -10,7 +10,7 @@ namespace dhp {
 template <class Dev, detail::OfReplicas<Dev> Inner>
 class DataParallel {
  public:
-  /// options: the reducer's; unused if the replicas shard the store (ZeRO).
+  /// options: those of the reducer; ignored if the replicas shard the store (ZeRO).
   template <class ReducerOptions = Bucketed>
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> group, const ReducerOptions& options = {})
       : inner_(&inner),
@@ -24,14 +24,14 @@ class DataParallel {
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = detail::device_counts(dev, step, term_names());
     const auto& replica = store().replica();
-    // Of the replicas that share samples, only the first counts them.
+    // If replicas share samples (context axis), only the first of them counts these.
     if (replica.rank % replica.sharing != 0)
       dev.fill_zero(counts.mut().bytes(), counts.size_bytes());
     Replicas<Dev> plain;
     (replicas() != nullptr ? *replicas() : plain).count(dev, group_, counts.mut());
     auto global = step;
     global.counts = counts.view();
-    // Layers that wait for other replicas throw if shares are unequal; at least one replica detects it here.
+    // Layers that wait for other replicas throw if shares are unequal. At least one replica detects it here.
     const auto mine = std::ssize(step.batches);
     global.context.equal_shares =
         group_.size() == 1 || mine * group_.size() == step.micro_batches * replica.sharing;

@@ -1,5 +1,5 @@
-// Execution: one run of a pipeline stage's list of actions, layer by layer. It computes the passes and makes the moves
-// in the order of the list, and decides nothing.
+// Execution: runs a pipeline stage's list of actions once, layer by layer. The list alone decides the order of passes
+// and moves.
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -19,11 +19,11 @@
 
 namespace dhp::detail {
 
-/// What a stage computes with, over all its steps.
+/// The parts of a stage, which all its steps share.
 template <class Dev>
 struct StageParts {
   Comm<Dev> tensor, context;
-  std::array<Comm<Dev>, 2> forward, backward;  // [1]: for chunks that go back
+  std::array<Comm<Dev>, 2> forward, backward;  // [1]: for chunks that go back (Wiring::goes_back)
   StageLayers<Dev> layers{};
   std::unique_ptr<OutputGradients<Dev>> output_gradients{};  // null: the next stage sends them
   TiedParameters<Dev> tied{};
@@ -31,8 +31,8 @@ struct StageParts {
   StageUnits<Dev> units{};
 };
 
-/// The pipeline axis for chunks that go forward, and for chunks that go back. In a V these are two communicators, so
-/// that no message waits for those of the other direction.
+/// The communicators of chunks that go forward and of chunks that go back. They differ only in a V, so that no message
+/// waits behind those of the other direction.
 template <class Dev>
 [[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
   return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
@@ -70,7 +70,7 @@ class Execution {
     objective_scales(dev, counts.view(), step.state ? step.state : plain.view(), scales_.mut());
   }
 
-  /// Leaves out the passes of micro-batches that this replica does not have. ready: of each reduce.
+  /// Skips passes of micro-batches that this replica does not have. Calls ready(range) for each reduce.
   void run(std::span<const Action> list, Ready ready) {
     while (!list.empty()) {
       const auto actions = list.first(length_of_pass(list));
@@ -99,8 +99,8 @@ class Execution {
   };
   using Key = std::pair<int, int>;  // layer and micro-batch
 
-  /// The number of actions of one pass through a part's layers, with the moves in it and after it. The sums of tied
-  /// weights wait for other stages and are not part of it.
+  /// The number of actions at the list's front that form one pass through a part's layers, including moves inside and
+  /// after it. Reductions of tied weights are excluded, because they wait for other stages.
   [[nodiscard]] std::size_t length_of_pass(std::span<const Action> list) const {
     std::size_t length = 1;
     if (is_move(list[0])) return length;
@@ -171,7 +171,7 @@ class Execution {
     }
     if (trains) in_flight_.emplace(key(action), std::move(state));
   }
-  /// The gradient of a layer's input, and those of its weights unless they have an action of their own.
+  /// Computes the gradient of a layer's input, and those of its weights unless a backward_weight does that later.
   void backward(const Action& action) {
     auto& layers = stage_->layers;
     const auto [at, micro_batch] = key(action);
@@ -207,7 +207,7 @@ class Execution {
   }
 
   // --- messages ---
-  /// Origin of an action's input.
+  /// Where an action's input comes from.
   struct Source {
     int from;        // the layer that made it; -1: none
     Comm<Dev>* way;  // null: that layer is here
@@ -223,8 +223,8 @@ class Execution {
     return {from, &(forward ? stage_->forward : stage_->backward)[layers.goes_back(at)],
             layers.stage_of(from), layers.input_shape(std::max(at, from), batch(action))};
   }
-  /// Returns the action's input, or an empty tensor if it has none. Then tells the engine to expect the message with
-  /// which the next pass begins.
+  /// Returns the action's input, or an empty tensor if it has none. Then announces the next pass's first message to the
+  /// engine.
   [[nodiscard]] Tensor<Dev> take(const Action& action) {
     const auto compute = stage_->store.options().compute;
     Tensor<Dev> x;
@@ -253,7 +253,7 @@ class Execution {
   [[nodiscard]] ShardedBucket<Dev>& bucket(const Action& move) {
     return *stage_->units[move.chunk].bucket;
   }
-  /// This replica's gradients of the unit are complete.
+  /// Called when this replica's gradients of the unit are complete.
   void reduce(const typename StageUnits<Dev>::Unit& unit, Ready ready) {
     if (unit.tied()) {
       if (!std::exchange(tied_are_summed_, true)) stage_->tied.sum(*dev_, stage_->store);
@@ -272,9 +272,9 @@ class Execution {
   Replicas<Dev>* replicas_;
   bool predicts_;
   Tensor<Dev> scales_;            // weight of each loss term in the objective, f64 [terms]
-  const Action* next_ = nullptr;  // begins the pass after the one under way
+  const Action* next_ = nullptr;  // first action of the next pass; null: none, or announced
   std::map<Key, InFlight> in_flight_;
-  std::map<Key, Tensor<Dev>> handed_over_;  // between layers of this stage, by the receiving one
+  std::map<Key, Tensor<Dev>> handed_over_;  // between layers of this stage, by receiving layer
   bool tied_are_summed_ = false;
 };
 

@@ -1,8 +1,7 @@
-// FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch reads and writes
-// (torch.distributed.pipelining): a line per stage, whose cells are its actions in order. "1F0" is the forward pass of
-// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights.
-// 1UNSHARD, 1RESHARD and 1REDUCE_GRAD are the moves of part 1. In PyTorch's older files B is that of the input, too,
-// where there is a W. Empty cells stand for idle time.
+// FixedSchedule: a schedule given as lists, or as CSV in PyTorch's format (torch.distributed.pipelining): a line per
+// stage, a cell per action. "1F0" is the forward of micro-batch 0 in part 1 of the model; B is a whole backward, I an
+// input gradient, W a weight gradient. 1UNSHARD, 1RESHARD and 1REDUCE_GRAD are moves of part 1. Empty cells are idle
+// time. Older PyTorch files write B for an input gradient; a W for the same micro-batch reveals it.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
@@ -13,9 +12,9 @@
 
 namespace dhp {
 
-/// Steps with fewer micro-batches leave out the others; a step with more is refused. actions() has no moves: a pipeline
-/// inserts those of its own buckets. What the schedule as a whole has to hold is proved before it runs
-/// (schedule_check.hpp).
+/// A step with fewer micro-batches omits the actions of the others; a step with more is an error. actions() returns no
+/// moves, because a pipeline inserts those of its own buckets. schedule_check.hpp proves the whole schedule before it
+/// runs.
 struct FixedSchedule {
   std::string name;
   StageLists lists;
@@ -51,8 +50,8 @@ struct FixedSchedule {
     }
     return text;
   }
-  /// Throws with line and cell where that is no action of the line's stage. The first action of chunk 1 says whether
-  /// the schedule is v-shaped.
+  /// Throws, naming line and cell, if a cell is not an action of the line's stage. The first action of chunk 1 decides
+  /// whether the schedule is v-shaped.
   [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
     std::vector<std::string_view> lines;
     while (!text.empty()) lines.push_back(cut(text, '\n'));
@@ -88,7 +87,7 @@ struct FixedSchedule {
   }
 
  private:
-  /// A backward pass whose weights have an action of their own is that of the input.
+  /// Turns a backward into a backward_input if the list has its backward_weight.
   static void leave_weights(std::vector<Action>& list) {
     using Kind = Action::Kind;
     for (auto& action : list) {
@@ -97,11 +96,11 @@ struct FixedSchedule {
         action.kind = Kind::backward_input;
     }
   }
-  /// In the order of Action::Kind.
+  /// Indexed by Action::Kind.
   static constexpr std::array<std::string_view, 7> words{"F",       "B",       "I",          "W",
                                                          "UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
-  /// Takes what stands before `end` off the text.
+  /// Removes and returns the text before `end`; removes `end` too.
   [[nodiscard]] static std::string_view cut(std::string_view& text, char end) {
     const auto found = text.substr(0, text.find(end));
     text.remove_prefix(std::min(found.size() + 1, text.size()));
@@ -118,7 +117,7 @@ struct FixedSchedule {
       for (const auto& action : list) chunks = std::max(chunks, action.chunk + 1);
     return chunks;
   }
-  /// The action and its part, from which its chunk follows.
+  /// Returns the part, and the action with chunk 0: the caller derives the chunk from the part.
   [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell) {
     Action action;
     int part = 0;

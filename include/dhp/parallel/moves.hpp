@@ -1,7 +1,6 @@
 // Moves over the data axis as actions of a stage's list: unshard and reshard of weights (ZeRO 3), reduce of gradients.
-// with_moves() inserts them into the list of any schedule, and schedule_check.hpp proves the result. Which moves there
-// are, and their order, follow from the stage and the number of micro-batches: replicas with the same number make the
-// same moves.
+// with_moves() inserts them into any schedule's list, and schedule_check.hpp proves the result. The moves and their
+// order depend only on the stage and the number of micro-batches, so replicas with the same number make the same moves.
 #pragma once
 
 #include <dhp/parallel/action.hpp>
@@ -15,17 +14,17 @@ namespace dhp::detail {
 
 enum class Pass { training, evaluation };
 
-/// What replicas move at once: a bucket of ZeRO, or a parameter.
+/// A unit of moves: a bucket of ZeRO or a single parameter.
 struct MovedUnit {
-  /// last: after the last micro-batch. each: after every micro-batch. end: after the last pass of the stage, because
-  /// other stages add to the gradients too.
+  /// When gradients are reduced: after the last micro-batch, after each one, or after the stage's last pass (end),
+  /// because other stages add to them too.
   enum class Reduced { last, each, end };
-  std::vector<int> chunks{};  ///< those that use its weights and add to its gradients
+  std::vector<int> chunks{};  ///< use the unit's weights and add to its gradients
   Reduced reduced = Reduced::last;
   bool sharded = false;  ///< weights are gathered before their use and freed after it
 };
 
-/// The units of a stage.
+/// The units of a stage: which of them a pass needs, and the order of their reductions.
 class MovePlan {
  public:
   struct Reduction {
@@ -34,8 +33,8 @@ class MovePlan {
   };
 
   MovePlan() = default;
-  /// units: from the first layer's to the last one's, but those of Reduced::end come first. They are reduced in the
-  /// opposite order. first_trained: the backward passes of earlier chunks do nothing.
+  /// units: those of Reduced::end, then the others in the order of their layers. Reductions run in reverse order.
+  /// first_trained: the first chunk whose backward passes compute something.
   explicit MovePlan(int chunks, std::vector<MovedUnit> units, int first_trained = 0)
       : units_(std::move(units)), needs_(as_size(chunks)), first_trained_(first_trained) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit)
@@ -73,8 +72,8 @@ class MovePlan {
   int first_trained_ = 0;
 };
 
-/// The list with every chunk cut into its layers, which are the chunks of the result. first: the first layer of each
-/// chunk, and the end.
+/// Replaces each pass by one pass per layer of its chunk, with the layer's index in the stage as chunk. first: the
+/// first layer of each chunk, and the end.
 [[nodiscard]] inline std::vector<Action> by_layers(const std::vector<Action>& list,
                                                    const std::vector<int>& first) {
   std::vector<Action> layers;
@@ -88,14 +87,14 @@ class MovePlan {
   return layers;
 }
 
-/// Inserts unshard and reshard. A pass has its weights, and one unit that a later pass needs is on its way.
+/// Inserts unshard and reshard: each pass has its weights, and one unit for a later pass is prefetched.
 [[nodiscard]] inline std::vector<Action> with_weights(const std::vector<Action>& passes,
                                                       const MovePlan& plan) {
   using Kind = Action::Kind;
   constexpr int none = -1;
   std::vector<Action> list;
   std::vector<int> here;
-  int ahead = none;  // not used yet
+  int ahead = none;  // the prefetched unit, until a pass needs it
   const auto has = [](const auto& units, int unit) {
     return std::find(units.begin(), units.end(), unit) != units.end();
   };
@@ -122,7 +121,7 @@ class MovePlan {
     const auto needed = plan.needs(passes[at]);
     if (!needed.empty()) {
       if (ahead == none || has(needed, ahead)) ahead = next_after(at, needed);
-      reshard_others(needed);  // first, so that their memory serves again
+      reshard_others(needed);  // before unsharding, to reuse their memory
       for (const int unit : needed) unshard(unit);
       unshard(ahead);
     }
@@ -132,7 +131,7 @@ class MovePlan {
   return list;
 }
 
-/// Inserts each reduce as early as its gradients are complete and those before it are done.
+/// Inserts each reduce as soon as its gradients are complete and all earlier reductions are in the list.
 [[nodiscard]] inline std::vector<Action> with_reductions(const std::vector<Action>& passes,
                                                          const MovePlan& plan, int micro_batches) {
   std::vector<Action> list;
@@ -159,7 +158,7 @@ class MovePlan {
   return list;
 }
 
-/// The list with all moves that a plan asks for.
+/// Inserts the plan's moves; reductions only in training.
 [[nodiscard]] inline std::vector<Action> with_moves(const std::vector<Action>& passes,
                                                     const MovePlan& plan, int micro_batches,
                                                     Pass pass) {

@@ -1,4 +1,4 @@
-// OutputGradients: what gives a pipeline stage the gradients of its output in place of the next stage.
+// OutputGradients: supplies the gradients of a pipeline stage's output in place of the next stage.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -6,17 +6,17 @@
 
 namespace dhp::detail {
 
-/// Base of predictors of gradients (extra/synthetic_gradients.hpp), for PipelineParallel::take_gradients_from(). It is
-/// used in training only.
+/// Base of gradient predictors (extra/synthetic_gradients.hpp), for PipelineParallel::take_gradients_from(). Used in
+/// training only.
 template <class Dev>
 class OutputGradients {
  public:
   virtual ~OutputGradients() = default;
-  /// Is called when the activation of a micro-batch goes to the next stage.
+  /// Called when the activation of a micro-batch goes to the next stage.
   virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
   /// Returns the gradient of that activation.
   [[nodiscard]] virtual Tensor<Dev> gradient(Dev& dev, int micro_batch) = 0;
-  /// Is called after a step's last action, and receives all that the next stage has sent.
+  /// Called after a step's last action; receives all that the next stage has sent.
   virtual void end_step(Dev& dev) = 0;
 };
 
@@ -25,7 +25,7 @@ template <class Dev>
 struct StageOutput {
   Shape shape{};
   Comm<Dev> backward{};
-  int next = 0;  ///< the rank that sends
+  int next = 0;  ///< the sending rank
 };
 
 }  // namespace dhp::detail

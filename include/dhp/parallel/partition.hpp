@@ -1,4 +1,4 @@
-// The costs of a model's layers, computed (flops) or measured (seconds), and the cuts that all ranks make by them
+// Costs of a model's layers, computed (flops) or measured (seconds), and the cuts that follow from them
 // (cut_layers.hpp). Rank 0 of the world decides for all ranks, because different cuts would deadlock.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// Flops of the forward pass of each layer on this micro-batch. Those of the last layer include the loss.
+/// Flops of each layer's forward pass on this micro-batch. Those of the last layer include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch) {
@@ -29,9 +29,8 @@ template <class Dev>
   return costs;
 }
 
-/// Seconds of the forward pass of each layer on this micro-batch: the faster of two runs. It allocates one layer at a
-/// time, so that the model may be larger than a rank's memory, and the layers' values are lost. Collective over the
-/// tensor axis.
+/// Seconds of each layer's forward pass on this micro-batch: the faster of two runs. It allocates one layer at a time,
+/// so the model may exceed a rank's memory; weights that layers had are lost. Collective over the tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,

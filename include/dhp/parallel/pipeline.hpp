@@ -1,6 +1,6 @@
-// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's actions over its micro-batches,
-// layer by layer, with the moves of weights and gradients that its replicas make. With one stage it is the serial
-// program, gradient accumulation included.
+// P, the pipeline axis: each rank holds its slice of the layers. It runs a schedule's actions over its micro-batches,
+// layer by layer, with its replicas' moves of weights and gradients. With one stage it is serial training, gradient
+// accumulation included.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -22,7 +22,7 @@ struct PipelineOptions {
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
-  bool measure_costs = false;  ///< ignored with several context groups: an example lacks their rows
+  bool measure_costs = false;  ///< ignored with several context groups: the example is not cut into them
 };
 
 template <class Dev>
@@ -31,8 +31,8 @@ class PipelineParallel {
   using Ready = FunctionRef<void(Range)>;
   using OutputGradients = detail::OutputGradients<Dev>;
 
-  /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
-  /// micro-batch: its shapes give the costs.
+  /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any micro-batch:
+  /// its shapes determine the costs.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
                    const MicroBatch<Dev>& example, ParameterStoreOptions store = {})
       : options_(std::move(options)),
@@ -54,7 +54,7 @@ class PipelineParallel {
           " layers; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
-      // Rank 0 decides where to cut; measuring needs its tensor and its context group.
+      // Rank 0 decides where to cut. Measuring is collective over its tensor and context groups.
       const bool first = mesh.data_index() == 0 && mesh.pipeline_index() == 0;
       if (options_.measure_costs && first && parts > 1 && store_options_.context_groups < 2)
         options_.costs = detail::measured_costs(
@@ -67,7 +67,7 @@ class PipelineParallel {
     parts_.layers = {std::move(model), std::move(cuts),
                      detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()},
                      stage_};
-    (void)proven(1, detail::Pass::training);  // refuses a wrong combination of schedule and chunks
+    (void)proven(1, detail::Pass::training);  // throws if schedule and chunks do not fit
     keep_own_part(dev);
     parts_.units = {parts_.store, parts_.layers};
   }
@@ -76,14 +76,14 @@ class PipelineParallel {
     return parts_.layers.loss().term_names();
   }
   [[nodiscard]] ParameterStore<Dev>& store() { return parts_.store; }
-  /// The range of ParameterState::index over all stages.
+  /// The numbers of parameters and of tensor groups, over all stages.
   [[nodiscard]] detail::ParameterCount parameters_in_model() const { return parameters_in_model_; }
-  /// First layer of each part and the end.
+  /// First layer of each part, then the number of layers.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return parts_.layers.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
-  /// Returns how the gradient of this stage's output comes back from the next stage, or nothing if none does. The stage
-  /// must have one chunk.
+  /// Returns how the next stage sends the gradient of this stage's output; nothing if it sends none. The stage must
+  /// have one chunk.
   [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
     const int next = parts_.layers.own().back() + 1;
     if (next > parts_.layers.layer_of_loss() || !parts_.layers.returns_gradient(next))
@@ -91,12 +91,12 @@ class PipelineParallel {
     return detail::StageOutput<Dev>{parts_.layers.input_shape(next, of), parts_.backward[0],
                                     stage_ + 1};
   }
-  /// From now on a step's backward passes get the gradient of this stage's output from there.
+  /// From the next step on, `source` supplies the gradient of this stage's output.
   void take_gradients_from(std::unique_ptr<OutputGradients> source) {
     parts_.output_gradients = std::move(source);
   }
 
-  /// Runs a training step. replicas: the other holders of this stage, or null. ready: called once a range is complete.
+  /// Runs a training step. replicas: moves sharded weights; null: none are sharded. ready: called per reduce action.
   Tensor<Dev> forward_backward(
       Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
       Ready ready = [](Range) {}) {
@@ -109,7 +109,7 @@ class PipelineParallel {
   void replay(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     (void)forward_backward(dev, step, replicas);
   }
-  /// Forward only, as predict(). Replicas may have unequal numbers of micro-batches: nothing crosses the data axis.
+  /// Runs forward passes only. Replicas may have unequal numbers of micro-batches: only sharded weights are exchanged.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     return std::move(forward_only(dev, step, replicas, false).losses);
   }
@@ -150,8 +150,8 @@ class PipelineParallel {
     parts_.store = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
-  /// The number of micro-batches in the schedule. All replicas use the same number, so that they make the same moves;
-  /// a replica with fewer leaves out the passes of the rest.
+  /// The number of micro-batches in the schedule. It is the same on all replicas, so that they make the same moves; a
+  /// replica with fewer micro-batches skips the passes of the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     return static_cast<int>(
         std::max(std::ssize(step.batches), replica_.share_of(step.micro_batches)));

@@ -1,4 +1,4 @@
-// Reducers sum gradients over the data axis: the plain one after the backward pass, the bucketed one beside it.
+// Reducers sum gradients over the data axis: Plain after the backward pass, Bucketed during it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -34,7 +34,7 @@ void check_not_sharded(const ParameterStore<Dev>& store) {
         "choice of the reducer to DataParallel");
 }
 
-/// Sums all gradients at once, after the backward pass.
+/// Sums all gradients at once after the backward pass.
 template <class Dev>
 class PlainReducer {
  public:

@@ -1,7 +1,7 @@
 // Pipeline schedules as pure data: the ordered forwards and backwards of each stage. They are drawn, timed
-// (schedule_time) and proved (schedule_check) before anything runs. A stage is a rank of the pipeline axis. It holds
-// `chunks` parts of the model; where they lie is the schedule's choice (StageLists). All schedules here need room for
-// only one message per edge, so they run on any communicator.
+// (schedule_time) and proved (schedule_check) before anything runs. A stage is a rank of the pipeline axis and holds
+// `chunks` parts of the model; the schedule decides which (StageLists). The schedules here need room for only one
+// message per edge, so they run on any communicator.
 #pragma once
 
 #include <dhp/parallel/action.hpp>
@@ -20,8 +20,7 @@
 
 namespace dhp {
 
-/// A small type with a name and each stage's list. It may say that it has `needed_chunks`, and be `v_shaped`
-/// (StageLists).
+/// A small type with a name and each stage's list. Optional members: `needed_chunks`, and `v_shaped` (StageLists).
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
   { schedule.actions(number, number, number, number) } -> std::same_as<std::vector<Action>>;
@@ -30,7 +29,7 @@ concept Schedule = requires(const S& schedule, int number) {
 
 namespace detail {
 
-/// needed_chunks: 0 where any number will do.
+/// needed_chunks: 0 allows any number.
 inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks,
                         int needed_chunks = 0) {
   check(stages >= 1 && stage >= 0 && stage < stages, "schedule ", name, ": there is no stage ",
@@ -42,9 +41,9 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
         "; any other number needs the schedule interleaved");
 }
 
-/// Writes a stage's list without naming micro-batches: a forward or backward is of the next one in its chunk, and a
-/// backward_weight is the oldest that is due in any chunk. A schedule may write on past the last micro-batch: such
-/// actions are left out, and a valid list stays valid without them.
+/// Writes a stage's list and numbers its micro-batches: a forward or backward takes its chunk's next one, a
+/// backward_weight takes the oldest deferred one of any chunk. Actions past the last micro-batch are dropped, so a
+/// schedule may write too many; a valid list stays valid without them.
 class ListWriter {
  public:
   ListWriter(int chunks, int micro_batches)
@@ -74,7 +73,7 @@ class ListWriter {
 
   int micro_batches_;
   std::vector<int> forwards_, backwards_;  // the next micro-batch of each chunk
-  std::queue<Action> due_;                 // weight gradients
+  std::queue<Action> due_;                 // deferred weight gradients
   std::vector<Action> list_;
 };
 
@@ -113,9 +112,8 @@ struct OneForwardOneBackward {
   }
 };
 
-/// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): another stage waits for the input gradient only, so
-/// weight gradients fill the slots in which a stage would idle. Later stages defer more of them; no stage of
-/// p holds more than p micro-batches.
+/// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): other stages wait only for the input gradient, so weight
+/// gradients can fill idle slots. Later stages defer more of them; no stage of p holds more than p micro-batches.
 struct ZeroBubble {
   static constexpr const char* name = "zero-bubble";
   static constexpr int needed_chunks = 1;
@@ -127,15 +125,15 @@ struct ZeroBubble {
     detail::ListWriter list(chunks, micro_batches);
     list.repeat(stages - stage, {{forward}});
     list.repeat(stage, {{backward_input}, {forward}});
-    // The weight gradient before the forward: one micro-batch less in flight.
+    // With the weight gradient before the forward, one micro-batch less is in flight.
     list.repeat(micro_batches - stage, {{backward_input}, {backward_weight}, {forward}});
     list.repeat(stage, {{backward_weight}});
     return list.done();
   }
 };
 
-/// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): v chunks per stage divide the idle time by v, for more
-/// messages and up to 2 (p - s) - 1 + (v - 1) p chunks in flight on stage s of p. Groups of p micro-batches pass
+/// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): v chunks per stage divide the idle time by v. The price is
+/// more messages, and up to 2 (p - s) - 1 + (v - 1) p chunks in flight on stage s of p. Groups of p micro-batches pass
 /// through one chunk after the other. With one chunk it is 1F1B.
 struct Interleaved {
   static constexpr const char* name = "interleaved";
@@ -156,7 +154,7 @@ struct Interleaved {
     return list.done();
   }
 
-  /// The list of an evaluation: forward passes only, in the same groups.
+  /// The list of an evaluation: only forward passes, in the same groups.
   [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
     detail::ListWriter list(chunks, micro_batches);
     for (std::int64_t at = 0; at < forwards_of_stage(stages, micro_batches, chunks); ++at)
@@ -170,15 +168,15 @@ struct Interleaved {
                                         std::int64_t chunks) {
     return (micro_batches + stages - 1) / stages * stages * chunks;
   }
-  /// The chunk of a stage's forward, counted from 0.
+  /// The chunk of a stage's n-th forward; `forward` is n, from 0.
   static int chunk_at(std::int64_t forward, int stages, int chunks) {
     return static_cast<int>(forward / stages % chunks);
   }
 };
 
-/// ZB-V (Qi et al. 2023 and 2024): two chunks per stage in the shape of a V, so that the last stage goes on with a
-/// micro-batch at once, and the first has its loss. Beside deferred weight gradients that leaves a stage idle for half
-/// as long as ZB-H1, and every stage of p holds the same: at most 2 p chunks, as much as the first one of 1F1B.
+/// ZB-V (Qi et al. 2023 and 2024): two chunks per stage in the shape of a V. The last stage continues with a
+/// micro-batch at once, and the first stage computes the loss. With deferred weight gradients a stage idles half as
+/// long as in ZB-H1. Every stage of p holds at most 2 p chunks, as much memory as the first stage of 1F1B.
 struct ZeroBubbleV {
   static constexpr const char* name = "zero-bubble-v";
   static constexpr int needed_chunks = 2;
@@ -189,7 +187,7 @@ struct ZeroBubbleV {
     using enum Action::Kind;
     detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
     detail::ListWriter list(chunks, micro_batches);
-    const int turn = stages - stage;  // to the last stage and back it is 2 turn - 1 parts
+    const int turn = stages - stage;  // a micro-batch's way to the last stage and back: 2 turn - 1 parts
     list.repeat(2 * turn - 1, {{forward, 0}});
     list.repeat(stage, {{forward, 1}, {forward, 0}});
     list.repeat(turn, {{forward, 1}, {backward_input, 1}, {backward_weight}});
@@ -206,9 +204,9 @@ struct ZeroBubbleV {
   }
 };
 
-/// DualPipeV, the half of DualPipe (DeepSeek-AI 2024, DeepSeek-V3) that needs no second copy of the weights: forwards
-/// of one chunk alternate with backwards of the other, so that one's messages travel while the other computes. Weight
-/// gradients are deferred only where stages fill and drain. At most 2 p + 1 chunks on each stage of p.
+/// DualPipeV, the half of DualPipe (DeepSeek-AI 2024, DeepSeek-V3) that needs no second copy of the weights. Forwards
+/// of one chunk alternate with backwards of the other: the messages of one travel while the other computes. Weight
+/// gradients are deferred only while stages fill and drain. Each stage of p holds at most 2 p + 1 chunks.
 struct DualPipeV {
   static constexpr const char* name = "dual-pipe-v";
   static constexpr int needed_chunks = 2;
@@ -251,7 +249,7 @@ struct ForwardOnly {
     if (chunks == 2) {
       list.repeat(stages - stage, {{forward, 0}});
       list.repeat(micro_batches, {{forward, 1}, {forward, 0}});
-    } else {  // one micro-batch after the other, which any placement allows
+    } else {  // one micro-batch after the other, which is valid for any placement of chunks
       for (int m = 0; m < micro_batches; ++m)
         for (int chunk = 0; chunk < chunks; ++chunk) list.add(forward, chunk);
     }
@@ -266,7 +264,7 @@ static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<Zer
               Schedule<detail::ForwardOnly>);
 static_assert(!Schedule<Action>);
 
-/// One of these, or your own function that returns a stage's list.
+/// Any Schedule, or your own function that returns a stage's list.
 class AnySchedule {
  public:
   /// function(stage, stages, micro_batches, chunks)
@@ -284,7 +282,7 @@ class AnySchedule {
       : name_(std::move(name)), function_(std::move(function)) {}
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Chunks per stage; none: any number will do.
+  /// Chunks per stage; empty: any number is allowed.
   [[nodiscard]] std::optional<int> needed_chunks() const { return needed_chunks_; }
   [[nodiscard]] bool v_shaped() const { return v_shaped_; }
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches,

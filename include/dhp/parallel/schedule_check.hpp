@@ -1,10 +1,10 @@
 // Proves a schedule before it runs. Four laws, each checked separately:
-//   order     every stage does each (chunk, micro-batch) exactly once: forward before backward before weight
+//   order     every stage runs each (chunk, micro-batch) exactly once: forward before backward before weight
 //   meeting   a stage receives the messages of another in the order in which they are sent
-//   progress  no stage waits for ever, although a send waits while `capacity` messages on its edge are not received
-//   moves     a pass has its weights; gradients are reduced once, when they are complete, in the same order on all
-//             replicas
-// An Error names the stage, the position in its list and the action.
+//   progress  no stage waits for ever, although a send blocks while its edge holds `capacity` messages
+//   moves     a pass has its weights; each reduce comes once, with complete gradients, in the same order on all
+//   replicas
+// An Error names the action and its position in the list; for the first three laws, the stage too.
 #pragma once
 
 #include <dhp/parallel/moves.hpp>
@@ -15,17 +15,17 @@
 
 namespace dhp {
 
-/// Bounds that hold for any speed of the stages.
+/// Bounds that hold at any speed of the stages.
 struct ScheduleReport {
-  int most_messages = 0;  ///< sent but not received, on one edge
-  /// By stage, the most (chunk, micro-batch) pairs between their forward and the gradient named.
+  int most_messages = 0;  ///< most messages sent but not yet received on one edge
+  /// By stage: the most (chunk, micro-batch) pairs that have run their forward but lack this gradient.
   std::vector<int> most_until_input_gradient;
-  std::vector<int> most_until_weight_gradient;  ///< activations are held for so long
+  std::vector<int> most_until_weight_gradient;  ///< until then, activations are held
 };
 
 namespace detail {
 
-// A template, as is check_schedule(): compiled by programs with a pipeline.
+// A template, like check_schedule(), so that only programs with a pipeline compile it.
 template <class Lists>
 class ScheduleChecker {
  public:
@@ -136,7 +136,7 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// The stage that an action gets a message from, or sends one to; -1: none.
+  /// The stage that sends an action its message, or receives the action's message; -1: none.
   [[nodiscard]] int sender(int stage, const Action& action) const {
     return other_stage(stage, wiring_.source(stage, action));
   }
@@ -146,7 +146,7 @@ class ScheduleChecker {
   [[nodiscard]] int other_stage(int stage, std::int64_t part) const {
     return part < 0 || wiring_.stage_of(part) == stage ? -1 : wiring_.stage_of(part);
   }
-  /// If the adjacent part is of the same stage, its action must come first.
+  /// Throws if the action depends on an adjacent part of the same stage that has not run yet.
   void check_neighbour(int stage, Position at, auto& state_of) const {
     const auto& action = list(stage)[at];
     const auto source = wiring_.source(stage, action);
@@ -167,7 +167,7 @@ class ScheduleChecker {
     };
     Position sent = 0;
     Position received = 0;
-    // The law of order ensures equally many messages.
+    // The law of order ensures equal numbers of sends and receives.
     for (; next(from, sent, to, &ScheduleChecker::receiver) &&
            next(to, received, from, &ScheduleChecker::sender);
          ++sent, ++received) {
@@ -181,13 +181,13 @@ class ScheduleChecker {
   }
 
   // --- progress ---
-  // No stage chooses an action by the messages that have come, so speeds do not change how far the stages
-  // get. Most messages gather before a stage that moves only when no other can: each stage is tried as the
+  // Stages run their lists in a fixed order, whichever messages arrive first, so speeds do not decide whether they
+  // finish. An edge fills most when its receiver runs only while no other stage can: so each stage is tried as the
   // slowest.
   struct Runner {
     Position next = 0;
     bool sending = false;  ///< the message of the action before `next` waits for room on its edge
-    /// Messages on the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
+    /// Messages on the edges into this stage, as messages[of a forward][from a later stage].
     int messages[2][2] = {};
   };
 
@@ -214,7 +214,7 @@ class ScheduleChecker {
           " messages per edge these wait for ever: ", stuck);
   }
 
-  /// One action of a stage, or a blocked send. False: it is blocked.
+  /// Runs a stage's next action, or retries its blocked send. Returns false if the stage is blocked or done.
   bool move(std::vector<Runner>& runners, int stage) {
     auto& runner = runners[static_cast<std::size_t>(stage)];
     if (!runner.sending) {
@@ -251,7 +251,7 @@ class ScheduleChecker {
   ScheduleReport report_;
 };
 
-/// The law of moves, of one stage's list.
+/// Checks the law of moves on one stage's list.
 class MoveChecker {
  public:
   MoveChecker(const std::vector<Action>& list, const MovePlan& plan, int micro_batches, Pass pass)
@@ -262,7 +262,7 @@ class MoveChecker {
     if (pass == Pass::training) reductions_ = plan.reductions(micro_batches);
   }
 
-  /// The moves, in order.
+  /// Returns the list's moves, in order.
   [[nodiscard]] std::vector<Action> run() {
     std::vector<Action> moves;
     for (; at_ < list_.size(); ++at_) {
@@ -324,14 +324,13 @@ class MoveChecker {
   const std::vector<Action>& list_;
   const MovePlan& plan_;
   std::vector<Weights> weights_;  // by unit
-  std::vector<int> complete_;     // micro-batches, by chunk
+  std::vector<int> complete_;     // micro-batches with complete gradients, by chunk
   std::vector<MovePlan::Reduction> reductions_;
   std::size_t at_ = 0, reduced_ = 0;
-  bool ends_ = false;  // a unit was reduced for which no pass may come any more
+  bool ends_ = false;  // a unit of Reduced::end was reduced: no pass may follow
 };
 
-/// Proves the lists of a stage's replicas: the order of passes, the law of moves, and that all make the same moves in
-/// the same order.
+/// Proves the lists of one stage's replicas: order of passes, law of moves, and the same moves in the same order.
 inline void check_moves(std::span<const std::vector<Action>> replicas, const MovePlan& plan,
                         int micro_batches, Pass pass) {
   std::vector<Action> first;
@@ -352,8 +351,8 @@ inline void check_moves(const std::vector<Action>& list, const MovePlan& plan, i
 
 }  // namespace detail
 
-/// Sends are asynchronous until their edge holds `capacity` messages, then they block; messages keep their order. An
-/// edge leads from one stage to another, for forwards or for backwards.
+/// Proves order, meeting and progress. A send is asynchronous until its edge holds `capacity` messages, then it blocks;
+/// messages keep their order. An edge leads from one stage to another, for forwards or for backwards.
 template <std::same_as<StageLists> Lists>
 [[nodiscard]] ScheduleReport check_schedule(const Lists& lists, int chunks, int micro_batches,
                                             int capacity,

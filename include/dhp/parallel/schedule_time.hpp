@@ -1,5 +1,5 @@
-// Simulates a schedule with given costs of actions and messages, and draws it: a line per stage, a column per slot of
-// time.
+// Simulates a schedule with given costs of actions and messages, and draws it: a line per stage, a column per time
+// slot.
 //
 //   stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %
 //   stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %
@@ -13,8 +13,8 @@
 
 namespace dhp {
 
-/// Time of an action in one chunk, in any unit; a whole backward is both gradients. Moves take no time: they run beside
-/// the passes.
+/// Time of an action in one chunk, in any unit; a whole backward takes the sum of both gradients. Moves take no time,
+/// because they run beside the passes.
 struct ActionCosts {
   double forward = 1;
   double backward_input = 1;
@@ -38,9 +38,9 @@ struct ScheduleTimes {
   std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
 
-/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards. costs
-/// has an entry for each part of the model (Wiring::part), or one for all. message is the time of a message between
-/// stages; a stage sends one at a time. Throws on a deadlock.
+/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards. costs:
+/// an entry for each part of the model (Wiring::part), or one for all. message: the time of a message between stages; a
+/// stage sends one at a time. Throws on a deadlock.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const std::vector<ActionCosts>& costs,
                                             double message = 0) {
@@ -62,7 +62,7 @@ struct ScheduleTimes {
       micro_batches = std::max(micro_batches, std::int64_t{action.micro_batch} + 1);
       forwards += action.kind == Action::Kind::forward ? 1 : 0;
     }
-  // Divides instead of multiplying, so that wild numbers neither overflow nor allocate too much.
+  // Divides instead of multiplying: huge micro-batch numbers must not overflow, or allocate too much.
   check(micro_batches == 0 ||
             (forwards % micro_batches == 0 && forwards / micro_batches == wiring.parts()),
         "schedule: ", forwards, " forwards are not ", micro_batches, " micro-batches in ",
@@ -76,14 +76,14 @@ struct ScheduleTimes {
 
   const auto cells = static_cast<std::size_t>(wiring.parts() * micro_batches);
   constexpr double not_yet = -1;
-  std::vector<double> activation_at(cells, not_yet);  // time of arrival, by part and micro-batch
+  std::vector<double> activation_at(cells, not_yet);  // arrival time, by part and micro-batch
   std::vector<double> gradient_at(cells, not_yet);
-  std::vector<double> sent(lists.size(), 0);  // arrival of the stage's last message
+  std::vector<double> sent(lists.size(), 0);  // arrival time of the stage's last message
   std::vector<double> busy(lists.size(), 0);
   ScheduleTimes times;
   times.start.resize(lists.size());
   times.end.resize(lists.size(), 0);
-  /// False if the next action of the stage waits for a message.
+  /// Returns false if the stage's next action waits for a message.
   const auto advance = [&](std::size_t s) {
     const int stage = static_cast<int>(s);
     const auto& action = lists[s][times.start[s].size()];
@@ -133,9 +133,9 @@ struct ScheduleTimes {
   return simulate(lists, std::vector<ActionCosts>{costs});
 }
 
-/// F forward, B backward (or of the input alone), W weight gradient, then the number of the micro-batch and, with
-/// several chunks, a letter for the chunk; dashes while the action lasts; a dot is an idle slot. Moves are left out.
-/// Costs are whole numbers of slots from 1 to 100; at most 26 chunks.
+/// Draws F for a forward, B for a backward or input gradient, W for a weight gradient, then the micro-batch and, with
+/// several chunks, the chunk's letter. Dashes continue an action, a dot is an idle slot; moves are omitted. Costs are
+/// whole numbers of slots from 1 to 100; at most 26 chunks.
 [[nodiscard]] inline std::string draw(const StageLists& lists, const ActionCosts& costs = {}) {
   for (const double cost : {costs.forward, costs.backward_input, costs.backward_weight})
     check(cost >= 1 && cost <= 100 && cost == std::floor(cost), "draw: an action takes ", cost,

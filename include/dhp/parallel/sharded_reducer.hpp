@@ -1,7 +1,6 @@
 // ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas shard optimizer state, gradients and weights by buckets. A
 // reduce-scatter sums a bucket's gradients, the optimizer updates this replica's shares, and an all-gather collects the
-// weights: after the update in stages 1 and 2, ahead of each use in stage 3. A stage's list of actions says when
-// (moves.hpp).
+// weights: after the update in ZeRO 1 and 2, before each use in ZeRO 3. The actions of a stage decide when (moves.hpp).
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -15,7 +14,7 @@ namespace dhp::detail {
 template <class Dev>
 class ShardedReducer final : public Replicas<Dev> {
  public:
-  /// Keeps pointers, and moves the store's shares from now on. Collective over the group.
+  /// Keeps pointers to `dev` and `store`. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)), progress_(group_) {
     check(group_.size() == store.replica().size && group_.rank() == store.replica().rank,
@@ -23,7 +22,7 @@ class ShardedReducer final : public Replicas<Dev> {
           ", but the data axis has rank ", group_.rank(), " of ", group_.size());
   }
 
-  /// A bucket's gradients are summed once in stage 1, and after each micro-batch from stage 2 on, which bounds memory.
+  /// ZeRO 1 sums a bucket's gradients once; ZeRO 2 and 3 sum them after each micro-batch, which bounds memory.
   void ready(Range range) {
     for (auto& bucket : store_->buckets())
       if (bucket->range().first == range.first) sum_of(*bucket);
@@ -50,7 +49,7 @@ class ShardedReducer final : public Replicas<Dev> {
   }
   void updated(Dev& dev) override {
     if (stage() == ZeroStage::weights) return;
-    synchronize(dev);  // a replica that had no micro-batch has not waited for the last ones
+    synchronize(dev);  // a replica without micro-batches has not waited for the previous gathers
     for (auto& bucket : store_->buckets()) start_gather(*bucket);
   }
   void synchronize(Dev& dev) override {
@@ -69,7 +68,7 @@ class ShardedReducer final : public Replicas<Dev> {
     bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
     store_->tell_sum(*dev_, summands, bucket.range().first);
-    // From stage 2 on, summands include the earlier sums.
+    // In ZeRO 2 and 3, the summands include the earlier sums of this step.
     if (stage() != ZeroStage::optimizer)
       store_->tell_sum(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
@@ -77,7 +76,7 @@ class ShardedReducer final : public Replicas<Dev> {
       events.push_back(progress_.start(
           *dev_, Collective<Dev>::reduce_scatter(summands[at], bucket.held_sums()[at])));
     bucket.summing(std::move(events));
-    // From stage 2 on, at most two buckets of gradients are in memory: this one and the next.
+    // ZeRO 2 and 3 keep at most two buckets of gradients in memory: this one and the next.
     if (stage() != ZeroStage::optimizer && summed_before_ != nullptr)
       summed_before_->finish_sums(*dev_);
     summed_before_ = &bucket;

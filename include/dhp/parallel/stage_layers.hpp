@@ -1,5 +1,5 @@
-// StageLayers: which layers of the model a pipeline stage runs, and which of their gradients it needs. The loss counts
-// as the layer after the last one. An action of a layer has the layer's place among those of the stage as its chunk.
+// StageLayers: the layers of a pipeline stage, and the gradients that it needs of them. The loss counts as the layer
+// after the last one. In an action, `chunk` is the index of a layer in own().
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -15,7 +15,7 @@ template <class Dev>
 class StageLayers {
  public:
   StageLayers() = default;
-  /// cuts: the first layer of each part, and the end.
+  /// cuts: the first layer of each part, then the number of layers.
   StageLayers(Model<Dev> model, std::vector<std::int64_t> cuts, const Wiring& wiring, int stage)
       : model_(std::move(model)), cuts_(std::move(cuts)), wiring_(wiring), stage_(stage) {
     find_first_trained();
@@ -36,7 +36,7 @@ class StageLayers {
   [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
   /// The layers of this stage, chunk after chunk.
   [[nodiscard]] const std::vector<int>& own() const { return own_; }
-  /// The places in own() at which chunks begin, and the end.
+  /// The indices in own() at which chunks begin, then its size.
   [[nodiscard]] const std::vector<int>& first_of_chunk() const { return first_of_chunk_; }
   [[nodiscard]] int layer(const Action& action) const { return own_[as_size(action.chunk)]; }
   [[nodiscard]] std::string_view name_of(int layer) const {
@@ -49,7 +49,7 @@ class StageLayers {
   [[nodiscard]] bool goes_back(int layer) const {
     return wiring_.goes_back(wiring_.chunk_of(part_of(layer)));
   }
-  /// Whether two actions belong to the same pass of a part of the model.
+  /// Whether two actions belong to the same pass through a part of the model.
   [[nodiscard]] bool in_one_pass(const Action& a, const Action& b) const {
     return a.kind == b.kind && a.micro_batch == b.micro_batch &&
            part_of(layer(a)) == part_of(layer(b));
@@ -74,7 +74,7 @@ class StageLayers {
   [[nodiscard]] bool is_trained_from(int layer) const { return layer >= first_trained_; }
   /// Whether the gradient of a layer's input is needed.
   [[nodiscard]] bool returns_gradient(int layer) const { return first_trained_ < layer; }
-  /// The layer whose output or gradient an action begins with; -1: none.
+  /// The layer whose output (forward) or input gradient (backward) the action takes; -1: none.
   [[nodiscard]] int source_of(const Action& action) const {
     const int of = layer(action);
     if (action.kind == Action::Kind::forward) return of - 1;
@@ -111,7 +111,7 @@ class StageLayers {
     return next - cuts_.begin() - 1;
   }
 
-  /// No backward pass is needed below the first layer with a trained parameter.
+  /// No backward pass is needed before the first layer with a trained parameter.
   void find_first_trained() {
     bool any_frozen = false;
     int first = layer_of_loss() + 1;

@@ -1,5 +1,4 @@
-// StageUnits: what a stage's replicas move at once, as buckets of ZeRO or as single parameters, and the plan of these
-// moves for its list of actions.
+// StageUnits: the units that a stage's replicas move (buckets of ZeRO, single parameters), and the plan of their moves.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
@@ -66,7 +65,7 @@ class StageUnits {
 
   [[nodiscard]] const MovePlan& plan() const { return plan_; }
   [[nodiscard]] const Unit& operator[](int unit) const { return units_[as_size(unit)]; }
-  /// Waits for the weights that are on their way to the layer of an action.
+  /// Waits until the weights of an action's layer are gathered.
   void finish_gathers(Dev& dev, const Action& action) const {
     for (auto* bucket : buckets_[as_size(action.chunk)]) bucket->finish_gather(dev);
   }

@@ -1,7 +1,6 @@
-// Weights that several pipeline stages use, such as BERT's embedding and decoder. Each of these stages holds a copy and
-// takes the same steps, because gradients are summed over these stages, then over replicas. The first of them owns the
-// weight, so that norms and checkpoints count it once. Also the sum over the tensor axis of a gradient that each of its
-// ranks has for its own rows only (Placement::shares).
+// Tied weights: several pipeline stages use the same weight, such as BERT's embedding and decoder. Each of these stages
+// holds a copy. The copies stay equal, because gradients are summed over these stages, then over replicas. The first
+// stage owns the weight, so norms and checkpoints count it once. sum_shares() sums over tensor ranks instead.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,7 +12,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// Sums the gradient of a parameter over ranks that each have a part of it.
+/// Sums the gradient of a parameter over ranks that have a summand each.
 template <class Dev>
 void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev>& parameter,
                   Comm<Dev>& ranks) {
@@ -21,7 +20,7 @@ void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev
   for (auto summand : store.summands(parameter.range)) ranks.all_reduce(dev, summand).wait();
   if (auto flag = store.overflow()) ranks.all_reduce(dev, flag, Reduce::max).wait();
 }
-/// Sums the gradient of a parameter over the tensor group if each rank has used it for its own rows only.
+/// Sums a parameter's gradient over the tensor group if each rank uses it for its own rows only (Placement::shares).
 template <class Dev>
 void sum_shares(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev>& parameter,
                 Comm<Dev>& tensor) {
@@ -34,7 +33,7 @@ class TiedParameters {
  public:
   TiedParameters() = default;
 
-  /// by_stage: the handles used by each pipeline stage; the same list on every rank.
+  /// by_stage: the parameters that each pipeline stage uses; the same list on every rank.
   TiedParameters(Comm<Dev>& pipeline, const std::vector<ParameterList<Dev>>& by_stage) {
     struct User {
       Parameter<Dev> parameter;
@@ -56,7 +55,7 @@ class TiedParameters {
         if (member) user.parameter->owned = stage == *user.stages.begin();
         continue;
       }
-      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also over other stages
+      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective over all stages, users or not
       if (!member) continue;
       user.parameter->owned = stage == *user.stages.begin();
       user.parameter->tied = true;
@@ -64,7 +63,7 @@ class TiedParameters {
     }
   }
 
-  /// Sums the gradients of all of them over the stages that use them.
+  /// Sums the gradients of all tied parameters over the stages that use them.
   void sum(Dev& dev, ParameterStore<Dev>& store) {
     for (auto& group : groups_) sum_gradient(dev, store, *group.parameter, group.comm);
   }

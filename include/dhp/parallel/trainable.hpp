@@ -1,4 +1,4 @@
-// Trainable: a training loop's view of a model: a whole model or a pipeline stage, alone or replicated.
+// Trainable: a training loop's interface to a model: a whole model or a pipeline stage, alone or replicated.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -13,15 +13,15 @@ namespace dhp {
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
-  std::int64_t micro_batches = 0;            ///< number of all replicas' micro-batches
-  StepContext context{};                     ///< visible to layers
-  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: the batches' own.
+  std::int64_t micro_batches = 0;            ///< of all replicas together
+  StepContext context{};                     ///< passed to every layer
+  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: those of `batches`.
   ConstView<Dev> counts{};
-  /// The StepState; gradients are multiplied by its loss scale. Empty: 1.
+  /// The StepState, whose loss scale multiplies gradients. Empty: a scale of 1.
   ConstView<Dev> state{};
 };
 
-/// forward_backward adds to the gradients of store(). It and evaluate return the losses of the replica's
+/// forward_backward adds to the gradients of store(). forward_backward and evaluate return the losses of the replica's
 /// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros on ranks without the loss. replay
 /// repeats micro-batches on this replica alone, to find the layer with a non-finite result.
 template <class T, class Dev>
@@ -62,7 +62,7 @@ template <class Dev>
   return counts;
 }
 
-/// The counts of a step on the device, i64 [terms]: those it has, or those of its micro-batches.
+/// The counts of a step on the device, i64 [terms]: step.counts, or those of its micro-batches.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> device_counts(Dev& dev, const Step<Dev>& step,
                                         const std::vector<std::string>& names) {

@@ -18,13 +18,14 @@ namespace dhp {
 template <class Dev>
 class BackgroundSaver : detail::NonCopyable {
  public:
-  /// Keeps a reference to checkpoint. Pass before_update() to the trainer. replayed: later steps may be replays.
+  /// Keeps a reference to checkpoint. Pass before_update() to the trainer. replayed: later steps may be replayed
+  /// graphs.
   BackgroundSaver(Checkpoint<Dev>& checkpoint, bool replayed)
       : checkpoint_(checkpoint), copy_(replayed) {}
   ~BackgroundSaver() { (void)give_up(); }
 
-  /// Abandons an unfinished save; earlier checkpoints remain. Not collective. Returns whether rank 0 has cut off a
-  /// save, and false on other ranks.
+  /// Abandons an unfinished save; earlier checkpoints remain. Not collective. Returns true if a save was cut off;
+  /// always false on ranks other than 0.
   bool give_up() {
     give_up_ = true;
     if (thread_.joinable()) thread_.join();
@@ -101,7 +102,7 @@ class BackgroundSaver : detail::NonCopyable {
       save.write(host, copy_.pieces());
     });
     const bool commits = checkpoint_.rank() == 0 && not_written_.empty();
-    written_ = true;  // the rank's thread may read not_written_ from now on
+    written_ = true;  // the training thread may now read not_written_
     written_.notify_all();
     if (!commits) return;
     not_visible_ = detail::problem_in([&] {
@@ -119,7 +120,7 @@ class BackgroundSaver : detail::NonCopyable {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
-  bool unfinished_ = false;                // on rank 0, written by the running thread
+  bool unfinished_ = false;                // rank 0's saving thread resets it, too
   std::string not_written_, not_visible_;  // error messages, or empty; the thread writes them
   double stalled_s_ = 0;
 };

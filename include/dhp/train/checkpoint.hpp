@@ -1,6 +1,5 @@
-// Checkpoints: one logical state of a run in any layout. Each rank writes its pieces to a shard; ranks that hold the
-// same copies divide these among themselves. Each rank reads only what it needs, also under another layout. Needs
-// nlohmann/json.
+// Checkpoints: the state of a run, independent of its layout. Each rank writes its pieces to a shard; ranks with equal
+// copies share the writing. Each rank reads only what it needs, also under another layout. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -23,7 +22,7 @@ namespace dhp {
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file that was loaded
-  /// Messages for people: damage that was skipped, tensors that no rank has read.
+  /// Messages for people: damaged checkpoints that were skipped, tensors that no rank has read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
@@ -55,9 +54,9 @@ class Checkpoint {
     detail::check_has_replicas(store, replicas);
   }
 
-  /// Makes the folder before training, on rank 0. Throws Error if the folder cannot be written to, or if it has
-  /// checkpoints of another run than `loaded` (the path that was loaded, or empty) and `overwrite` is false. Returns
-  /// the names of the checkpoints that this run's first save replaces.
+  /// Makes the folder on rank 0 before training. loaded: the path that this run was loaded from, or empty. Throws Error
+  /// if the folder is not writable, or if it has checkpoints of another run and `overwrite` is false. Returns the names
+  /// of the checkpoints that this run's first save replaces.
   [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
                                                  bool overwrite) const {
     if (rank() != 0) return {};
@@ -66,12 +65,12 @@ class Checkpoint {
     auto names = folder.names();
     std::error_code error;
     const auto from =
-        std::filesystem::canonical(loaded, error);  // no link, and no slash at its end
+        std::filesystem::canonical(loaded, error);  // without links and without a slash at its end
     const bool same = !from.empty() && (std::filesystem::equivalent(from, path, error) ||
                                         std::filesystem::equivalent(from / "..", path, error));
-    if (same) {  // the names of checkpoints after the loaded step
+    if (same) {  // this run replaces the checkpoints after the loaded step
       const auto name = from.filename().string();
-      // A number of more digits is a later step.
+      // A name with more digits belongs to a later step.
       std::erase_if(names, [&](const auto& other) {
         return std::pair(other.size(), other) <= std::pair(name.size(), name);
       });
@@ -88,10 +87,9 @@ class Checkpoint {
     return names;
   }
 
-  /// Loads this rank's pieces. Collective over the mesh. `path` is a run's folder (its newest undamaged checkpoint is
-  /// taken), a single checkpoint, or weights (WeightFiles) with any spelling of names that NameMap knows; with weights,
-  /// training begins at step 0. Throws Error if a tensor's shape differs, if a checkpoint lacks a tensor, or if no
-  /// checkpoint is undamaged.
+  /// Loads this rank's pieces. Collective over the mesh. path: a run's folder (its newest undamaged checkpoint is
+  /// loaded), a single checkpoint, or weights (WeightFiles; NameMap translates their names). With weights, training
+  /// begins at step 0. Throws Error if the model or the optimizer does not fit, or if no checkpoint is undamaged.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
     const bool weights_of_pytorch = detail::is_there(path + "/pytorch_model.bin") ||
                                     detail::is_there(path + "/pytorch_model.bin.index.json");
@@ -112,7 +110,7 @@ class Checkpoint {
     return loaded;
   }
 
-  /// Returns whether the folder has a run's checkpoint, as rank 0 sees it. Collective.
+  /// Returns whether rank 0 finds something to load at this path. Collective.
   [[nodiscard]] bool is_there(Dev& dev, const std::string& folder) {
     return !places_in(dev, folder).places.empty();
   }
@@ -126,7 +124,7 @@ class Checkpoint {
     fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
-  /// own: this rank's problem, or empty. If any rank has a problem, all ranks throw SaveFailed with it. Collective.
+  /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it. Collective.
   void fail_together(Dev& dev, const std::string& own) {
     for (const auto& problem : gather_texts(dev, mesh_.world(), own))
       if (!problem.empty()) throw SaveFailed(problem);
@@ -134,14 +132,14 @@ class Checkpoint {
   /// Returns the parts of held pieces that this rank writes. Ranks that hold the same elements share the work: large
   /// pieces are cut, and small pieces are assigned in turn.
   [[nodiscard]] std::vector<HeldPiece<Dev>> written_here(Dev& dev) {
-    constexpr std::size_t worth_cutting = 64 << 10;  // least bytes for each rank
+    constexpr std::size_t worth_cutting = 64 << 10;  // minimum bytes for each rank
     const auto& shape = mesh_.shape();
     std::vector<HeldPiece<Dev>> mine;
     int number = 0;
     for (auto& whole : held(dev)) {
       if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
-      if (whole.sharded_over_data) {  // shards of tensor ranks may be cut differently
+      if (whole.sharded_over_data) {  // each tensor rank may have cut it elsewhere
         if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
         continue;
       }
@@ -219,13 +217,14 @@ class Checkpoint {
     return detail::gather_values(dev, mesh_.world(), seen).front();
   }
 
-  /// What a rank finds when it reads a checkpoint.
+  /// A rank's result of reading a checkpoint.
   struct Attempt {
     std::string damage, unfit;      ///< messages; empty if all is well
     std::vector<std::string> read;  ///< names of the tensors that were read
     void pass(detail::Fields& fields) { fields(damage, unfit, read); }
   };
-  /// Fills in `loaded`. Returns a message about damage, the same on all ranks. Throws Error if the model does not fit.
+  /// Fills in `loaded`. Returns a message about damage or an empty text, the same on all ranks. Throws Error if the
+  /// model does not fit.
   [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
     Attempt own;
     std::optional<SavedPieces> saved;
@@ -274,8 +273,8 @@ class Checkpoint {
 
   static constexpr const char* master_prefix = "optimizer/master/";
 
-  /// Returns the name of the saved tensor to read a piece from. 16-bit values are read from master weights if these
-  /// were saved; master weights are read from the values of a run that had none.
+  /// Returns the name of the saved tensor to read a piece from. Weights in full precision are read from the saved
+  /// master weights, if any. Master weights are read from the saved weights if the saved run had no master weights.
   [[nodiscard]] std::string source_of(const SavedPieces& saved, const Piece& piece) const {
     const auto master = master_prefix + piece.name;
     if (piece.name.starts_with(master_prefix)) {
@@ -286,7 +285,7 @@ class Checkpoint {
     return wide && saved.find(master) != nullptr ? master : piece.name;
   }
 
-  /// Returns a message about what does not fit the model, or an empty text.
+  /// Returns a message if the model or the optimizer does not fit, otherwise an empty text.
   [[nodiscard]] std::string what_does_not_fit(const SavedPieces& saved,
                                               const std::vector<HeldPiece<Dev>>& pieces,
                                               bool only_weights) const {
@@ -332,7 +331,7 @@ class Checkpoint {
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
-        // A run of another precision may have saved no master weights; those made from the weights then stay.
+        // A run in full precision saved no master weights: keep those made from the loaded weights.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         detail::read_from_file(dev, state, name, piece);
       }

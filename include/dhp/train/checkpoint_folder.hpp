@@ -18,7 +18,7 @@ namespace dhp {
   return measure.ends_with("loss") || measure.ends_with("perplexity");
 }
 
-/// The folder's operations; only one rank calls them.
+/// The operations on the folder; only one rank calls them.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
@@ -31,7 +31,7 @@ class CheckpointFolder {
   /// Returns the names of whole checkpoints: first the one that `latest` names, then the others, newest first.
   [[nodiscard]] std::vector<std::string> names() const {
     auto found = listed(true);
-    // A longer number is larger.
+    // Numbers with more digits are larger.
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       return a.size() != b.size() ? a.size() > b.size() : a > b;
     });
@@ -39,14 +39,14 @@ class CheckpointFolder {
     if (first != found.end()) std::rotate(found.begin(), first, first + 1);
     return found;
   }
-  /// Returns the names of unfinished checkpoints, whether their save was interrupted or is still running.
+  /// Returns the names of unfinished checkpoints: of interrupted saves and of a running one.
   [[nodiscard]] std::vector<std::string> unfinished() const { return listed(false); }
   [[nodiscard]] std::string latest() const {
     std::string name;
     std::error_code none;
     if (!std::filesystem::is_regular_file(path("latest"), none)) return name;
     std::ifstream file(path("latest"));
-    file >> name;  // without an end of the line, which another system may have changed
+    file >> name;  // reads no line ending, which may come from another system
     return name;
   }
 
@@ -57,7 +57,7 @@ class CheckpointFolder {
     check(!error, "cannot make the directory ", path_, ": ", error.message());
     detail::check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
-  /// Makes an empty folder for a step's checkpoint and removes what interrupted saves have left.
+  /// Makes an empty folder for a step's checkpoint; removes the remains of interrupted saves.
   void begin(std::int64_t step) const {
     const auto part = path(name_of(step) + ".part");
     std::error_code error;
@@ -65,7 +65,7 @@ class CheckpointFolder {
     std::filesystem::create_directory(part, error);
     check(!error, "cannot make the directory ", part, ": ", error.message());
   }
-  /// Makes a step's checkpoint visible and the latest; all its files must be on disk.
+  /// Makes a step's checkpoint visible, as the latest; all its files must be on disk.
   void commit(std::int64_t step) const {
     const auto name = name_of(step);
     const auto old = path(name + ".old");

@@ -1,4 +1,4 @@
-// The index of a checkpoint, one JSON file beside the shards: where each piece of each tensor lies, the checksum of
+// The index of a checkpoint, one JSON file beside the shards: the place of each piece of each tensor, the checksum of
 // each block, and the run's own record. Needs nlohmann/json.
 #pragma once
 
@@ -23,7 +23,7 @@
 namespace dhp {
 
 namespace detail {
-/// Bytes of a piece under one checksum, so that a reader of a part need not read the whole piece.
+/// Bytes under one checksum. A reader of a part of a piece reads only the blocks of this part.
 inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
 
 /// Size and checksum of a whole file, such as the vocabulary, or of a shard's header.
@@ -45,7 +45,7 @@ struct StoredPiece {
 
 struct CheckpointIndex {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
-  /// Checksums by file name: for a shard, of its head; for any other file, of the whole file.
+  /// Checksums by file name: of a shard's header, or of any other file as a whole.
   std::map<std::string, detail::CheckedBytes> files;
   std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
@@ -55,10 +55,10 @@ struct CheckpointIndex {
       tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
 
-  /// Throws Error if a file that is no shard is damaged or missing.
+  /// Throws Error if a file other than a shard is damaged or missing.
   void check_files(const std::string& folder) const {
     for (const auto& [name, saved] : files) {
-      if (name.ends_with(".safetensors")) continue;  // open() checks a shard's head
+      if (name.ends_with(".safetensors")) continue;  // SavedPieces checks shards when it reads them
       const auto path = folder + "/" + name;
       const auto now = checked(text_of(path));
       check(now.bytes == saved.bytes && now.sum == saved.sum, path,
@@ -68,8 +68,8 @@ struct CheckpointIndex {
 
   /// Returns the index as text. Its first line holds the checksum of all other lines.
   [[nodiscard]] std::string to_text() const;
-  /// Reads an index. path: the file's name for messages. Throws Error if the text is damaged or, in the index of all
-  /// shards, if the pieces of a tensor do not cover the tensor.
+  /// Reads an index. path: the file's name for messages. Throws Error if the text is damaged or, if of_all_shards is
+  /// true, if the pieces of a tensor do not cover the tensor.
   [[nodiscard]] static CheckpointIndex parse(const std::string& text, const std::string& path,
                                              bool of_all_shards = true);
 };
@@ -128,8 +128,8 @@ class JsonObject {
   std::string path_, where_;
 };
 
-/// Visitors of a RunState: JsonWriter writes the fields to JSON, JsonReader reads them. A field missing in JSON stays.
-/// A whole number is a count, or -1 if the field was -1 before it was read.
+/// Visitors of a RunState: JsonWriter writes the fields to JSON, JsonReader reads them. A field that the JSON lacks
+/// keeps its value. An integer is at least 0; -1 is allowed where the field was -1 before.
 struct JsonWriter {
   nlohmann::ordered_json& json;
 
@@ -275,7 +275,7 @@ namespace detail {
   fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
   return state;
 }
-/// The places where loading looks for a state, best first, and remarks on the folder for people.
+/// The places where loading looks for a state, best first, and remarks on the folder.
 struct StatePlaces {
   std::vector<std::string> places, remarks;
   void pass(Fields& fields) { fields(places, remarks); }
@@ -295,7 +295,7 @@ struct StatePlaces {
   return found;
 }
 
-/// Returns the name of the checkpoint with the best value of a measure in its RunRecord; of equal ones, the newest.
+/// Returns the name of the checkpoint with the best value of a measure in its RunRecord; of equal values, the newest.
 /// Returns an empty name if no checkpoint has a value other than NaN.
 [[nodiscard]] inline std::string best_checkpoint(const CheckpointFolder& folder,
                                                  const std::string& measure) {
@@ -320,8 +320,8 @@ struct StatePlaces {
 }
 }  // namespace detail
 
-/// Returns the checkpoint that loading `path` will choose, and its index, or nothing. It does not read the tensors,
-/// which may still turn out to be damaged.
+/// Returns the checkpoint that loading `path` will choose, and its index; nothing if there is none. Tensors are not
+/// read: if they are damaged, loading chooses another checkpoint.
 [[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
     const std::string& path) {
   for (const auto& folder : detail::state_places(path).places) {

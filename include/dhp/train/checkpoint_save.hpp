@@ -1,5 +1,5 @@
 // CheckpointSave: one save of a checkpoint. Every rank writes a shard and the shard's index; then rank 0 joins the
-// indexes and makes the checkpoint visible. Ranks only meet in the folder, so any thread may do this.
+// indexes and makes the checkpoint visible. Ranks communicate only through the folder, so any thread may save.
 #pragma once
 
 #include <dhp/train/checkpoint_folder.hpp>
@@ -13,16 +13,16 @@
 
 namespace dhp {
 
-/// A checkpoint's content besides tensors; rank 0's record is saved.
+/// The content of a checkpoint besides its tensors. Rank 0's record is saved.
 struct RunRecord {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets this back
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< LoadedCheckpoint::about of a loaded run
   std::vector<std::pair<std::string, double>>
       measures{};  ///< results of an evaluation at this step
   std::map<std::string, std::string>
       files{};              ///< content of additional files such as the vocabulary, by file name
   std::size_t keep = 0;     ///< number of newest checkpoints to keep; 0: all
   std::string keep_best{};  ///< a name in measures, whose best checkpoint is also kept
-  /// Throws Error if another run has taken over, so that this run may no longer make a checkpoint visible. May be null.
+  /// Called before the checkpoint becomes visible; throws Error if another run has taken over the folder. May be empty.
   std::function<void()> may_commit{};
   std::vector<std::string> replaced{};  ///< names of old checkpoints to remove after this save
 };
@@ -38,7 +38,7 @@ class CheckpointSave {
         rank_(rank),
         ranks_(ranks) {}
 
-  /// Makes the empty folder; rank 0 calls it before any rank writes.
+  /// Makes the empty folder. Only rank 0 calls it, before any rank writes.
   void begin() {
     folder_.make();
     folder_.begin(step_);
@@ -54,7 +54,7 @@ class CheckpointSave {
       if (!std::filesystem::exists(index_of(rank))) return false;
     return true;
   }
-  /// Joins the indexes and makes the checkpoint visible; rank 0 calls it after all ranks have written.
+  /// Joins the indexes and makes the checkpoint visible. Only rank 0 calls it, after all ranks have written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;

@@ -1,5 +1,5 @@
 // Exports a checkpoint's weights to one file for other programs: whole tensors with the names and axis order of
-// PyTorch's models; for GPT-2, queries, keys and values are joined. Only one tensor of the file is in memory at a time.
+// PyTorch's models; GPT-2's queries, keys and values are joined. Only one tensor of the file is in memory at a time.
 // Needs nlohmann/json.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace dhp {
 
 namespace detail {
-/// Returns the whole tensor in file order.
+/// Returns the whole tensor in the axis order of files.
 [[nodiscard]] inline std::vector<std::byte> whole_tensor(SavedPieces& saved, const Piece& any) {
   Piece whole{
       .name = any.name, .shape = any.shape, .dtype = any.dtype, .file_order = any.file_order};
@@ -65,7 +65,7 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
     }
   });
 }
-/// Joins the tensors of a layer as in GPT-2's files; whole(name) returns a model's whole tensor.
+/// Returns a layer's tensors joined as in GPT-2's files. whole(name) returns a whole tensor of the model.
 inline std::vector<std::byte> as_conv1d(
     const Piece& piece, Conv1dPlace place,
     FunctionRef<std::vector<std::byte>(const std::string&)> whole) {
@@ -83,8 +83,8 @@ inline std::vector<std::byte> as_conv1d(
 }
 }  // namespace detail
 
-/// Reads the checkpoint in `folder` and writes the weight file `path`. One rank calls it, or a program without ranks.
-/// adapter_scale: LowRankOptions::scale() of a model whose adapters are merged into its weights.
+/// Reads the checkpoint in `folder` and writes the weight file `path`. Not collective: only one rank calls it.
+/// adapter_scale: if not 0, merges adapters into the weights with this LowRankOptions::scale().
 inline void export_weights(const std::string& folder, const std::string& path,
                            double adapter_scale = 0) {
   SavedPieces saved(folder);
@@ -121,8 +121,8 @@ inline void export_weights(const std::string& folder, const std::string& path,
   writer.write(path);
 }
 
-/// Writes only a checkpoint's adapters, as PEFT's adapter_model.safetensors. Unless `head` is empty, also writes
-/// weights whose names begin with `head`.
+/// Writes a checkpoint's adapters as PEFT's adapter_model.safetensors, and the weights whose names begin with `head`
+/// unless it is empty.
 inline void export_adapter(const std::string& folder, const std::string& path,
                            const std::string& head) {
   SavedPieces saved(folder);

@@ -1,4 +1,4 @@
-// FileLock: a lock that one process at a time holds, of this host or of all hosts on the file system.
+// FileLock: a lock that at most one process holds, on this host or on all hosts that share the file system.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -24,10 +24,10 @@ class InUse : public Error {
 
 namespace detail {
 
-/// A lock on a file. The system releases it when its holder ends, even by a crash.
+/// A lock on a file. The operating system releases it when the holding process ends, even by a crash.
 class FileLock : NonCopyable {
  public:
-  /// Makes the file, which is never removed. Throws Error if this is not allowed.
+  /// Makes the file, which is never removed. Throws Error if it cannot.
   explicit FileLock(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     check_system(file_ >= 0, "cannot make ", path);
@@ -51,8 +51,8 @@ class FileLock : NonCopyable {
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
-  /// Takes the lock of a file that one run alone writes to. Throws InUse if another run holds the lock for all of
-  /// patience_s; the message has `what` and, with names_holder, the holder. Throws Error like try_lock.
+  /// Locks a file that only one run may write to. Throws InUse if another run still holds the lock after patience_s
+  /// seconds; the message contains `what` and, with names_holder, the holder. Throws Error like try_lock.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {

@@ -1,6 +1,5 @@
-// MemoryPlan: a rank's memory, computed before it is allocated. The run's own code makes a step on the device Meta, so
-// plan and run cannot differ: in weights, optimizer state, micro-batches in flight, buckets, and workspaces of
-// operations.
+// MemoryPlan: a rank's memory, computed before it is allocated. The run's own code makes a step on the device Meta. So
+// plan and run agree in weights, optimizer state, micro-batches in flight, buckets, and workspaces of operations.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>
@@ -42,19 +41,19 @@ struct PlannedRun {
   /// Makes micro-batch k, counted over all steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
   std::int64_t micro_batches = 1;  ///< micro-batches of a step, of all replicas
-  /// Number of micro-batches that a replica runs; of its other micro-batches only the inputs are made. 0 means all.
+  /// Number of micro-batches that a replica runs; for the others, only inputs are made. 0: all.
   std::int64_t runs = 0;
   /// Changes the run before its first step; may be empty.
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
-  /// Number of steps. Plan several if shapes differ: free blocks of other sizes then remain and add up.
+  /// Number of steps. Plan several if shapes differ: free blocks of the other sizes then remain and add up.
   int steps = 1;
-  bool threads = false;     ///< ranks of one process free messages once they are received
-  bool recomputes = false;  ///< backward passes compute activations again, so they take longer
+  bool threads = false;     ///< ranks are threads: a message is freed once it is received
+  bool recomputes = false;  ///< backward passes compute activations again
 };
 
 namespace detail {
-/// Returns MetaComm::Taken of a stage, if a backward pass takes as long as two forward passes, or as three if it
-/// computes activations again.
+/// Returns MetaComm::Taken of a stage. Assumes that a backward takes as long as two forwards, or three if it computes
+/// activations again.
 [[nodiscard]] inline std::vector<int> calls_until_taken(const StageLists& lists, int chunks,
                                                         int stage, bool recomputes) {
   const ActionCosts costs{.backward_input = recomputes ? 2.0 : 1.0};
@@ -62,7 +61,7 @@ namespace detail {
   const auto starts = simulate(lists, costs).start;
   const auto& mine = lists[as_size(stage)];
   std::vector<double> calls;  // times of this stage's receives and sends
-  // The call that sends each message, and the time at which it is taken.
+  // For each message: the index of the call that sends it, and the time at which it is received.
   std::vector<std::pair<std::size_t, double>> sent;
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto start = starts[as_size(stage)][at];
@@ -91,8 +90,8 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Plans the memory of a rank in this stage: the first rank of the stage's replicas and tensor group, which holds at
-/// least as much as the others.
+/// Plans the memory of a rank in this stage: the first rank of its replicas and tensor group, which holds at least as
+/// much as the others.
 template <class Options>
 [[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, int stage,
                                      MetaOptions device = {}) {
@@ -122,7 +121,7 @@ template <class Options>
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
     mine.micro_batches = micro_batches;
-    mine.same_shapes = true;  // no rank has to ask the other replicas
+    mine.same_shapes = true;  // spares an exchange about shapes between replicas
     std::vector<MicroBatch<Meta>> others;
     for (std::int64_t k = 0; k < all; ++k) {
       auto& batches = k < share.size() ? mine.batches : others;

@@ -1,7 +1,7 @@
-// NameMap finds the tensors of a weight file by the names in dhp's models, which are those of Hugging Face's
-// BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files spell them in other
-// ways: TensorFlow's gamma and beta; no "bert." or "transformer." in a BertModel or GPT2Model without its head; two
-// names for a decoder's bias; GPT-2's joined queries, keys and values; PEFT's adapters.
+// NameMap finds the tensors of a weight file by their names in dhp's models. These names are those of Hugging Face's
+// BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files have other spellings:
+// TensorFlow's gamma and beta; no "bert." or "transformer." in a BertModel or GPT2Model without its head; two names for
+// a decoder's bias; GPT-2's joined queries, keys and values; PEFT's adapters.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -35,7 +35,7 @@ class NameMap {
     const auto found = in_file_.find(model);
     return found == in_file_.end() ? nullptr : &found->second;
   }
-  /// Maps names in the model to names in the file, without tensors that no model needs.
+  /// Maps names in the model to names in the file. Leaves out tensors that no model needs.
   [[nodiscard]] const std::map<std::string, std::string>& all() const { return in_file_; }
 
   /// Returns, for example, "bert.embeddings.LayerNorm.weight" for "embeddings.LayerNorm.gamma".
@@ -58,7 +58,7 @@ class NameMap {
 
  private:
   void add(const std::string& name) {
-    // No model needs position ids, batch counters, masks, or a decoder that repeats the embedding.
+    // No model needs position ids, batch counters, masks, rotary frequencies, or a decoder that repeats the embedding.
     for (const auto* const of_nobody :
          {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight",
           ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})

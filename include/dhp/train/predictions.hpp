@@ -1,4 +1,4 @@
-// Brings a model's predictions for the micro-batches of all replicas to rank 0.
+// Gathers a model's predictions for the micro-batches of all replicas on rank 0.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -21,20 +21,20 @@ struct Prediction {
   std::int64_t micro_batch = 0;
   Shape shape{};
 };
-/// Where a micro-batch's prediction is.
+/// The ranks that have a micro-batch's prediction.
 struct PredictionPlace {
   int holders = 0;
   int rank = 0;  ///< world rank of the last holder
   Shape shape{};
 };
 
-/// Returns where each micro-batch's prediction is, the same on all ranks. Collective.
+/// Finds each micro-batch's prediction; the result is the same on all ranks. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<PredictionPlace> find_predictions(
     Dev& dev, Mesh<Dev>& mesh, const std::vector<Tensor<Dev>>& mine,
     std::span<const MicroBatch<Dev>> batches, std::int64_t micro_batches) {
   std::vector<Prediction> own;
-  if (mesh.tensor_index() == 0)  // a tensor group's ranks have equal predictions
+  if (mesh.tensor_index() == 0)  // the ranks of a tensor group have equal predictions
     for (std::size_t at = 0; at < mine.size(); ++at)
       own.push_back({batches[at].index, mine[at].shape()});
   std::vector<PredictionPlace> places(as_size(micro_batches));

@@ -1,4 +1,4 @@
-// RunFiles: what a training run saves and resumes from. Needs nlohmann/json.
+// RunFiles: saves and resumes a training run. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/train/background_saver.hpp>
@@ -23,7 +23,8 @@ class RunFiles : detail::NonCopyable {
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(run_.device()); });
   }
-  /// Waits for the current save, unless an exception ends the run. Its failure is told by wait(), not here.
+  /// Waits for the current save, unless an exception ends the run. Ignores a failure of the save: only wait() throws
+  /// it.
   ~RunFiles() {
     if (std::uncaught_exceptions() > 0) return;
     try {
@@ -62,14 +63,14 @@ class RunFiles : detail::NonCopyable {
   }
   /// Waits for the current save.
   void wait() { saver_.wait(run_.device()); }
-  /// Abandons the current save. Returns whether rank 0 has abandoned one, and false on other ranks.
+  /// Abandons the current save. Returns true if a save was cut off; always false on ranks other than 0.
   bool give_up() { return saver_.give_up(); }
   /// Returns the seconds that training has spent waiting for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }
 
-  /// Locks the folder against other runs. Throws InUse, which names the folder by `what`, if another run holds the lock
-  /// for all of patience_s. Returns a warning if the file system has no locks, otherwise an empty text. Only rank 0
-  /// acts.
+  /// Locks the folder against other runs, on rank 0. Throws InUse if another run still holds the lock after patience_s
+  /// seconds; `what` names the folder in the message. Returns a warning if the file system has no locks, otherwise an
+  /// empty text.
   std::string hold(const std::string& folder, const std::string& what, double patience_s = 0) {
     auto& known = known_[place_of(folder)];
     if (checkpoint_.rank() != 0 || known.held) return {};
@@ -85,10 +86,10 @@ class RunFiles : detail::NonCopyable {
     known.held = true;
     return warning;
   }
-  /// Treats the folder's checkpoints as this run's own, for elastic jobs.
+  /// Treats the folder's checkpoints as this run's own; for elastic jobs.
   void own(const std::string& folder) { known_[place_of(folder)].prepared = true; }
-  /// Prepares the first save to a folder, and locks it. Throws Error if the folder cannot be written to, or if it has
-  /// checkpoints of another run and `overwrite` is false.
+  /// Locks a folder and prepares its first save. Throws Error if the folder is not writable, or if it has checkpoints
+  /// of another run and `overwrite` is false.
   void prepare(const std::string& folder, bool overwrite = false) {
     (void)hold(folder, folder);
     auto& known = known_[place_of(folder)];
@@ -98,14 +99,14 @@ class RunFiles : detail::NonCopyable {
 
  private:
   struct Folder {
-    std::unique_ptr<detail::FileLock> lock{};  // none where the file system has no locks
+    std::unique_ptr<detail::FileLock> lock{};  // null if the file system has no locks
     bool held = false, prepared = false;
     std::vector<std::string> replaced{};  // old checkpoints to remove with the first save
   };
   /// Returns the same text for all spellings of a path.
   [[nodiscard]] static std::string place_of(const std::string& folder) {
     std::error_code error;
-    const auto whole = std::filesystem::absolute(folder, error);  // of a path that does not exist
+    const auto whole = std::filesystem::absolute(folder, error);  // a path that does not exist needs this
     return (std::filesystem::weakly_canonical(whole, error) / "").string();
   }
 

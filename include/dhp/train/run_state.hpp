@@ -1,4 +1,4 @@
-// RunState: the state of a run apart from its tensors. One visit() serves saving, loading and sending.
+// RunState: the state of a run besides its tensors. One visit() serves saving, loading and sending.
 #pragma once
 
 #include <dhp/ops/step.hpp>
@@ -8,7 +8,7 @@
 
 namespace dhp {
 
-/// The best value of a measure so far; a run may stop early by it.
+/// The best value of a measure so far, for early stopping.
 struct BestMeasure {
   std::string measure{};  ///< empty before the first evaluation
   double best = 0;
@@ -27,9 +27,9 @@ struct BestMeasure {
 
 struct RunState {
   std::int64_t step = 0;              ///< last finished step, from 1; skipped steps count
-  std::int64_t samples = 0;           ///< samples taken from the data in all epochs; -1: not known
-  std::int64_t batches_before = 0;    ///< batches that loaded batch norms have counted
-  StepState device{.loss_scale = 0};  ///< loss scale 0 means the options' value
+  std::int64_t samples = 0;           ///< samples that training has taken, in all epochs; -1: not known
+  std::int64_t batches_before = 0;    ///< batches counted by the batch norms of loaded weights
+  StepState device{.loss_scale = 0};  ///< a loss scale of 0 means that of the options
   BestMeasure best{};
 
   /// Calls field(name, value) for each field.

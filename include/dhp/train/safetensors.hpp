@@ -22,7 +22,7 @@
 namespace dhp {
 
 namespace detail {
-/// The place of a tensor in a file; a scalar has an empty shape.
+/// A tensor's type, shape and place in a file; a scalar has an empty shape.
 struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
@@ -30,7 +30,7 @@ struct StoredTensor {
   std::uint64_t last = 0;
 };
 
-/// Parses JSON; returns a discarded value for other text. Rejects a name that an object has twice, and sets `twice`.
+/// Parses JSON; returns a discarded value for other text. If an object has a name twice, sets `twice` to this name.
 [[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
   std::vector<std::set<std::string>> keys;  // the names of each enclosing object
   const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -56,13 +56,13 @@ inline const char* name_of(DType type) {
                       [&](const auto& entry) { return entry.first == type; })
       ->second;
 }
-/// Types that dhp does not compute in, with the bits of an element.
+/// Types that dhp cannot compute in, with the bits of an element.
 inline const std::map<std::string, std::uint64_t> other_bits{
     {"BOOL", 8},        {"I8", 8},          {"U16", 16},    {"I16", 16},    {"U32", 32},
     {"U64", 64},        {"C64", 64},        {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-/// Returns nothing for a type that dhp does not compute in.
+/// Returns nothing for a type that dhp cannot compute in.
 [[nodiscard]] inline std::optional<DType> type_of(const std::string& name) {
   for (const auto& [type, known] : names)
     if (name == known) return type;
@@ -77,7 +77,7 @@ class SafeTensors {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
     const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
-    const bool begins = head.size() > 8 && head[8] == '{';  // the length may be any number
+    const bool begins = head.size() > 8 && head[8] == '{';  // the 8 bytes of the length may look like another format's
     const auto known = detail::known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
@@ -105,7 +105,7 @@ class SafeTensors {
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
-  /// The tensors whose types dhp does not compute in, with these types; they are no damage.
+  /// Names and types of the tensors whose types dhp cannot compute in. Such tensors are no damage.
   [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -132,7 +132,8 @@ class SafeTensors {
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;
 
-  /// Adds a tensor, unless dhp does not compute in its type. Returns the tensor's bytes in the data section.
+  /// Adds a tensor to tensors_, or to skipped_ if dhp cannot compute in its type. Returns its bytes in the data
+  /// section.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
       fail(path_, " is damaged: tensor ", name, " has ", what);
@@ -194,7 +195,7 @@ class SafeTensors {
 /// Writes a file of tensors without holding all of them in memory.
 class SafeTensorsWriter {
  public:
-  /// Adds a tensor; write(OpenFile&) is called later and writes its bytes. Returns their offset behind the header.
+  /// Adds a tensor; write(OpenFile&) is called later to write its bytes. Returns their offset after the header.
   std::uint64_t add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                     std::function<void(OpenFile&)> write) {
     const auto first = end_;
@@ -244,7 +245,7 @@ class SafeTensorsWriter {
  private:
   struct Source {
     std::function<void(OpenFile&)> write;
-    std::uint64_t last;  // end of the tensor's bytes behind the header
+    std::uint64_t last;  // end of the tensor's bytes, counted from the header's end
   };
   nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
   std::vector<Source> data_;

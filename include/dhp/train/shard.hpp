@@ -98,7 +98,7 @@ class SavedPieces {
     return found == index_.tensors.end() ? nullptr : &found->second;
   }
 
-  /// Copies elements of one tensor to `to`, in the type in which they were saved.
+  /// Copies elements of one tensor to `to`, in the tensor's saved type.
   void read(const Piece& wanted, std::byte* to) {
     const auto* pieces = find(wanted.name);
     check(pieces != nullptr, folder_, " has no tensor ", wanted.name,
@@ -182,7 +182,7 @@ class SavedPieces {
   std::string folder_;
   CheckpointIndex index_;
   std::map<std::string, OpenFile> shards_;
-  std::vector<std::byte> block_;  // the block that was read last
+  std::vector<std::byte> block_;  // the block read last
   const detail::StoredPiece* block_of_ = nullptr;
   std::size_t block_number_ = 0;
 };

@@ -1,5 +1,6 @@
-// StateCopy copies a rank's pieces to host memory while later work runs. A GPU uses a separate stream. A replayed step
-// cannot wait in its middle, so the GPU then makes a second copy first, which no step overwrites.
+// StateCopy copies a rank's pieces to host memory while later work runs; a GPU uses a separate stream. A replayed step
+// cannot wait for this copy before its update. Before such steps the GPU copies the state to a twin that no step
+// overwrites.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -20,7 +21,7 @@ class StateCopy {
   /// replayed: steps after start() may be replayed graphs, which do not call finish().
   explicit StateCopy(bool replayed) : replayed_(replayed) {}
 
-  /// Begins a copy of the state after all work issued so far. Nobody may still use the previous copy.
+  /// Begins a copy of the state as it is after all work issued so far. The previous copy must no longer be in use.
   void start(Dev& dev, std::vector<HeldPiece<Dev>> pieces) {
     pieces_ = std::move(pieces);
     bytes_ = 0;
@@ -69,7 +70,7 @@ class StateCopy {
     if (replayed_ && !twin_) {
       try {
         twin_ = dev.allocate(bytes_);
-      } catch (const OutOfMemory&) {  // later work then waits for the copies
+      } catch (const OutOfMemory&) {  // later work then waits until the state is on the host
       }
     }
     auto* to = twin_.get();
@@ -88,7 +89,7 @@ class StateCopy {
   bool replayed_;
   std::vector<HeldPiece<Dev>> pieces_;
   std::vector<std::byte> on_host_;   // used if the host can read the device's memory
-  std::vector<HostCopy> copies_;     // used if the host cannot
+  std::vector<HostCopy> copies_;     // used otherwise
   std::shared_ptr<std::byte> twin_;  // the second copy on the device
   std::size_t bytes_ = 0;
   std::atomic<bool> copied_{true};

@@ -48,10 +48,10 @@ class StateExchange {
   struct Stretch {
     std::int64_t from, to, count;
   };
-  /// (distance from sender to receiver in the ring of ranks, sender). In this order each round has one message for
-  /// every rank.
+  /// (distance from sender to receiver in the ring of ranks, sender). Sorted in this order, messages of equal distance
+  /// form a round, in which every rank sends one and receives one.
   using Way = std::pair<int, int>;
-  /// The parts of all pieces that go from one rank to another, one after another.
+  /// The parts of all pieces that one rank sends to another, one after another.
   struct Message {
     struct Part {
       std::size_t held, needed;

@@ -1,6 +1,6 @@
 // StepRecorder: if the device can record work, a step with the previous step's shapes is recorded once and then
-// replayed, so that the host need not issue hundreds of kernels. The recorded step reads its inputs from fixed slots;
-// each step's inputs are copied there.
+// replayed. The host then need not issue hundreds of kernels. The recorded step reads its inputs from fixed slots; each
+// step's inputs are copied there.
 #pragma once
 
 #include <dhp/parallel/trainable.hpp>
@@ -23,7 +23,7 @@ enum class Recording {
   promised,     ///< the caller promises equal shapes on all ranks, which then record the same steps
 };
 
-/// The recorder of devices that cannot record: it runs every step.
+/// For devices that cannot record: runs every step.
 template <class Dev>
 class StepRecorder {
  public:
@@ -65,7 +65,7 @@ class StepRecorder<Dev> {
   [[nodiscard]] bool replayed() const { return replayed_; }
 
  private:
-  /// Returns the numbers on which a recorded step depends, apart from the values of its inputs.
+  /// Returns all numbers on which a recorded step depends, except the values of its inputs.
   static std::vector<std::int64_t> kind_of(const Step<Dev>& step) {
     std::vector<std::int64_t> kind{step.micro_batches};
     const auto add = [&](const Tensor<Dev>& tensor) {

@@ -1,4 +1,4 @@
-// A trainer's options, the reports of its steps, and hooks.
+// A trainer's options, the reports of its steps, and hooks into steps.
 #pragma once
 
 #include <dhp/data/batching.hpp>
@@ -15,12 +15,12 @@ struct TrainerOptions {
   LearningRate learning_rate{};
   double clip = 0;   ///< largest gradient norm; 0: no clipping
   double spike = 0;  ///< skips a step whose norm exceeds this multiple of the usual norm; 0: never
-  std::optional<LossScaleOptions> loss_scale{};  ///< none: dynamic from 2^16 for f16, else 1
+  std::optional<LossScaleOptions> loss_scale{};  ///< empty: dynamic from 2^16 for f16, else 1
   double batch_norm_momentum = 0.1;
-  /// Records a step with the previous step's shapes, if the device can, and replays it while shapes stay the same.
-  /// Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes; each needs
-  /// its own process, because graphs of one process on several GPUs may wait for each other. Steps whose replicas
-  /// exchange more than sums of gradients (Replicas) are not recorded.
+  /// If the device can, records a step with the previous step's shapes, and replays it while shapes stay the same.
+  /// Layers must not copy from or to the host then. Several ranks record only steps of promised shapes. Each rank needs
+  /// its own process, because graphs of one process on several GPUs may wait for each other. Steps are not recorded if
+  /// replicas exchange more than sums of gradients (Replicas).
   bool record = false;
 };
 
@@ -35,10 +35,10 @@ struct StepReport {
   bool spike = false;           ///< the norm exceeded the limit TrainerOptions::spike
   double usual_norm = 0;        ///< a moving average of the norm
   bool stop_requested = false;  ///< some rank asked to stop; all ranks see this in the same step
-  bool replayed = false;        ///< the step was a recorded graph (TrainerOptions::record)
+  bool replayed = false;        ///< the step was replayed from a recorded graph (TrainerOptions::record)
 };
 
-/// A step in flight: copies to the host, and its micro-batches in case it fails.
+/// A step in flight: its results on their way to the host, and its micro-batches, which a failed step repeats.
 template <class Dev>
 struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
@@ -48,8 +48,7 @@ struct StepTicket {
   StepBatches<Dev> mine;
 };
 
-/// A hook around the forward and backward pass of some steps, such as a check of their gradients. Trainer::set_hook()
-/// takes it.
+/// A hook around the forward and backward pass of some steps, such as a check of gradients. See Trainer::set_hook().
 template <class Dev>
 class StepHook {
  public:

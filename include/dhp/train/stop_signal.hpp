@@ -1,4 +1,4 @@
-// StopSignal: SIGTERM and SIGINT, from a batch system or a person, ask a run to save and to end.
+// StopSignal: SIGTERM and SIGINT, from a batch system or a person, ask a run to save and end.
 #pragma once
 
 #include <dhp/core/on_signal.hpp>

@@ -1,5 +1,5 @@
 // Trainer runs training steps and evaluation passes of any Trainable on any mesh. A step consists of forward and
-// backward with the sum over replicas, losses, norms, the decision of all ranks (apply, skip, stop), clipping,
+// backward with the sum over replicas, losses, norms, one decision for all ranks (apply, skip, stop), clipping,
 // optimizer, running statistics. All this runs on the device: the host issues a step and reads the outcome later.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace dhp {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references. With a tensor axis, a device that chooses algorithms by timing is made deterministic.
+  /// Keeps references. With a tensor axis, makes a device deterministic that would choose algorithms by timing.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
@@ -54,7 +54,7 @@ class Trainer {
   }
 
   /// Runs one step over this replica's micro-batches. Collective over the mesh. Throws Error if the loss or a gradient
-  /// is not finite, unless a dynamic loss scale above 1 can shrink: the step is then skipped.
+  /// is not finite. A dynamic loss scale above 1 shrinks instead, and the step is skipped.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
   /// Issues one step without waiting for it.
@@ -106,8 +106,8 @@ class Trainer {
             .replayed = ticket.replayed};
   }
 
-  /// Returns the loss over a held-out set, the same in any layout. `mine`: this replica's part, any number of
-  /// micro-batches. Collective over the mesh.
+  /// Returns the loss over a held-out set, the same in any layout. mine: any number of micro-batches of this replica.
+  /// Collective over the mesh.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
     const auto step = outside_training(mine);
@@ -122,7 +122,8 @@ class Trainer {
 
   /// Returns the loss's predictions, without dropout. Rank 0 gets one array for each micro-batch of all replicas, in
   /// the order of their indices; other ranks get none. Collective over the mesh. The tensor axis may change last
-  /// digits, the other axes change nothing: samples stay whole, and the ranks of a context axis take turns.
+  /// digits. The other axes change nothing: samples stay whole, and ranks of a context axis take different
+  /// micro-batches.
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
@@ -136,25 +137,25 @@ class Trainer {
                                            model_.store().options().compute);
   }
 
-  /// Asks all ranks to stop; a later step's report says so on every rank. Any thread may call it.
+  /// Asks all ranks to stop; the report of a later step tells every rank. Any thread may call it.
   void request_stop() { stop_requested_ = true; }
-  /// Returns whether a rank has asked to stop, between two steps. Collective; the same on all ranks.
+  /// Returns whether any rank was asked to stop; call it between two steps. Collective; the same on all ranks.
   [[nodiscard]] bool agree_to_stop() {
     const auto all = gather(dev_, mesh_.world(), {stop_requested_ ? 1.0 : 0.0});
     return std::ranges::find(all, 1.0) != all.end();
   }
-  /// Adds a function that each step calls between this rank's last collective for gradients and norms and its first
-  /// write to weights, optimizer state or running statistics. At the call, a save may still read these. The rank then
-  /// completes its update alone; only with ZeRO, all-gathers of new weights follow. On a GPU, the collectives are
-  /// issued but not complete. Replayed steps do not call it.
+  /// Adds a function that each step calls after this rank's last collective for gradients and norms, and before its
+  /// first write to weights, optimizer state or running statistics: a save may still read these. The rank then
+  /// completes its update alone; only ZeRO gathers new weights afterwards. On a GPU, the collectives are issued but not
+  /// complete. Replayed steps do not call it.
   void before_update(std::function<void()> call) { before_update_.push_back(std::move(call)); }
 
   void set_hook(std::unique_ptr<StepHook<Dev>> hook) { hook_ = std::move(hook); }
 
   /// Prepares for runs that continue after losing ranks. barrier() returns on no rank before all training ranks have
-  /// entered it. Each step calls it between its last collective and its update, when the rank's device has the sums. So
-  /// if start() throws because a rank was lost, either no rank has updated, or all remaining ranks can.
-  /// finish_interrupted() then brings all of them to the same step.
+  /// entered it. Each step calls it between its last collective and its update, when the device has all sums. If
+  /// start() throws because a rank was lost, then either no rank has updated, or all remaining ranks can.
+  /// finish_interrupted() brings all of them to the same step.
   void set_update_barrier(std::function<void()> barrier) {
     check(replicas() == nullptr || model_.store().is_sharded(),
           "a run can go on with other ranks only where all replicas take each step together: "
@@ -168,8 +169,7 @@ class Trainer {
   /// Returns whether start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
   /// Completes or undoes the step in which start() has thrown, so that the state is that after `steps` steps. Not
-  /// collective: does not gather weights that replicas shard (ZeRO). Returns the interrupted step's report if its
-  /// update is done.
+  /// collective: does not gather weights that replicas shard (ZeRO). Returns the step's report if it is completed.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;
     const auto& known = *interrupted_;
@@ -209,7 +209,7 @@ class Trainer {
   /// Returns the number of started steps; the last ones may not be finished.
   [[nodiscard]] std::int64_t steps_started() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
-  /// Returns where the data of the next step begin.
+  /// Returns the position in the data at which the next step begins.
   [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
   /// Waits for all steps and returns the state after them.
   [[nodiscard]] const RunState& state() {
@@ -219,7 +219,7 @@ class Trainer {
   }
   /// The part of the state that the program fills in.
   [[nodiscard]] BestMeasure& best() { return now_.best; }
-  /// Continues after a state, such as a loaded one. Only a dynamic loss scale is part of the state.
+  /// Continues after a state, such as a loaded one. Takes its loss scale only if this run's is dynamic.
   void resume_after(const RunState& state) {
     now_ = state;
     failed_step_ = 0;
@@ -284,7 +284,7 @@ class Trainer {
       store.begin_gradients(dev_);
       auto losses = model_.forward_backward(dev_, over);
       store.complete_gradients(dev_,
-                               {0, store.size()});  // gradients of ranges that never became ready
+                               {0, store.size()});  // for ranges that never became ready
       return losses;
     };
     auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
@@ -303,7 +303,7 @@ class Trainer {
             .micro_batches = mine.micro_batches,
             .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
   }
-  /// Returns the step of a ticket; writes the series of its random numbers to the device.
+  /// Returns the step of a ticket; copies the series of its random numbers to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
     const StepContext context{
         .seed = seed(),
@@ -325,8 +325,8 @@ class Trainer {
                         to.size_bytes());
   }
 
-  /// Repeats the micro-batches and checks every layer, to name the first bad one; no weight has changed yet. All
-  /// replicas repeat theirs, because a layer may wait for the other replicas.
+  /// Throws Error. Repeats the micro-batches and checks every layer, to name the first with a non-finite result; no
+  /// weight has changed yet. All replicas repeat theirs, because a layer may wait for other replicas.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
     check(failed_step_ == 0, "step ", ticket.step, " changes nothing, because step ", failed_step_,
           " has failed: resume from a checkpoint, or begin a new run");

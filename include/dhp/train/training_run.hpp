@@ -1,5 +1,5 @@
-// TrainingRun: the main class for programs. One object is a training run in any layout of ranks, from its data to its
-// checkpoints. To replace parts of it, assemble them as its constructor does.
+// TrainingRun: the main class for programs. One object is a training run in any layout of ranks, from data to
+// checkpoints. To replace a part, assemble the parts yourself as the constructor does.
 #pragma once
 
 #include <dhp/data/step_source.hpp>
@@ -19,7 +19,7 @@
 
 namespace dhp {
 
-/// Reducer and Optimizer are variants of the possible choices; a program compiles all types that they name.
+/// Reducer and Optimizer are variants of all possible choices; a program compiles every type in them.
 template <class Reducer, class Optimizer>
 struct TrainingOptionsOf {
   MeshShape layout{};
@@ -60,14 +60,15 @@ class TrainingRun : detail::NonCopyable {
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part. data:
-  /// the source of steps, such as a Loader, at its start; the run keeps a reference. own: replaces options.optimizer.
+  /// the source of steps, such as a Loader, before its first step; the run keeps a reference. own: replaces
+  /// options.optimizer.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
     begin_with(data);
   }
-  /// Makes a run whose caller provides the steps. example: any micro-batch; stages are cut by its costs.
+  /// Makes a run whose caller provides the steps. example: any micro-batch; its costs decide where stages are cut.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, const MicroBatch<Dev>& example,
@@ -104,8 +105,8 @@ class TrainingRun : detail::NonCopyable {
 
   /// Sets a function that is called with the report of each finished step.
   void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
-  /// Each rank calls `asked`, such as a StopSignal, before each step, also before each of a pass. If one returns true,
-  /// all stop after that step, or leave the pass.
+  /// Each rank calls `asked`, such as a StopSignal, before each step of training and of other passes. If it returns
+  /// true on any rank, all ranks stop training after that step, or leave the pass.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
   /// Returns whether a rank was asked to stop, or whether the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
@@ -117,9 +118,9 @@ class TrainingRun : detail::NonCopyable {
   /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(); if these are the data of the training, it goes on
-  /// with its next step. Returns nothing if the run stops before the end of the pass: all ranks then leave it between
-  /// the same two steps, and stopped() returns true.
+  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). If `pass` is the training data, training later
+  /// continues with its next step. Returns nothing if the run stops before the end of the pass: all ranks then leave it
+  /// between the same two steps, and stopped() returns true.
   std::optional<GlobalLoss> evaluate(StepSource<Dev>& pass);
 
   /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.
@@ -127,12 +128,12 @@ class TrainingRun : detail::NonCopyable {
     return predict(mine_of(all));
   }
   [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
-  /// Predicts all of `pass`. Returns nothing if the run stops before its end, as evaluate() does.
+  /// Predicts all of `pass`. Returns nothing if the run stops before the end of the pass, like evaluate().
   [[nodiscard]] std::optional<std::vector<HostArray>> predict(StepSource<Dev>& pass);
 
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
-  /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if it has none: a first start.
-  /// files().load() does the same, and returns what there is to say, such as damage that was passed over.
+  /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if the folder has none, as at
+  /// a first start. files().load() also returns remarks, such as damaged checkpoints that were skipped.
   template <class D = Dev>
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
@@ -142,8 +143,8 @@ class TrainingRun : detail::NonCopyable {
   void save(const std::string& folder) {
     files<D>().save(folder);
   }
-  /// Saves while training continues. The next save, and the end of the run, wait for it; the next save, or
-  /// files().wait(), throws its failure.
+  /// Saves while training continues. The next save and the end of the run wait for it. The next save or files().wait()
+  /// throws its failure.
   template <class D = Dev>
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
@@ -156,7 +157,7 @@ class TrainingRun : detail::NonCopyable {
     if (!files_) files_ = std::make_shared<RunFiles<D>>(*this);
     return *files_;
   }
-  /// Continues after `state`, which the caller has put into the run's tensors: sets the next step and its data.
+  /// Continues after `state`, whose tensors the caller has already put into the run: sets the next step and its data.
   void resume_after(const RunState& state);
 
   [[nodiscard]] DataReader reader() {
@@ -209,7 +210,7 @@ class TrainingRun : detail::NonCopyable {
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
-  std::shared_ptr<const void> claim_;  // of the data
+  std::shared_ptr<const void> claim_;  // the run's claim on its data
   std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
@@ -221,7 +222,7 @@ struct Fact {
   const char* what;
   std::string value;
 };
-/// What the options of all ranks of a run need alike. choices: of a reducer and an optimizer.
+/// The options that all ranks of a run must share. choices: names the types of reducer and optimizer.
 template <class Dev>
 [[nodiscard]] std::vector<Fact> facts(const MeshShape& layout, const ParameterStoreOptions& store,
                                       const PipelineOptions& pipeline,
@@ -243,7 +244,7 @@ template <class Dev>
           {"limit of gradients", concat(trainer.clip, " ", trainer.spike)},
           {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth_interval)}};
 }
-/// Returns dev. Throws Error if ranks differ in a fact. Collective. A MetaComm has no other ranks.
+/// Returns dev. Throws Error if ranks differ in a fact. Collective. Skipped with MetaComm, which has no other ranks.
 template <class Dev>
 Dev& check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
   if constexpr (has_data<Dev>) {

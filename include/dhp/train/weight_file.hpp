@@ -1,5 +1,5 @@
-// Weight files: one .safetensors file with whole tensors, with the names and the axis order of PyTorch's models. A rank
-// reads one whole tensor at a time, and keeps its part of it.
+// Weight files: one .safetensors file with whole tensors, in the names and axis order of PyTorch's models. A rank reads
+// one whole tensor at a time, and keeps its part.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 
-/// Returns a tensor's extents in a file: [O, K, K, I] in memory can be [O, I, K, K] in files.
+/// Returns a tensor's extents in a file: [O, K, K, I] in memory may be [O, I, K, K] in files.
 [[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
   if (order == FileOrder::out_kernel_in_as_out_in_kernel)
     return {shape[0], shape[3], shape[1], shape[2]};
@@ -21,7 +21,7 @@ namespace dhp::detail {
   return extents;
 }
 
-/// Returns the element number in the file for an element number in memory.
+/// Returns the index of an element in the file; `element` is its index in memory.
 [[nodiscard]] inline std::int64_t file_place(const Shape& shape, FileOrder order,
                                              std::int64_t element) {
   if (order == FileOrder::same) return element;
@@ -32,7 +32,7 @@ namespace dhp::detail {
   return (rest / window * inputs + input) * window + rest % window;
 }
 
-/// Calls move(place in the file, place in the piece, count) for each run of a piece's elements that is contiguous in
+/// Calls move(index in the file, index in the piece, count) for each run of the piece's elements that is contiguous in
 /// both.
 void for_file_runs(const Piece& piece, auto move) {
   for (Extents runs(piece); !runs.done(); runs.next()) {
@@ -46,7 +46,7 @@ void for_file_runs(const Piece& piece, auto move) {
   }
 }
 
-/// Reads a piece from a file with the tensor `name`; each call reads all of this tensor. Throws Error if the tensor is
+/// Reads a piece of the tensor `name` from a file; each call reads the whole tensor. Throws Error if the tensor is
 /// missing or has another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,

@@ -40,12 +40,12 @@ class WeightFiles {
   [[nodiscard]] const std::map<std::string, const SafeTensors*>& tensors() const {
     return files_of_;
   }
-  /// Maps the name of each tensor that dhp cannot compute with to the tensor's type.
+  /// Maps the name of each tensor that dhp cannot compute with to its type.
   [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  /// A folder may have such a name, too.
+  /// The name of a folder may end in .safetensors, too.
   [[nodiscard]] static bool is_file(const std::string& path) {
     std::error_code none;
     return detail::ends_in(path, ".safetensors") && !std::filesystem::is_directory(path, none);

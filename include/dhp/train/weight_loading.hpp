@@ -1,5 +1,5 @@
-// Loads weights of other programs and runs, in any spelling and layout; the run begins with them at step 0. Each rank
-// reads its pieces, and all ranks get the same report of what fits, what is new and what is left over.
+// Loads weights of other programs and runs, in any spelling and layout; a run then begins with them at step 0. Each
+// rank reads its pieces, and all ranks get the same report of loaded, new and left-over tensors.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -21,10 +21,10 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;  ///< only weights, for predictions; remarks: damage, and what is left over
-  bool all = false;   ///< a missing weight is an error; else it keeps its initial value
+  bool only = false;  ///< only weights, for predictions; remarks then name only damage and left-over tensors
+  bool all = false;   ///< a missing weight is an error; otherwise it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
-  /// An exported adapter will have the weights whose names begin with this: others may not begin anew.
+  /// If set, adapters will be exported with the weights that begin with this: any other new weight is an error.
   std::optional<std::string> adapter_head{};
   std::string
       adapter{};  ///< folder of an adapter_model.safetensors whose tensors come first; empty: none
@@ -61,7 +61,7 @@ using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
   return batches;
 }
 
-/// What a rank finds when it reads weights.
+/// A rank's result of reading weights.
 struct WeightsRead {
   std::vector<std::string> read;   ///< names in the files
   std::vector<std::string> fresh;  ///< model weights that no file has
@@ -69,7 +69,7 @@ struct WeightsRead {
   void pass(Fields& fields) { fields(read, fresh, unfit); }
 };
 
-/// Fills this rank's pieces.
+/// Reads this rank's pieces of the weights.
 template <class Dev>
 void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSources& sources,
                   const std::string& new_head, WeightsRead& own) {
@@ -95,7 +95,7 @@ void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSource
   }
 }
 
-/// Loads weights. Collective. remarks: what was loaded, what is new, what is left over. Returns counted_batches().
+/// Loads weights. Collective. Adds to remarks: loaded, new and left-over tensors. Returns counted_batches().
 template <class Dev>
 std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store,
                           const WeightFiles& file, const WeightLoading& how,
