@@ -1,5 +1,5 @@
-// Augments images for training (crops, flips), and resizes them deterministically for evaluation. Random numbers come
-// from the SampleRandom of sample and epoch.
+// Augments images for training (crops, flips), and resizes them deterministically for evaluation. The random numbers
+// are a pure function of sample and epoch (SampleRandom).
 #pragma once
 
 #include <dhp/data/resize.hpp>
@@ -13,15 +13,15 @@ struct AugmentOptions {
   int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< mirror the image with probability 1/2
   bool random_resized_crop = false;  ///< crop of random area and ratio, resized ("Inception" crop)
-  double area_min = 0.08;            ///< least area of the crop, as a share of the image's area
+  double area_min = 0.08;            ///< minimum area of the crop, as a share of the image's area
   double area_max = 1.0;
-  double ratio_min = 3.0 / 4.0;  ///< least ratio of width over height
+  double ratio_min = 3.0 / 4.0;  ///< minimum of width / height
   double ratio_max = 4.0 / 3.0;
 };
 
 namespace detail {
-/// Returns a box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015). After ten
-/// boxes that do not fit, returns the largest centered one with an allowed ratio.
+/// Returns a box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015). If ten
+/// random boxes do not fit into the image, returns the largest centered box with an allowed ratio.
 [[nodiscard]] inline Box random_box(int image_height, int image_width,
                                     const AugmentOptions& options, SampleRandom& random) {
   const double area = static_cast<double>(image_height) * image_width;
@@ -66,7 +66,7 @@ namespace detail {
   return resize(image, centre, height, width);
 }
 
-/// Augments to height x width. boxed: `image` is only the content of its random box, as a decoder of parts makes it.
+/// Augments to height x width. boxed: a decoder has already cut `image` to its random box.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random, bool boxed = false) {
   Image made;

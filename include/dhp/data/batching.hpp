@@ -2,7 +2,7 @@
 //
 // The samples of a step and of a replica are closed forms without state, so a run can start at any step. Micro-batch k
 // of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step of an epoch
-// may have fewer micro-batches, of which the last is short; nothing is padded, and a replica may get none.
+// may have fewer micro-batches, and its last one may be short. Nothing is padded, and a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -36,10 +36,10 @@ struct StepPlan {
   }
 };
 
-/// Position of a run in its data, in samples, so that a run with another global batch goes on where this run stopped.
+/// A run's position in its data, in samples, so that a run with another global batch can continue from it.
 struct DataPosition {
   std::int64_t steps_done = 0;
-  /// Samples taken in steps_done steps, over all epochs; -1: as many as a run with the same batches takes in them.
+  /// Samples taken in steps_done steps, over all epochs; -1: as many as the batches of the resumed run take in them.
   std::int64_t samples = 0;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -59,7 +59,7 @@ class Batching {
 
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
-  /// This batching cuts the steps after `from`; another batching has cut the steps before.
+  /// This batching cuts the steps after `from`; another batching may have cut the earlier steps.
   void resume_at(DataPosition from) {
     check(from.steps_done >= 0 && from.samples >= -1, "no data position is after ", from.steps_done,
           " steps and ", from.samples, " samples");
@@ -91,9 +91,9 @@ class Batching {
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Returns the number of steps, from the start of the run, until a number of epochs is done; 2^62 if it is more.
+  /// Returns the number of steps, from the start of the run, until a number of epochs is done; at most 2^62.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
-    const auto whole = epochs - from_.samples / size_ - 1;  // epochs after that of from_
+    const auto whole = epochs - from_.samples / size_ - 1;  // epochs after the epoch of from_
     if (whole < 0) return from_.steps_done;
     constexpr auto most = std::int64_t{1} << 62;
     if (whole > (most - from_.steps_done) / steps_per_epoch() - 1) return most;

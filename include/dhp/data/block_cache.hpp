@@ -1,7 +1,7 @@
-// BlockCache keeps blocks of slow files in a folder on a fast disk, which all processes of a host share. The cache
-// keeps the first blocks up to its limit and never evicts: when each epoch reads everything once in a new order,
-// evicting the oldest removes blocks that are needed soon (Mohan et al., "Analyzing and mitigating data stalls in DNN
-// training", VLDB 2021).
+// BlockCache keeps blocks of slow files in a folder on a fast disk, which all processes of a host share. It keeps the
+// first blocks up to its limit and never evicts. An epoch reads every block once in a new order, so evicting the oldest
+// would remove blocks that are needed soon (Mohan et al., "Analyzing and mitigating data stalls in DNN training", VLDB
+// 2021).
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -24,7 +24,7 @@ class BlockCache {
  public:
   static constexpr std::uint64_t usual_block_bytes = std::uint64_t{4} << 20;
 
-  /// Calls warn(sentence) once if the folder is not writable; uncached blocks are read from their files.
+  /// Calls warn(sentence) once if the folder is not writable; reads then bypass the cache.
   BlockCache(std::string folder, std::uint64_t limit_bytes,
              std::function<void(const std::string&)> warn,
              std::uint64_t block_bytes = usual_block_bytes)
@@ -35,7 +35,8 @@ class BlockCache {
     check(block_bytes > 0, "a cache of blocks without bytes");
   }
 
-  /// Adds a file, as far as there is room; returns its index. identity changes with the contents. Not during reads.
+  /// Adds a file and returns its index; must not run during reads. Blocks without room in the cache are never kept.
+  /// identity: a text that changes with the file's contents.
   std::size_t add(std::string_view identity, std::uint64_t bytes) {
     File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
     for (; file.blocks * block_ < bytes; ++file.blocks) {
@@ -46,7 +47,7 @@ class BlockCache {
     files_.push_back(std::move(file));
     return files_.size() - 1;
   }
-  /// Returns the bytes that the cache holds once its blocks have been read.
+  /// Returns the bytes that the cache holds when all its blocks have been read.
   [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
 
   /// Removes blocks of earlier runs that this run does not use.
@@ -74,7 +75,7 @@ class BlockCache {
       const auto block = at / block_;
       const auto inside = at % block_;
       const auto part = to.first(as_size(std::min<std::uint64_t>(to.size(), block_ - inside)));
-      // load() also gets reads past the end, and reports them.
+      // load() also gets reads past the end, because it reports them.
       if (block >= file.blocks || inside + part.size() > size_of_block(file, block) ||
           !read_block(file, block, inside, part, load))
         load(at, part);
@@ -87,7 +88,7 @@ class BlockCache {
   struct File {
     std::string name;
     std::uint64_t bytes = 0;
-    std::uint64_t blocks = 0;  // number of blocks that are kept, from the first
+    std::uint64_t blocks = 0;  // number of cached blocks, from the first
   };
 
   [[nodiscard]] std::uint64_t size_of_block(const File& file, std::uint64_t block) const {
@@ -105,7 +106,7 @@ class BlockCache {
       return false;
     }
   }
-  // Reads from a kept block, which this call may first load and keep. Returns false if there is no such block.
+  // Reads from a cached block; loads and caches the block first if needed. Returns false if it cannot be cached.
   bool read_block(const File& file, std::uint64_t block, std::uint64_t inside,
                   std::span<std::byte> to, const auto& load) {
     const auto path = concat(folder_, "/", file.name, block);
@@ -114,7 +115,7 @@ class BlockCache {
     if (broken_.load(std::memory_order_relaxed)) return false;
     std::vector<std::byte> bytes;
     try {
-      // One process or thread reads the block, the others wait for the lock.
+      // One process or thread loads the block; the others wait for the lock.
       OpenFile lock(concat(folder_, "/dhp-cache-lock-", fnv1a(path) % 64), O_WRONLY | O_CREAT);
       lock.lock();
       if (read_kept(path, size, inside, to)) return true;
@@ -122,7 +123,7 @@ class BlockCache {
       try {
         load(block * block_, std::span(bytes));
       } catch (const Error&) {
-        return false;  // the file is at fault, which reading the sample reports
+        return false;  // reading the sample reports the file's error
       }
       replace_file(path, [&](OpenFile& kept) { kept.write(bytes); });
     } catch (const Error& error) {

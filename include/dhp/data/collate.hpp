@@ -1,5 +1,5 @@
 // Turns samples into micro-batches: a Batcher reads samples into named host arrays, in any prefetch thread; upload()
-// copies the arrays to the device, in the rank's thread.
+// copies these arrays to the device, in the rank's thread.
 #pragma once
 
 #include <dhp/data/host_array.hpp>
@@ -15,7 +15,7 @@
 
 namespace dhp {
 
-/// A micro-batch on the host; the fields are those of MicroBatch.
+/// A micro-batch on the host, with the fields of MicroBatch.
 struct HostBatch {
   HostArray input;  ///< empty if tokens are the input
   std::vector<std::pair<std::string, HostArray>> side;
@@ -57,7 +57,7 @@ constexpr void require_batcher() {
 template <class B>
 concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
 
-/// Runs body() for a Batcher; an error of body() then names the sample.
+/// Runs body() for a Batcher; if it throws, the error names the sample.
 template <class Body>
 decltype(auto) naming_sample(std::int64_t index, Body&& body) {
   try {

@@ -1,5 +1,5 @@
-// Dataset is the concept of a size and a pure function from index to sample; adaptors slice, shuffle and split
-// datasets. Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
+// The concept Dataset: a size and a pure function from index to sample. Adaptors slice, shuffle and split datasets.
+// Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -21,7 +21,7 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
 };
 
 namespace detail {
-/// A dataset that can read a sample's label alone.
+/// A dataset that can read the label of a sample without its image.
 template <class D>
 concept HasLabels = requires(const D& data, std::int64_t index) {
   { data.label(index) } -> std::same_as<std::int32_t>;
@@ -30,7 +30,7 @@ concept HasLabels = requires(const D& data, std::int64_t index) {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
-/// A dataset's samples in an order: sample `index` is number order(index) of the dataset. order() checks the index.
+/// A dataset in another order: its sample `index` is sample order(index) of the dataset. order() checks the index.
 template <Dataset D, class Order>
 class Reordered {
  public:
@@ -61,8 +61,8 @@ struct SliceOrder {
     return first + index;
   }
 };
-/// One part of a split of `all` samples, whose h held-out samples are evenly spaced: number k is (k all + shift) / h,
-/// with shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
+/// One part of a split of `all` samples. The h held-out samples are evenly spaced: the k-th is number (k all + shift) /
+/// h, with shift in [0, all). Each part keeps the dataset's order, so neighbors stay close.
 struct EvenOrder {
   std::int64_t all, held_out, shift;
   bool is_held_out;
@@ -71,7 +71,7 @@ struct EvenOrder {
     check_sample_index(index, size());
     if (is_held_out) return (index * all + shift) / held_out;
     if (held_out == 0) return index;
-    // The number of held-out samples before this one is the least c with (c all + shift) / h > index + c.
+    // c held-out samples come before this one: the least c with (c all + shift) / h > index + c.
     const auto over = (index + 1) * held_out - shift;
     return over <= 0 ? index : index + (over - 1) / size() + 1;
   }
@@ -99,8 +99,8 @@ template <class D>
 struct DatasetSplit {
   D train, held_out;
 };
-/// Holds out the last part of the samples, a fraction in [0, 1]: at least one sample unless the fraction is 0. Shuffle
-/// first if the samples are sorted.
+/// Holds out the last samples, a fraction in [0, 1]: at least one sample unless the fraction is 0. Shuffle first if the
+/// samples are sorted.
 template <Dataset D>
 [[nodiscard]] auto split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);

@@ -1,4 +1,4 @@
-// Image decoders, which all image readers share, and their choice by file.
+// Image decoders, shared by all image readers, and the choice of a decoder for a file.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -18,14 +18,15 @@ namespace dhp {
 
 struct DecodeOptions {
   int channels = 3;  ///< channels of the output: 1 or 3
-  /// An image with more pixels is an error, before decoding.
+  /// An image with more pixels is an error; no memory is allocated for it.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int least_side = 0;
-  /// Applies the EXIF orientation. If false, images stay as stored, and `turned`, unless null, counts the turned ones.
+  /// Applies the EXIF orientation. If false, images stay as stored, and `turned`, unless null, counts those with
+  /// another.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
-  /// Returns the wanted part of an image. A decoder that calls it makes only that part, which is faster.
+  /// Returns the wanted part of an image. A decoder that supports this decodes only that part, which is faster.
   detail::PartOf part = {};
 };
 
@@ -35,7 +36,7 @@ struct Decoder {
   /// Decodes the bytes of a file; errors start with the file's `name`.
   Image (*decode)(std::span<const std::byte> bytes, const std::string& name,
                   const DecodeOptions& options) = nullptr;
-  std::string magic = {};  ///< first bytes of the format's files; empty: only the extension tells
+  std::string magic = {};  ///< first bytes of the format's files; empty: recognized only by extension
 };
 
 namespace detail {
@@ -49,7 +50,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
         " is above the limit of ", limit, " pixels");
 }
 
-/// Returns the gray of a color by the weights of ITU-R BT.601, as JPEG and Pillow have it.
+/// Returns the gray value of a color with the weights of ITU-R BT.601, like JPEG and Pillow.
 [[nodiscard]] inline std::uint8_t gray_of(int red, int green, int blue) {
   return static_cast<std::uint8_t>((299 * red + 587 * green + 114 * blue + 500) / 1000);
 }
@@ -73,7 +74,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
   return formats;
 }
 
-/// Chooses the decoder by the first bytes (ImageNet has a PNG named as a JPEG), or else by the extension of `name`.
+/// Chooses the decoder by the first bytes (ImageNet has a PNG named like a JPEG), or else by the extension of `name`.
 [[nodiscard]] inline Image decode_image(std::span<const Decoder> decoders,
                                         std::span<const std::byte> bytes, const std::string& name,
                                         const DecodeOptions& options) {
@@ -93,7 +94,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
 inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
 }  // namespace detail
 
-/// Decodes a file. Throws if no decoder fits or the file is damaged.
+/// Decodes a file. Throws Error if no decoder fits or the file is damaged.
 [[nodiscard]] inline Image read_image(const std::string& path, std::span<const Decoder> decoders,
                                       const DecodeOptions& options = {},
                                       std::size_t limit_bytes = detail::image_file_limit_bytes) {

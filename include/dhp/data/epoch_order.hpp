@@ -1,5 +1,5 @@
-// EpochOrder is the order of an epoch's samples: random over all samples or, for local reads, blocks of neighbors in
-// random order, shuffled within a window. It is a pure function of (seed, epoch, position).
+// EpochOrder: the order of an epoch's samples. It is random over all samples or, for local reads, consists of blocks of
+// neighbors in random order, shuffled within windows. It is a pure function of (seed, epoch, position).
 #pragma once
 
 #include <dhp/data/permutation.hpp>
@@ -9,11 +9,11 @@
 #include <cstdint>
 
 namespace dhp::detail {
-/// A block has about sqrt(window) consecutive samples, so a window has as many blocks as a block has samples.
-/// Positions [w * window, (w + 1) * window) cover at most window / block() + 2 blocks, rounded up.
+/// A block has about sqrt(window) consecutive samples, so a window has as many blocks as a block has samples. The
+/// positions [w * window, (w + 1) * window) touch at most ceil(window / block()) + 2 blocks.
 class EpochOrder {
  public:
-  /// window: in samples; 0 or the dataset's size means one random order over all samples.
+  /// window: number of samples; 0 or the dataset's size means one random order over all samples.
   EpochOrder(std::int64_t size, std::int64_t window, std::uint64_t seed, std::int64_t epoch)
       : size_(size),
         window_(window <= 0 || window >= size ? 0 : window),

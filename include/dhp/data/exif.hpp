@@ -1,4 +1,4 @@
-// Reads and applies the EXIF orientation of an image: cameras store sensor pixels and how to rotate them.
+// Reads and applies an image's EXIF orientation: cameras store the sensor's pixels, and how to rotate them.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -43,7 +43,7 @@ namespace dhp::detail {
   return 1;
 }
 
-/// Rotates and mirrors the image if options.exif says so; otherwise counts the image and leaves it.
+/// Rotates and mirrors the image if options.exif is set. Otherwise counts the image and returns it unchanged.
 [[nodiscard]] inline Image oriented(Image image, int orientation, const DecodeOptions& options) {
   if (orientation == 1) return image;
   if (!options.exif) {

@@ -17,8 +17,8 @@ namespace dhp {
 
 using Bytes = std::vector<std::byte>;
 
-/// Returns the files below a directory, sorted by path bytes, without hidden files and directories. Follows links,
-/// except links to a directory that contains them.
+/// Returns the files below a directory, sorted bytewise by path. Skips hidden files and directories. Follows links,
+/// except those to a directory that contains the link.
 [[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -44,7 +44,7 @@ using Bytes = std::vector<std::byte>;
   return files;
 }
 
-/// Default limit of the size of a file, packed and unpacked.
+/// Default limit of a file's size, both compressed and decompressed.
 inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 
 /// Reads a file. Throws Error if it is missing, not a regular file, empty, unreadable or too large.
@@ -65,7 +65,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 }
 
 namespace detail {
-/// A function that decompresses: (bytes, name for errors, limit) -> bytes.
+/// A function that decompresses: (bytes, name for errors, limit of the result) -> bytes.
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
@@ -73,7 +73,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
 
-/// Reads a file, and decompresses gzip content by `unpack` (gunzip of data/gzip.hpp).
+/// Reads a file. If it is gzip-compressed, decompresses it with `unpack` (gunzip of data/gzip.hpp).
 [[nodiscard]] inline Bytes read_unpacked(const std::string& path, Unpack unpack,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
@@ -123,7 +123,7 @@ class ByteCursor {
   std::size_t offset_ = 0;
 };
 
-/// Returns the rest of the bytes as an array; throws unless their number is right and within the limit.
+/// Returns the rest of the bytes as an array. Throws if their number does not match the shape or exceeds the limit.
 [[nodiscard]] inline HostArray take_array(ByteCursor& at, DType dtype,
                                           std::span<const std::uint64_t> extents,
                                           std::size_t limit_bytes) {

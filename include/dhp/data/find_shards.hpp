@@ -15,17 +15,17 @@
 
 namespace dhp {
 
-/// Paths of shards, in the byte order of their names.
+/// Paths of shards, sorted bytewise.
 struct FoundShards {
   std::vector<std::string> train;
-  std::vector<std::string> held_out;  ///< such as validation-..., if there are train-...
+  std::vector<std::string> held_out;  ///< such as validation-..., if others are named train-...
 
   [[nodiscard]] bool empty() const { return train.empty(); }
 };
 
 namespace detail {
 
-/// Returns whether a file stands next to shards, but is none: an index, a checksum, a description.
+/// Returns whether a file belongs to shards without being one: an index, a checksum, a description.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
   static constexpr std::array<std::string_view, 14> endings{
       ".idx", ".index", ".json", ".jsonl", ".txt", ".csv",    ".tsv",
@@ -34,7 +34,7 @@ namespace detail {
          std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
 }
 
-/// Accepts *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz, which is refused later.
+/// Accepts *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz, for which reading throws.
 [[nodiscard]] inline bool named_like_shard(const std::string& name) {
   if (name.starts_with('.') || is_beside_shards(name)) return false;
   const auto lower = lower_case(name);
@@ -64,8 +64,8 @@ template <std::size_t N>
 
 }  // namespace detail
 
-/// Finds one shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is
-/// no error. If names contain the word train, those with val, valid, validation, test or eval are held out.
+/// Finds one shard, a directory's shards, or all files of a pattern such as "data/*.bin"; none is no error. If some
+/// names contain the word train, shards with val, valid, validation, test or eval are held out.
 [[nodiscard]] inline FoundShards find_shards(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;

@@ -1,4 +1,4 @@
-// FunctionSamples is a batcher of the samples that a function computes, or looks up in arrays.
+// FunctionSamples: a batcher whose samples a function computes, or looks up in arrays.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -14,11 +14,11 @@ struct Sample {
   std::vector<float> input{}, target{};
 };
 
-/// Makes batches of input [N, inputs] and side input "targets" [N, targets], as MeanSquaredError takes them.
+/// Makes batches with input [N, inputs] and side input "targets" [N, targets], as MeanSquaredError expects.
 template <class F>
 class FunctionSamples {
  public:
-  /// of(index) returns the Sample, the same each time; several threads call it.
+  /// of(index) returns a Sample. It must be pure, because several threads call it.
   FunctionSamples(std::int64_t size, F of) : size_(size), of_(std::move(of)) {}
 
   [[nodiscard]] std::int64_t size() const { return size_; }

@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Decompresses all members, which zeros may follow, as on tapes; checks length and CRC. Errors name the file and byte.
+/// Decompresses all members; zeros may follow, as on tapes. Checks length and CRC. Errors name the file and byte.
 [[nodiscard]] inline Bytes gunzip(std::span<const std::byte> packed, const std::string& name,
                                   std::size_t limit_bytes = default_file_limit_bytes) {
   constexpr std::size_t piece = std::size_t{1} << 20;  // fits zlib's 32-bit counts

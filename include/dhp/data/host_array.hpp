@@ -1,4 +1,4 @@
-// HostArray is an array in host memory: file readers return it, batchers fill it.
+// HostArray: an array in host memory. File readers return it, and batchers fill it.
 #pragma once
 
 #include <dhp/core/shape.hpp>

@@ -39,7 +39,7 @@ struct Box {
   int height = 0;
   int width = 0;
 };
-/// A function that returns the wanted part of an image of this size.
+/// A function that returns the wanted part of an image of the given size.
 using PartOf = std::function<Box(int height, int width)>;
 }  // namespace detail
 
@@ -53,8 +53,8 @@ class ImageArray {
  public:
   using Sample = LabelledImage;
 
-  /// images: u8 [N, H, W] (one channel) or [N, H, W, C]; labels: integers [N] in [0, classes). The two names appear in
-  /// errors.
+  /// images: u8 [N, H, W] (one channel) or [N, H, W, C]; labels: integers [N] in [0, classes). images_name and
+  /// labels_name appear in errors.
   ImageArray(HostArray images, const HostArray& labels, int classes, const std::string& images_name,
              const std::string& labels_name)
       : classes_(classes) {

@@ -19,7 +19,7 @@ struct ImageBatcherOptions {
   DType dtype = DType::f32;                    ///< type of the input, a floating-point type
   std::vector<double> mean = {};               ///< mean per channel, in units of [0, 1]; empty: 0
   std::vector<double> deviation = {};          ///< deviation per channel; empty: 1
-  std::optional<AugmentOptions> augment = {};  ///< none for evaluation, where nothing is random
+  std::optional<AugmentOptions> augment = {};  ///< empty for evaluation: nothing is random
   std::uint64_t seed = 0;
 };
 
@@ -44,8 +44,8 @@ class ImageBatcher {
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
   [[nodiscard]] const D& dataset() const { return data_; }
 
-  /// Returns a batcher of labels with black images, for later pipeline stages, which need only labels. It reads no
-  /// images if labels are stored separately.
+  /// Returns a batcher for later pipeline stages, which need only labels. If the dataset can read labels alone, it
+  /// reads no images, and the input is zeros.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
     made.labels_only_ = detail::HasLabels<D>;
@@ -100,7 +100,7 @@ class ImageBatcher {
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(TypeTag<T>) {
       const auto channels = detail::as_size(options_.channels);
-      std::vector<T> table;  // the results for all values, [C, 256]
+      std::vector<T> table;  // the results for all pixel values, [C, 256]
       for (std::size_t c = 0; c < channels; ++c)
         for (int value = 0; value < 256; ++value) {
           const double mean = options_.mean.empty() ? 0 : options_.mean[c];
@@ -128,7 +128,7 @@ struct ChannelStatistics {
   std::vector<double> mean;
   std::vector<double> deviation;  ///< 1 for a constant channel
 };
-/// Computes the statistics of the first `samples` images, in exact integer sums.
+/// Computes the statistics of the first `samples` images from exact integer sums.
 template <Dataset D>
   requires std::same_as<typename D::Sample, LabelledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {

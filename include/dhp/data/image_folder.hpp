@@ -1,5 +1,5 @@
-// ImageFolder is the dataset of a directory with one folder per class: DIR/CLASS/**/FILE. Classes and files are sorted
-// bytewise, so every machine sees the same dataset. A test set takes the classes of the training set.
+// ImageFolder: the dataset of a directory with one folder per class, DIR/CLASS/**/FILE. Classes and files are sorted
+// bytewise, so every machine sees the same dataset.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -17,11 +17,12 @@ namespace dhp {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
-  /// samples. If false, files are only listed, and a damaged file fails when it is read.
+  /// Decodes every file at the start; skips and counts unreadable files, so all ranks have the same number of samples.
+  /// If false, files are only listed, and reading a damaged file throws.
   bool skip_bad = false;
   int threads = 1;  ///< number of threads that decode at the start
-  /// Sorted names of all classes, of which the directory may lack some; empty: each folder is a class.
+  /// Sorted names of all classes, such as those of the training set; folders may be missing. Empty: each folder is a
+  /// class.
   std::vector<std::string> classes = {};
   std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };
@@ -70,7 +71,7 @@ class ImageFolder {
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {
     return found_->files.at(detail::as_size(index)).path;
   }
-  /// Returns one sentence per skipped file, if skip_bad is set.
+  /// Returns one sentence per skipped file; empty unless skip_bad is set.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
 
  private:

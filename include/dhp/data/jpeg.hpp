@@ -16,7 +16,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Converts inverted CMYK, as all known writers store it, to RGB or gray.
+/// Converts CMYK to RGB or gray. All known writers store it inverted.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
   const auto count = as_size(inks.height) * as_size(inks.width);
@@ -36,8 +36,8 @@ namespace detail {
   return made;
 }
 
-/// Reads one file through libjpeg-turbo. On an error libjpeg leaves its C code by longjmp, which runs no destructors,
-/// so code in attempt() makes no object that has one.
+/// Reads one file through libjpeg-turbo. On an error, libjpeg jumps out of its C code by longjmp, which runs no
+/// destructors. So code in attempt() must not make objects with destructors.
 class JpegReader {
  public:
   JpegReader(std::span<const std::byte> bytes, const std::string& name) : JpegReader(name) {
@@ -58,17 +58,17 @@ class JpegReader {
     step();
   }
 
-  /// Returns the pixels in `box` of the image that was started.
+  /// Returns the pixels in `box`; call it after jpeg_start_decompress().
   [[nodiscard]] Image read(const Box& box) {
     const auto channels = as_size(info_.output_components);
     Image made = Image::blank(box.height, box.width, info_.output_components);
-    // Colors are interpolated, so pixels at the edge of a cut need neighbors: two more on each side.
+    // Colors are interpolated from neighbors, so a cut needs two more pixels on each side.
     constexpr int more = 2;
     const int first = std::max(0, box.left - more);
     const int last = std::min(static_cast<int>(info_.output_width), box.left + box.width + more);
     auto left = static_cast<JDIMENSION>(first), width = static_cast<JDIMENSION>(last - first);
     const bool cut = width < info_.output_width;
-    constexpr int lines = 4;  // most lines that libjpeg makes at once
+    constexpr int lines = 4;  // most lines that libjpeg returns at once
     const auto line_bytes = info_.output_width * channels;
     std::vector<std::uint8_t> buffer(lines * line_bytes);
     attempt([&] {
@@ -85,7 +85,7 @@ class JpegReader {
       }
       if (info_.output_scanline == info_.output_height) jpeg_finish_decompress(&info_);
     });
-    // Rows below the box are not read, but the file must have them.
+    // Rows below the box are not read, but the file must have its end.
     const std::span rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
     const auto end = std::array<JOCTET, 2>{0xff, JPEG_EOI};
     check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||
@@ -102,14 +102,14 @@ class JpegReader {
       info->err->format_message(info, reader.problem_);
       std::longjmp(reader.before_, 1);
     };
-    // libjpeg only warns of damage, and fills missing parts with gray; here damage is an error. Untidy files pass.
+    // On damage libjpeg only warns and fills the gaps with gray; here damage is an error. Harmless oddities pass.
     errors_.emit_message = [](j_common_ptr info, int level) {
       const int code = info->err->msg_code;
       if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM &&
           code != JWRN_JFIF_MAJOR)
         info->err->error_exit(info);
     };
-    // A small file can request thousands of passes over a large image, so passes are limited.
+    // A small file can request thousands of passes over a large image; this limits them.
     progress_.progress_monitor = [](j_common_ptr info) {
       auto& reader = *static_cast<JpegReader*>(info->client_data);
       if (reader.info_.input_scan_number <= 500) return;
@@ -134,7 +134,7 @@ class JpegReader {
   check_decode(info.image_height, info.image_width, name, options);
   const bool inks = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
-  // At 1/2, 1/4 or 1/8 size the decoder drops the high frequencies of each block of 8 x 8 pixels.
+  // At 1/2, 1/4 or 1/8 size, the decoder drops the high frequencies of each block of 8 x 8 pixels.
   const auto least = static_cast<unsigned>(options.least_side);
   const auto side = std::min(info.image_height, info.image_width);
   while (least > 0 && info.scale_denom < 8 * info.scale_num &&

@@ -1,4 +1,4 @@
-// Identifies a file by its contents, for messages about unreadable files.
+// Identifies a file by its contents, for messages about files that cannot be read.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -20,8 +20,8 @@ namespace dhp::detail {
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
 }
 
-/// Returns a file's kind by its first bytes, with advice; an empty text if the kind is unknown. A tar archive is known
-/// by 262 bytes, all others by 64.
+/// Returns a file's kind, with advice, from its first bytes; an empty text if the kind is unknown. A tar archive needs
+/// 262 bytes, all others need 64.
 [[nodiscard]] inline std::string_view known_file(std::string_view bytes) {
   using namespace std::string_view_literals;
   struct Known {

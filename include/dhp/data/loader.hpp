@@ -1,5 +1,5 @@
-// Loader gives the micro-batches of one data replica, step by step. Threads read a bounded number of steps ahead; the
-// number of threads changes no byte.
+// Loader delivers the micro-batches of one data replica, step by step. Threads read a bounded number of steps ahead.
+// The results do not depend on the number of threads.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -25,16 +25,16 @@ struct LoaderOptions {
   std::int64_t global_batch = 32;   ///< samples per step, over all replicas
   std::int64_t micro_batch = 8;     ///< samples per micro-batch; divides the global batch
   DataReader reader{};              ///< the rank that reads; a training run fills it in
-  bool shuffle = true;              ///< new order in each epoch; false: the dataset's order
+  bool shuffle = true;              ///< a new order in each epoch; false: the dataset's order
   std::int64_t shuffle_window = 0;  ///< number of samples shuffled at a time (EpochOrder); 0: all
   std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
   DataPosition from{};              ///< position where a resumed run begins
   int threads = 1;                  ///< number of prefetch threads; 0: next() reads
-  int steps_ahead = 2;              ///< maximum number of prefetched steps
-  bool same_shapes = false;         ///< promise that equally large micro-batches have equal shapes
+  int steps_ahead = 2;              ///< number of prefetched steps
+  bool same_shapes = false;         ///< promises that micro-batches of equal size have equal shapes
 };
 
-/// Returns options for one ordered pass over a held-out set: evaluation is then exact for any number of replicas.
+/// Returns options for one ordered pass over a held-out set, so that evaluation is exact for any number of replicas.
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
@@ -107,7 +107,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   [[nodiscard]] StepPlan plan() const { return batching_.plan(steps_done_ + 1); }
   using StepSource<Dev>::finished;
 
-  /// Goes on at `from`, and drops the steps that were read ahead.
+  /// Continues at `from`, and drops the prefetched steps.
   void start_at(DataPosition from) override {
     const std::lock_guard lock(mutex_);
     batching_.resume_at(from);
@@ -136,7 +136,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
         .samples = plan.samples,
         .same_shapes = options_.same_shapes && plan.samples == options_.global_batch};
     for (auto& job : slot->jobs) {
-      const auto batch = std::move(job.batch);  // freed when the batch is on the device
+      const auto batch = std::move(job.batch);  // freed once the batch is on the device
       made.batches.push_back(upload(*dev_, batch, job.index, plan.samples_of(job.index)));
     }
     return made;
@@ -243,8 +243,8 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   Batching batching_;
   std::int64_t steps_done_ = 0;
   std::mutex mutex_;
-  std::condition_variable work_;  // notified if there is work, or if it is time to stop
-  std::condition_variable done_;  // notified if a step is complete
+  std::condition_variable work_;  // notified of work, and of stop_
+  std::condition_variable done_;  // notified when a step is complete
   std::deque<std::shared_ptr<Slot>> ahead_;
   std::vector<std::thread> threads_;
   bool stop_ = false;

@@ -1,4 +1,4 @@
-// Permutation is a random order of samples, computed as a function, without memory. A Feistel network with Philox
+// Permutation: a random order of samples, computed as a function that stores no list. A Feistel network with Philox
 // rounds permutes [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway, "Ciphers with arbitrary finite
 // domains", CT-RSA 2002). Every rank computes any position of any epoch by itself.
 #pragma once

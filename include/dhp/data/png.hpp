@@ -1,6 +1,6 @@
-// Decodes PNG by libpng's simplified interface (link PNG::PNG), which handles libpng's errors internally. All color
-// types and depths become 8-bit RGB or gray. As in torchvision, transparency is dropped, and gamma and color profiles
-// are ignored.
+// Decodes PNG with libpng's simplified interface (link PNG::PNG), which handles libpng's errors internally. All color
+// types and depths become 8-bit RGB or gray. Like torchvision, it drops transparency and ignores gamma and color
+// profiles.
 #pragma once
 
 #include <dhp/data/exif.hpp>
@@ -53,7 +53,7 @@ struct PlainPng {
         name, ": damaged PNG (", header.message, ")");
   check_decode(header.height, header.width, name, options);
   const int alpha = (header.format & PNG_FORMAT_FLAG_ALPHA) != 0 ? 1 : 0;
-  // libpng would weigh colors as amounts of light, unlike other readers.
+  // libpng would compute gray in linear light, unlike other readers.
   const bool mixes = options.channels == 1 && (header.format & PNG_FORMAT_FLAG_COLOR) != 0;
   const int channels = mixes ? 3 : options.channels;
   header.format =

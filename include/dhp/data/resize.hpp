@@ -20,7 +20,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Calls visit(channels), with three channels as a constant, so that pixel copies are unrolled.
+/// Calls visit(channels). Three channels are passed as a compile-time constant, which unrolls pixel copies.
 void visit_channels(int channels, const auto& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
   else visit(as_size(channels));
@@ -61,14 +61,14 @@ void visit_channels(int channels, const auto& visit) {
 }
 
 namespace detail {
-/// The weights of one axis: output number `place` is the sum of the inputs first[place], first[place] + 1, ..., each
-/// times one of `taps` weights.
+/// The weights along one axis: output `place` is the sum of the inputs first[place], first[place] + 1, ..., each times
+/// one of its `taps` weights.
 struct ResizeWeights {
   std::size_t taps = 0;
   std::vector<int> first;
   std::vector<std::int16_t> values;  ///< [outputs, taps]; the weights of an output sum to `one`
 
-  /// Covers `extent` inputs from `begin`. even: an odd number of taps gets one more, with weight 0.
+  /// Covers `extent` inputs from `begin`. even: makes the number of taps even by one more tap of weight 0.
   ResizeWeights(int begin, int extent, int outputs, int one, bool even) {
     const double scale = static_cast<double>(extent) / outputs;
     const double radius = std::max(scale, 1.0);
@@ -85,7 +85,7 @@ struct ResizeWeights {
         sums[as_size(tap)] = sum +=
             std::max(0.0, 1 - std::abs(start + tap + 0.5 - centre) / radius);
       auto* weight = values.data() + taps * as_size(place);
-      int given = 0;  // sum of the weights so far, rounded, so that all weights add up to `one`
+      int given = 0;  // rounded sum of the weights so far: all weights add up to `one`
       for (const double so_far : sums) {
         const int wanted = static_cast<int>(so_far / sum * one + 0.5);
         *weight++ = static_cast<std::int16_t>(wanted - given);
@@ -102,14 +102,14 @@ struct ResizeWeights {
   }
 };
 
-// Row weights are in units of 1/256, so that sums of pixels fit in 16 bits; column weights are in units of 1/2^14.
+// Row weights are in units of 1/256, so that row sums fit in 16 bits; column weights are in units of 1/2^14.
 inline constexpr int row_weight_sum = 256;
 inline constexpr int column_weight_bits = 14;
-/// Sums of rows are stored minus this middle, because x86 multiplies pairs of signed values.
+/// Row sums are stored minus this value, because SSE2 multiplies signed 16-bit values.
 inline constexpr int sum_middle = 1 << 15;
 
 /// Sets sums[at] to the sum of weights[tap] * from[tap * stride + at], minus sum_middle. constant: the number of taps,
-/// or 0 if the compiler does not know it. x86 adds 16 sums at a time; the integers are the same everywhere.
+/// or 0 if it is known only at run time. SSE2 adds 16 sums at a time; the results are the same without it.
 void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
               std::span<const std::int16_t> weights, std::span<std::int16_t> sums) {
   const std::size_t taps = constant > 0 ? constant : weights.size();
@@ -136,7 +136,7 @@ void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
   }
 }
 
-/// Sums columns into one row of the result. Reads up to 8 values beyond `sums`, and writes up to 4 beyond `to`.
+/// Sums columns into one row of the result. Reads up to 8 values past the end of `sums`; writes up to 4 past `to`.
 void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
                  const ResizeWeights& columns, std::uint8_t* to) {
   constexpr int shift = column_weight_bits + 8;
@@ -176,7 +176,7 @@ void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
   }
 }
 
-/// Calls visit with the number of taps as a constant (2 to 4), or with 0 if it is known at run time only.
+/// Calls visit with the number of taps as a compile-time constant (2 to 4), or with 0.
 void visit_taps(std::size_t taps, const auto& visit) {
   if (taps == 2) visit(std::integral_constant<std::size_t, 2>{});
   else if (taps == 3) visit(std::integral_constant<std::size_t, 3>{});
@@ -185,7 +185,7 @@ void visit_taps(std::size_t taps, const auto& visit) {
 }
 }  // namespace detail
 
-/// Resizes the part `box`, which must lie inside the image, and flips it horizontally if `mirrored`.
+/// Resizes the part `box`, which must lie inside the image. Flips it horizontally if `mirrored`.
 [[nodiscard]] inline Image resize(const Image& image, const detail::Box& box, int height, int width,
                                   bool mirrored = false) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);

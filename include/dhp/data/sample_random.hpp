@@ -1,5 +1,5 @@
 // Random numbers for data are a pure function of (seed, epoch, sample index, use). So order, augmentation and masking
-// do not depend on ranks, threads or a resume.
+// do not depend on ranks or threads, and a resumed run repeats them.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -12,7 +12,7 @@ namespace dhp {
 enum class DataUse : std::uint32_t { order, augment, mask, pair, synthesize, user = 1000 };
 
 namespace detail {
-/// Returns the stream of one use in one epoch. Its seed differs from that of weights and dropout.
+/// Returns the stream of one use in one epoch. It is independent of the streams for weights and dropout.
 [[nodiscard]] constexpr RandomStream data_stream(std::uint64_t seed, std::int64_t epoch,
                                                  DataUse use) {
   return {mix(seed ^ 0x6461'7461'2D73'6964u), static_cast<std::uint32_t>(epoch),

@@ -1,4 +1,4 @@
-// ShardImages is a dataset of the images in TFRecord or tar shards, found through a persistent index.
+// ShardImages: a dataset of the images in TFRecord or tar shards, located by a persistent index.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -10,14 +10,14 @@ namespace dhp {
 
 struct ShardOptions {
   DecodeOptions decode = {};
-  /// Checks and decodes every image while indexing, and skips and counts damaged parts. If false, indexing checks
-  /// framing and labels, and a damaged image fails when it is read.
+  /// Checks and decodes every image while indexing; skips and counts damaged parts. If false, indexing checks framing
+  /// and labels, and reading a damaged image throws.
   bool skip_bad = false;
   int threads = 1;                              ///< number of threads that scan the shards
   std::string index_folder = {};                ///< folder of the index; empty: next to the shards
   detail::LabelOfJson label_of_json = nullptr;  ///< parser of .json labels in tar shards
   std::shared_ptr<detail::BlockCache> cache = {};  ///< cache for shards on slow storage; null: none
-  /// The label of class 0. If it is unset: 1 if that is the smallest label, otherwise 0.
+  /// The label that becomes class 0. Empty: 1 if that is the smallest label, otherwise 0.
   std::optional<int> first_label = {};
 };
 
@@ -46,7 +46,7 @@ class ShardImages {
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
-    // Reads go through the cache from here on, since all files of the cache are known now.
+    // Only now are all files in the cache, so reads may go through it.
     found->reader =
         std::make_unique<detail::ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);
@@ -66,17 +66,17 @@ class ShardImages {
   [[nodiscard]] const std::vector<detail::ShardFile>& shards() const {
     return found_->index.shards;
   }
-  /// Returns one sentence per skipped part, if skip_bad is set.
+  /// Returns one sentence per skipped part; empty unless skip_bad is set.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->index.skipped; }
   /// Returns ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) left out, first: a.tar: b.c.png", or "".
   [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
-  /// Returns why the index could not be saved; empty if it was saved.
+  /// Returns the error that prevented saving the index; empty if it was saved.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
-  /// Returns the bytes of samples that were read from the shards, not from the cache.
+  /// Returns the number of bytes read from the shards rather than from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
 
-  /// Returns the path of the shards' index. In a separate folder, the name is derived from the paths of the shards.
+  /// Returns the path of the shards' index. In a separate folder, its name is derived from the paths of the shards.
   [[nodiscard]] static std::string index_path(const std::vector<detail::ShardFile>& shards,
                                               const std::string& folder) {
     std::string names;
@@ -115,7 +115,7 @@ class ShardImages {
       if (!options_.index_folder.empty())
         std::filesystem::create_directories(options_.index_folder);
       lock.emplace(path + ".lock", O_WRONLY | O_CREAT);
-      lock->lock();  // one process scans, the others wait for its index
+      lock->lock();  // one process scans; the others wait for its index
       if (take_kept(found, path, shards)) return;
     } catch (const std::exception& error) {
       found.index_error = detail::sentence_of(error);
@@ -132,7 +132,7 @@ class ShardImages {
       found.index_error = error.sentence();
     }
   }
-  // Takes an existing index if it is current and made with the same options; returns whether it did.
+  // Takes an existing index if it is current and was made with the same options; returns whether it did.
   bool take_kept(Found& found, const std::string& path,
                  const std::vector<detail::ShardFile>& shards) const {
     try {
@@ -142,7 +142,7 @@ class ShardImages {
       if (!options_.skip_bad && !index->skipped.empty()) return false;
       use(found, std::move(*index), shards);
     } catch (const Error&) {
-      return false;  // it cannot be read: the index is rebuilt
+      return false;  // an unreadable index is rebuilt
     }
     found.index_was_kept = true;
     return true;
@@ -199,7 +199,7 @@ class ShardImages {
   [[nodiscard]] static std::string name_of(const Found& found, const detail::ShardSample& sample) {
     return concat(found.index.shards[sample.shard].path, ", byte ", sample.at);
   }
-  // Returns a sample's key for errors. The key is read from the shard, because the index lacks it.
+  // Returns a sample's key for errors. Reads it from the shard, because the index lacks it.
   [[nodiscard]] static std::string key_of(const Found& found, const detail::ShardSample& sample) {
     try {
       const auto& shard = found.index.shards[sample.shard];

@@ -1,4 +1,5 @@
-// ShardIndex has the positions of all samples in shards. A scan makes it; its file has the shards' sizes and times.
+// ShardIndex: the positions of all samples in shards, found by a scan. Its file also stores the shards' sizes and
+// times.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -15,14 +16,14 @@
 #include <optional>
 
 namespace dhp::detail {
-/// A shard as the scan found it.
+/// A shard's state at the time of the scan.
 struct ShardFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
   bool tar = false;  ///< true: a tar file; false: a TFRecord
 
-  /// Returns the file's size and time as they are now.
+  /// Returns the file's current size and time.
   [[nodiscard]] static ShardFile of(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
@@ -34,7 +35,7 @@ struct ShardFile {
                 std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
   }
   [[nodiscard]] std::string name() const { return path.substr(path.rfind('/') + 1); }
-  /// The name stands for the path, so that shards can be moved together with their index.
+  /// Stores the name instead of the path, so that shards can be moved together with their index.
   void pass(Fields& fields) {
     path = name();
     fields(path, bytes, modified_ns, tar);
@@ -49,7 +50,7 @@ struct ShardIndex {
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
   SkippedSample left_out{};
-  bool checked = false;  ///< every image was decoded, and undecodable ones skipped
+  bool checked = false;  ///< every image was decoded, and damaged ones were skipped
 
   void pass(Fields& fields) { fields(shards, samples, skipped, left_out, checked); }
   /// Returns the content of the index's file.
@@ -57,7 +58,7 @@ struct ShardIndex {
     const auto text = concat(magic, Fields::written(*this));
     return text + sum_of(text);
   }
-  /// Parses to_text(); the shards have names instead of paths. Returns nullopt if the text is damaged.
+  /// Parses to_text(); the shards then have names instead of paths. Returns nullopt if the text is damaged.
   [[nodiscard]] static std::optional<ShardIndex> parse(std::string_view text) {
     const auto inner = text.substr(0, text.size() - std::min(text.size(), sum_of({}).size()));
     if (!inner.starts_with(magic) || text.substr(inner.size()) != sum_of(inner))
@@ -82,7 +83,7 @@ struct ShardIndex {
   static constexpr std::string_view magic = "dhp shard index 3";
 };
 
-/// Scans shards concurrently. A shard's contents or its name tell whether it is a tar file.
+/// Scans shards concurrently. Recognizes a tar file by its name or its contents.
 [[nodiscard]] inline ShardIndex scan_shards(std::vector<ShardFile> shards,
                                             std::span<const Decoder> decoders,
                                             LabelOfJson label_of_json, bool skip_bad, int threads) {

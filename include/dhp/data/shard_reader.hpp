@@ -1,4 +1,4 @@
-// ShardReader reads samples from shards, thread-safe, with a bounded number of open files and an optional cache.
+// ShardReader: reads samples from shards. It is thread-safe, limits the number of open files, and can use a cache.
 #pragma once
 
 #include <dhp/data/block_cache.hpp>
@@ -30,13 +30,13 @@ class ShardReader {
     if (cache_ != nullptr) cache_->read(in_cache_[shard], at, to, load);
     else load(at, to);
   }
-  /// Returns the bytes that were read from the shards, not from the cache.
+  /// Returns the number of bytes read from the shards rather than from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::size_t most_open = 128;
 
-  // Opens a shard. If too many are open, closes the one that has been open longest, once it is idle.
+  // Opens a shard. If too many are open, drops the one opened first; it is closed once all its readers are done.
   [[nodiscard]] std::shared_ptr<const OpenFile> opened(std::uint32_t shard) const {
     const std::lock_guard lock(mutex_);
     auto& file = open_[shard];

@@ -1,4 +1,4 @@
-// ShardScan is the result of scanning a shard, a file of many samples: their positions, and the damaged parts.
+// ShardScan: the result of scanning a shard (a file of many samples): positions of samples, and damaged parts.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -27,7 +27,7 @@ struct ShardSample {
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
-/// A file that is read forward in small parts; large parts are skipped. Errors name the byte.
+/// Reads small parts of a file, in forward order; large parts can be skipped. Errors name the byte.
 class ScannedFile {
  public:
   explicit ScannedFile(const std::string& path)
@@ -64,7 +64,7 @@ class ScannedFile {
   std::vector<std::byte> window_;
 };
 
-/// Members of tar shards that belong to no sample, such as a README. They are no damage.
+/// Members of tar shards that belong to no sample, such as a README. They do not count as damage.
 struct SkippedSample {
   std::uint64_t members = 0;
   std::string first{};  ///< the first member: "SHARD: NAME"
@@ -77,7 +77,7 @@ struct SkippedSample {
 
 /// A shard's samples, and one sentence per skipped part.
 struct ShardScan {
-  bool skip_bad = false;  ///< skip damaged parts instead of throwing at the first
+  bool skip_bad = false;  ///< skips damaged parts; false: throws at the first
   std::vector<ShardSample> samples{};
   std::vector<std::string> skipped{};
   SkippedSample left_out{};
@@ -87,7 +87,7 @@ struct ShardScan {
     if (skip_bad) skipped.push_back(std::move(sentence));
     else fail(sentence, sentence.ends_with(hint) ? "" : hint);
   }
-  /// Runs body(), and reports an Error of body() as damage.
+  /// Runs body(), and treats an Error that it throws as damage.
   void guard(auto body) {
     try {
       body();
@@ -97,7 +97,7 @@ struct ShardScan {
   }
 };
 
-/// Checks a sample's label, a number in a file; `where` begins the error.
+/// Checks a sample's label, as read from a file. Errors begin with `where`.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
   check(label >= 0 && label <= most, where, "the label is ", label, "; 0 to ", most,
@@ -105,7 +105,7 @@ struct ShardScan {
   return static_cast<std::int32_t>(label);
 }
 
-/// Throws if a shard is compressed, or another known kind of file.
+/// Throws if a shard is compressed, or is another known kind of file.
 inline void check_is_shard(ScannedFile& file) {
   const auto head = file.text(0, as_size(std::min<std::uint64_t>(file.size(), 64)));
   const auto known = known_file(head);
@@ -113,6 +113,6 @@ inline void check_is_shard(ScannedFile& file) {
         "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 
-/// Limit of the size of an image and of a record, in bytes.
+/// Limit of the size of an image or a record, in bytes.
 inline constexpr std::uint64_t shard_record_limit = std::uint64_t{1} << 30;
 }  // namespace dhp::detail

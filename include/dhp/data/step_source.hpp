@@ -1,5 +1,5 @@
-// StepSource is where a training run takes its steps from, such as a Loader. Derive from it for data of another kind,
-// such as those that a simulation makes while the model trains.
+// StepSource: the source of a training run's steps, such as a Loader. Derive from it for other data, such as the output
+// of a simulation that runs while the model trains.
 #pragma once
 
 #include <dhp/data/batching.hpp>
@@ -12,12 +12,12 @@
 
 namespace dhp {
 
-/// The rank that reads from a source. A training run fills it in.
+/// The rank that reads from a source. A training run fills in the fields.
 struct DataReader {
   std::uint64_t seed = 0;
   int replica = 0;  ///< index on the data axis
   int replicas = 1;
-  bool reads_input = true;  ///< false for later stages, which need side inputs alone
+  bool reads_input = true;  ///< false for later stages, which need only side inputs
 
   friend bool operator==(const DataReader&, const DataReader&) = default;
 };
@@ -26,13 +26,13 @@ template <class Dev>
 class StepSource {
  public:
   StepSource() = default;
-  StepSource(const StepSource&) {}  // nobody has claimed a copy
+  StepSource(const StepSource&) {}  // a copy is not claimed
   StepSource& operator=(const StepSource&) { return *this; }
   virtual ~StepSource() = default;
 
-  /// A training run calls this once, before the first step.
+  /// A training run calls this at its start; an evaluation or prediction calls it before its pass.
   virtual void read_as(const DataReader& reader) = 0;
-  /// Returns any micro-batch; its shapes give the costs by which stages are cut.
+  /// Returns any micro-batch; its shapes determine where stages are cut.
   [[nodiscard]] virtual MicroBatch<Dev> example() = 0;
   /// Returns the micro-batches of this replica in the next step.
   [[nodiscard]] virtual StepBatches<Dev> next() = 0;
@@ -44,10 +44,10 @@ class StepSource {
   [[nodiscard]] virtual std::int64_t steps() const = 0;
   /// Returns the epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }
-  /// Returns what all ranks have to read alike, such as "100 samples in steps of 10"; a run compares it at its start.
+  /// Describes what all ranks must read alike, such as "100 samples in steps of 10". Runs compare it between ranks.
   [[nodiscard]] virtual std::string in_common() const { return {}; }
 
-  /// A training run claims its data: no other run takes their steps while the result exists.
+  /// Claims these data for a training run: while the result exists, another claim throws Error.
   [[nodiscard]] std::shared_ptr<const void> claim() {
     check(!claimed_->exchange(true),
           "another training run takes its steps from these data; give each run data of its own");

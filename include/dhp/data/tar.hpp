@@ -1,6 +1,6 @@
-// Reads shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot
-// are one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
-// 000123.seg.jpg, are not read. Supports ustar (POSIX.1-1988), pax headers (POSIX.1-2001), GNU's long names.
+// Reads shards in WebDataset's format: tar files in which consecutive members with the same name up to the first dot
+// form a sample: 000123.jpg with 000123.cls (the label as text) or 000123.json (with "label"). Other members, such as
+// 000123.seg.jpg, are ignored. Supports ustar (POSIX.1-1988), pax headers (POSIX.1-2001), and GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -23,7 +23,7 @@ class TarMembers {
  public:
   explicit TarMembers(ScannedFile& file) : file_(&file) {}
 
-  /// Returns the next member; nothing at the end.
+  /// Returns the next member; nullopt at the end.
   [[nodiscard]] std::optional<TarMember> next() {
     std::string long_name;
     std::optional<std::uint64_t> long_size;
@@ -64,7 +64,7 @@ class TarMembers {
       return member;
     }
   }
-  /// Returns the offset of the header of next()'s member.
+  /// Returns the offset of the header of the member that next() returned last.
   [[nodiscard]] std::uint64_t header() const { return last_; }
 
  private:
@@ -73,7 +73,7 @@ class TarMembers {
   [[noreturn]] void wrong(const auto&... parts) const {
     fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
-  // Checks the checksum of a header, which counts its own field as spaces.
+  // Checks a header's checksum: a sum of bytes, with the bytes of the checksum itself taken as spaces.
   void check_sum(std::span<const std::byte> bytes) {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
@@ -126,10 +126,10 @@ class TarMembers {
   std::uint64_t at_ = 0, last_ = 0;
 };
 
-/// Returns the integer "label" of a JSON object, if present, for tar shards with .json: see data/json_label.hpp.
+/// Returns the integer "label" of a JSON object, if present. For tar shards with .json; see data/json_label.hpp.
 using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 
-/// Adds the samples of a shard; a sample's image has the extension of a decoder.
+/// Adds the samples of a shard. A member whose extension has a decoder is an image.
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);
@@ -140,7 +140,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     std::string key;
     std::uint64_t header = 0;
     std::string names{};      // names of the sample's members
-    SkippedSample members{};  // members of the sample, to describe them if they are left out
+    SkippedSample members{};  // counts the sample's members in case they are left out
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;

@@ -1,5 +1,6 @@
-// Reads shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum; data is a tf.Example
-// (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no images.
+// Reads shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum; the data are a
+// tf.Example (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no
+// images.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -20,10 +21,10 @@ class WireFields {
     bool is_bytes = false;  ///< true: bytes [first, last) of the file; false: `value`
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
-    bool several = false;  ///< the value is the last of several
+    bool several = false;  ///< the field is a list, of which this is the last value
     [[nodiscard]] std::size_t size() const { return as_size(last - first); }
   };
-  /// Returns the next field of bytes or of a varint; nullopt at the end.
+  /// Returns the next field that holds bytes or a varint; nullopt at the end.
   [[nodiscard]] std::optional<Field> next() {
     while (at_ < last_) {
       const auto tag = varint();
@@ -78,10 +79,10 @@ struct ImageExample {
   std::optional<std::int64_t> label{};
   std::string key{};       ///< the image's file name, if the record has it
   std::string features{};  ///< the names of all features, for errors
-  std::string list{};      ///< name of the image or label feature, if it has several values
+  std::string list{};      ///< name of the image or label feature if it has several values
 };
 
-/// Returns the single value of a tf.Feature: bytes, or an integer, packed or not; nullopt for floats and empty ones.
+/// Returns the value of a tf.Feature: bytes, or an integer, packed or not; nullopt for floats and empty features.
 [[nodiscard]] inline std::optional<WireFields::Field> feature_value(ScannedFile& file,
                                                                     WireFields::Field feature) {
   std::optional<WireFields::Field> value;
@@ -108,7 +109,7 @@ struct ImageExample {
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
                                                      std::uint64_t last) {
   ImageExample made;
-  bool whole_image = false, whole_label = false;  // found under the first of the two names
+  bool whole_image = false, whole_label = false;  // found under the first name
   WireFields example(file, first, last);
   while (const auto features = example.next()) {
     if (features->number != 1 || !features->is_bytes) continue;

@@ -1,6 +1,6 @@
 // CompressedReducer: the base of reducers that compress gradients. Matrices are compressed with error feedback: the
 // compression error of a step is added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with
-// memory"). Vectors and running statistics are small, so they are summed uncompressed.
+// memory"). Vectors and running statistics are small, so their sums are not compressed.
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
@@ -17,15 +17,15 @@
 namespace dhp {
 
 namespace detail {
-/// A compressed gradient as a matrix, whose rows are the first dim of the parameter.
+/// A gradient to compress, as a matrix whose rows are the first dim of the parameter.
 template <class Dev>
 struct CompressedGradient {
   std::uint32_t use = 0;    ///< the parameter's random stream
   View<Dev> sum{};          ///< [rows, columns]: output, the sum over replicas
-  View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; then the part not sent
+  View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; after the sum, the part that was not sent
   ConstView<Dev> memory{};  ///< [rows, columns]: the error of earlier steps
 };
-/// Copies `made` to `kept` unless the step was skipped. state: the StepState after the decision; empty if applied.
+/// Copies `made` to `kept` unless the step was skipped. state: the StepState with the step's decision; empty: applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);
@@ -36,9 +36,9 @@ void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> ke
 template <class Dev>
 using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
-/// Compressor(dev, gradients, replicas, seed, options) gets the shapes, and its sum(dev, group, gradients) must run the
-/// same collectives on every replica. An optional begin(dev, state) is told whether the previous step was skipped. With
-/// one replica, nothing is exchanged or compressed. Options may exclude matrices.
+/// The constructor Compressor(dev, gradients, replicas, seed, options) allocates for the gradients' shapes. Its
+/// sum(dev, group, gradients) must run the same collectives on every replica. An optional begin(dev, state) learns
+/// whether the previous step was skipped. One replica exchanges and compresses nothing. Options may exclude matrices.
 template <class Dev, class Compressor>
 class CompressedReducer {
  public:
@@ -48,7 +48,7 @@ class CompressedReducer {
         gradients_(gradients_of(store, options)),
         compressor_(dev, gradients_, group_.size(), store.options().seed, options) {}
 
-  /// Stores the previous step's error in the memory. After a skipped step the memory is unchanged.
+  /// Stores the previous step's error in the memory, unless that step was skipped.
   void begin(const Step<Dev>& step) {
     if (gradients_.empty()) return;
     detail::keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());

@@ -1,7 +1,6 @@
 // DelayedReducer: uses the sum of a step's gradients a fixed number of steps later, so that whole steps hide the
-// all-reduce (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"). The delay is fixed, whereas the
-// stale synchronous parallel of Ho et al. 2013 only bounds the delay. All replicas use the same sums, so their weights
-// stay equal.
+// all-reduce (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"). The stale synchronous parallel of
+// Ho et al. 2013 only bounds the delay. All replicas use the same sums, so their weights stay equal.
 #pragma once
 
 #include <dhp/comm/progress.hpp>
@@ -19,9 +18,9 @@ struct Delayed {
 };
 
 namespace detail {
-/// Step t uses the gradients of step t - steps. The first steps, and the first steps after weights were loaded, have no
-/// such gradients and are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the
-/// gradients. Throws Error for exact sums and for f16, whose loss scale may change during the delay.
+/// Step t uses the gradients of step t - steps. The first steps have no such gradients and are skipped; so are the
+/// first steps after weights were loaded. Running statistics of batch norms are not delayed. Holds steps + 1 copies of
+/// the gradients. Throws Error for exact sums and for f16, whose loss scale may change during the delay.
 template <class Dev>
 class DelayedReducer final : public Replicas<Dev> {
  public:
@@ -66,7 +65,7 @@ class DelayedReducer final : public Replicas<Dev> {
     if (delay_ > 0) statistics_.put(*dev_);
   }
 
-  /// If no finish() preceded, weights were loaded, so the delay starts anew.
+  /// Without a preceding finish(), weights were loaded, so the delay starts anew.
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }
@@ -87,7 +86,7 @@ class DelayedReducer final : public Replicas<Dev> {
   Comm<Dev> group_;
   std::size_t delay_;
   PackedSum<Dev> statistics_;
-  std::vector<Sum> under_way_;  // ring of sums, indexed by step
+  std::vector<Sum> under_way_;  // ring of sums in flight, indexed by step
   std::optional<Progress<Dev>> progress_;
   std::size_t step_ = 0;  // steps since the start or since weights were loaded
   bool in_step_ = false;  // true between finish() and the update

@@ -1,6 +1,6 @@
 // LocalSgdReducer: replicas step independently and average their weights from time to time (Stich 2019, "Local SGD
-// converges fast and communicates little"). With an outer optimizer this is DiLoCo (Douillard et al. 2023): the mean
-// change of the replicas since the last average is the gradient of an outer step with Nesterov momentum.
+// converges fast and communicates little"). With an outer optimizer this is DiLoCo (Douillard et al. 2023): the
+// replicas' mean change since the last average is the gradient of an outer step with Nesterov momentum.
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
@@ -22,10 +22,10 @@ struct LocalSgd {
 
 namespace detail {
 /// A replica's gradients are the mean over its own samples; all replicas have equal weight in the average. Replicas
-/// share step decisions, clipping and norms: norms are root mean squares over replicas. Running statistics of batch
+/// share step decisions, clipping and norms, which are root mean squares over replicas. Running statistics of batch
 /// norms are summed in each step, and optimizer state stays local. Weights differ between averages: evaluations and
-/// saves call Replicas::synchronize(), which first averages and then restarts the count of steps. Throws Error for
-/// exact sums, and for 16-bit values, because only the optimizer has their master weights.
+/// saves call Replicas::synchronize(), which averages first and restarts the count of steps. Throws Error for exact
+/// sums, and for 16-bit values, because only the optimizer has their master weights.
 template <class Dev>
 class LocalSgdReducer final : public Replicas<Dev> {
  public:
@@ -83,9 +83,9 @@ class LocalSgdReducer final : public Replicas<Dev> {
   void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
-  /// Computes the mean instead, so that norms are comparable with those of summed gradients.
+  /// Computes a mean instead: norms then compare with those of summed gradients.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
-  /// Does nothing: the loss is the mean over this replica's own samples.
+  /// Does nothing, because the loss is the mean over this replica's own samples.
   void count(Dev&, Comm<Dev>&, View<Dev>) override {}
 
  private:

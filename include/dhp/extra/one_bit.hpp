@@ -24,7 +24,7 @@ class OneBitCompressor {
     all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {ranks * matrices_});
   }
 
-  /// Runs two all-gathers: of one bit per element, padded to bytes per matrix, and of one f64 per matrix.
+  /// Runs two all-gathers: one bit per element, padded to bytes per matrix; and one f64 per matrix.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
       const auto bits = bits_.mut().slice(bytes);

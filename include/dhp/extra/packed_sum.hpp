@@ -1,5 +1,5 @@
 // PackedSum: sums several small gradients over the replicas in one all-reduce. Reducers use it for gradients that they
-// do not compress, and for the running statistics of batch norms, which they do not delay.
+// do not compress, and for running statistics of batch norms, which they do not delay.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

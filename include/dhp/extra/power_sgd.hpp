@@ -26,7 +26,7 @@ namespace detail {
 template <class Dev>
 class PowerSgdCompressor {
  public:
-  /// Draws the first Q of each parameter from a normal distribution, the same on all replicas.
+  /// Draws the first Q of each parameter from a normal distribution; it is the same on all replicas.
   PowerSgdCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int, std::uint64_t seed,
                      const PowerSgd& options) {
     check(options.rank >= 1, "PowerSGD needs a rank of 1 or more, not ", options.rank);
@@ -61,7 +61,7 @@ class PowerSgdCompressor {
 
   void begin(Dev& dev, ConstView<Dev> state) { keep_made<Dev>(dev, state, made_q_, q_.mut()); }
 
-  /// Runs two all-reduces: of rank * rows and of rank * columns values per matrix.
+  /// Runs two all-reduces: rank * rows values per matrix, then rank * columns.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for (std::size_t at = 0; at < gradients.size(); ++at)
       gemm(dev, gradients[at].unsent, factors_[at].q, factors_[at].p);

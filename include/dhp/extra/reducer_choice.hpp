@@ -1,4 +1,4 @@
-// ReducerChoice: a reducer that is chosen at run time among all reducers of dhp.
+// ReducerChoice: any reducer of dhp, chosen at run time.
 #pragma once
 
 #include <dhp/extra/delayed_reducer.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// The options of every reducer for an unsharded store.
+/// The options of all reducers of stores that replicas do not shard.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 

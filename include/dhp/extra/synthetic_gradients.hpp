@@ -1,7 +1,7 @@
 // Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a pipeline
-// stage does not wait for the gradient of its output. It uses a prediction, a linear map of the activation, and
-// corrects the map when the true gradient arrives. Each backward pass then directly follows its forward pass, and only
-// forward passes cross stages. Predictions are good only where the gradient is nearly linear in the activation.
+// stage does not wait for the gradient of its output. It predicts this gradient as a linear map of the activation, and
+// corrects the map when the true gradient arrives. Each backward pass then directly follows its forward pass: no stage
+// waits for a later one. Predictions are good only where the gradient is nearly linear in the activation.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -30,7 +30,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
       : backward_(output.backward),
         replicas_(std::move(replicas)),
         from_(output.next),
-        // The stage that sends true gradients is one micro-batch behind; another one is slack.
+        // The stage that sends true gradients is one micro-batch behind; one more micro-batch is slack.
         most_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
@@ -42,7 +42,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   void sent(int micro_batch, const Tensor<Dev>& y) override {
     sent_.emplace(micro_batch, y.share());
   }
-  /// Returns the predicted gradient. Also receives true gradients while more than most_late_ are outstanding.
+  /// Returns the predicted gradient. While more than most_late_ true gradients are outstanding, receives one.
   [[nodiscard]] Tensor<Dev> gradient(Dev& dev, int micro_batch) override {
     auto y = std::move(sent_.extract(micro_batch).mapped());
     Tensor<Dev> predicted(dev, y.dtype(), y.shape());
@@ -59,7 +59,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
       replicas_.all_reduce(dev, gradient_.mut()).wait();
       replicas_.all_reduce(dev, squares_.mut()).wait();
     }
-    // The sum of squares is the trace of y' y, an upper bound of its largest eigenvalue, so the step is stable.
+    // The sum of squares is the trace of y' y. It bounds the largest eigenvalue from above, so the step is stable.
     Tensor<Dev> root(dev, DType::f64, {1});
     rsqrt(dev, squares_.view(), 1e-30, root.mut());
     scale_by(dev, rate_, root.view(), gradient_.mut());
@@ -100,14 +100,14 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   std::size_t most_late_;  // limit of outstanding true gradients
   double rate_;
   Tensor<Dev> weights_;
-  Tensor<Dev> gradient_;             // gradient of half the summed squared error by the weights
+  Tensor<Dev> gradient_;             // of half the summed squared error with respect to the weights
   Tensor<Dev> squares_;              // sum of the squares of the activations
   std::map<int, Tensor<Dev>> sent_;  // activations by micro-batch
   std::deque<Late> late_;
 };
 }  // namespace detail
 
-/// For pipelines with this schedule, in which each backward pass directly follows its forward pass.
+/// Use it with schedule(), in which each backward pass directly follows its forward pass.
 struct SyntheticGradients {
   /// Step size of the predictor, above 0 and below 2. 1 is the largest value that is safe for all activations.
   double rate = 1;
@@ -116,7 +116,7 @@ struct SyntheticGradients {
     return AnySchedule("of synthetic gradients", list_of_stage);
   }
   /// Makes this stage use predicted gradients from now on. Call it on all ranks before the first step. example: any
-  /// micro-batch. Returns null if this stage predicts nothing.
+  /// micro-batch. Returns null if this stage needs no prediction.
   template <class Dev>
   detail::BoundaryPredictor<Dev>* predict_in(Dev& dev, PipelineParallel<Dev>& stage,
                                              Mesh<Dev>& mesh,
@@ -135,7 +135,7 @@ struct SyntheticGradients {
   void predict_in(TrainingRun<Dev>& run, const MicroBatch<Dev>& example) const {
     (void)predict_in(run.device(), run.stage(), run.mesh(), example);
   }
-  /// Throws Error if other options rule out synthetic gradients.
+  /// Throws Error if synthetic gradients do not work with these options.
   void check_fits(const ParameterStoreOptions& store, int chunks) const {
     check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
           " does not learn; the rate is above 0 and below 2");

@@ -1,5 +1,5 @@
 // TopK: each replica sends the largest elements of each matrix as indices and values (Stich et al. 2018; Lin et al.
-// 2018, "Deep gradient compression", here without momentum correction). Other elements stay in the error memory.
+// 2018, "Deep gradient compression", here without momentum correction). The rest stays in the error memory.
 #pragma once
 
 #include <dhp/extra/compressed_reducer.hpp>
@@ -38,7 +38,7 @@ class TopKCompressor {
     all_values_ = Tensor<Dev>::persistent(dev, type, {ranks * sent_});
   }
 
-  /// Runs two all-gathers: of one i32 and of one value per element that is sent.
+  /// Runs two all-gathers: one i32 and one value per sent element.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range part) {
       take_largest(dev, gradient.unsent, indices_.mut().slice(part), values_.mut().slice(part));
@@ -56,7 +56,7 @@ class TopKCompressor {
   }
 
  private:
-  /// Calls body(gradient, range of its elements) for each gradient, in a list of sent elements that begins at `first`.
+  /// Calls body(gradient, range of its sent elements) for each gradient; the list of sent elements begins at `first`.
   void for_each(const CompressedGradients<Dev>& gradients, std::int64_t first, auto body) {
     for (const auto& gradient : gradients) {
       const auto last = first + options_.sent_of(gradient.sum.count());

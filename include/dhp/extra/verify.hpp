@@ -1,6 +1,6 @@
-// Verified steps: replicas repeat each other's computations. With exact sums the results have equal bits, so a
-// difference reveals a processor or memory that gives wrong numbers without an error (Dixit et al. 2021, "Silent data
-// corruptions at scale"). Steps are verified before the update, so that no wrong number reaches the weights.
+// Verified steps: replicas repeat each other's computations. With exact sums the results are equal to the bit, so a
+// difference reveals a processor or memory that computes wrong numbers without an error (Dixit et al. 2021, "Silent
+// data corruptions at scale"). Steps are verified before the update, so no wrong number reaches the weights.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -24,7 +24,7 @@ namespace dhp {
 
 namespace detail::verification {
 
-/// The fingerprints of a verified step that a rank sends to the other ranks.
+/// The fingerprints that a rank sends to the other ranks in a verified step.
 struct Signatures {
   struct Pass {
     std::int64_t given = 0;  ///< fingerprint of the summands and losses
@@ -39,7 +39,7 @@ struct Signatures {
 struct Verdict {
   bool agrees = true;
   std::string what{};        ///< what differs
-  std::vector<int> wrong{};  ///< ranks of one replica; empty if the wrong one is unknown
+  std::vector<int> wrong{};  ///< the wrong ranks, all of one replica; empty if unknown
 };
 
 /// Returns the indices of values that differ from the majority, or nullopt if no value has more than half of the votes.
@@ -144,8 +144,8 @@ class StepVerifier final : public StepHook<Dev> {
 
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// Runs a step and throws Error if ranks differ: first on the wrong ranks, then, after these have ended, on the
-  /// others. Collective over the mesh.
+  /// Runs a step. Throws Error if ranks differ: first on the wrong ranks; on the others after the wrong ranks have
+  /// ended. Collective over the mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
@@ -217,7 +217,7 @@ class StepVerifier final : public StepHook<Dev> {
            others ? "other replicas have from the same samples" : "when it repeated the step",
            "; its processor or memory gives wrong numbers, the step was not applied, and this rank "
            "ends");
-    world.barrier();  // returns once the wrong rank has ended
+    world.barrier();  // throws when a wrong rank ends
     fail("step ", step, ": rank ", wrong.front(), " has other ", verdict.what,
          " than other replicas, and goes on");
   }

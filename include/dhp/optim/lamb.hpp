@@ -1,6 +1,6 @@
 // The LAMB optimizer (You et al. 2020, "Large batch optimization for deep learning: training BERT in 76 minutes",
 // algorithm 2): Adam's direction, scaled per weight tensor by |w| / |direction|. Biases and norms are not scaled.
-// prepare() computes the direction's norm but does not store the direction, which apply() computes again.
+// prepare() computes only the direction's norm; apply() computes the direction again instead of storing it.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>

@@ -1,5 +1,6 @@
-// The LARS optimizer (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1). Rate: lr *
-// trust * |w| / (|g| + decay * |w|) for weights, lr without decay for the rest; m = mu m + rate (g + decay w), w -= m.
+// The LARS optimizer (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1): m = mu m +
+// rate (g + decay w), w -= m. rate = lr * trust * |w| / (|g| + decay * |w|) for weights; lr, without decay, for the
+// rest.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>

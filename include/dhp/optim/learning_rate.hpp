@@ -1,5 +1,5 @@
-// Learning rate per step: a linear warm-up, then a constant rate or linear, cosine, polynomial or step decay; or a
-// function of your own.
+// Learning rate per step: a linear warm-up, then a constant rate or linear, cosine, polynomial or step decay; or your
+// own function.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -34,8 +34,8 @@ struct LearningRate {
   /// Steps per period of the step decay, at least 1. Each period multiplies the rate by step_factor.
   std::int64_t step_every = 0;
   double step_factor = 0.1;
-  /// Your own rate of a step, counted from 1, in place of all of the above. Each rank asks before each step; all ranks
-  /// need the same answer, and a run that is resumed needs the same function.
+  /// Your own function of the step, counted from 1; replaces all fields above. Each rank calls it before each step. It
+  /// must return the same on all ranks, and a resumed run needs the same function.
   std::function<double(std::int64_t step)> own{};
 
   /// Returns the rate of a step, counted from 1. Step k of a warm-up of n steps has peak * k / n.

@@ -1,7 +1,7 @@
 // Optimizer: updates the values of a parameter store from its summed gradients. The optimizer state (momenta, master
 // weights) is kept in named flat buffers with the store's numbering, so that a checkpoint loads under another layout.
 // Norms computes norms for clipping, LARS, LAMB and metrics. A norm counts each element once: split weights are summed
-// over the tensor axis, replicated and tied weights counted by one rank.
+// over the tensor axis; replicated and tied weights are counted by one rank.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -47,8 +47,9 @@ class Norms {
       detail::tile_weight_squares(dev, counted, masters, sums);
     });
   }
-  /// Returns `lists` lists of squared norms, f64 [lists * parameters], by the collectives of one list. add(counted,
-  /// sums) must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], which is zero before.
+  /// Returns `lists` lists of squared norms, f64 [lists * parameters], with as many collectives as for one list.
+  /// add(counted, sums) must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], initially
+  /// zero.
   [[nodiscard]] Tensor<Dev> squares(
       Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
       FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
@@ -79,12 +80,12 @@ class Norms {
   Replicas<Dev>* replicas_;
 };
 
-/// A buffer of optimizer state. It has PyTorch's name: "exp_avg", "momentum_buffer", ...
+/// A buffer of optimizer state, with its name in PyTorch: "exp_avg", "momentum_buffer", ...
 template <class Dev>
 struct StateBuffer {
   std::string name;
   Tensor<Dev>* buffer;
-  bool narrow_only = false;  ///< the buffer has elements for 16-bit values only
+  bool narrow_only = false;  ///< only the elements of 16-bit values are in use
 };
 
 template <class Dev>
@@ -98,9 +99,9 @@ class Optimizer {
   /// Second half of a step: updates weights and state() if the step is applied. Not collective. Uses the same gradients
   /// and StepState as the preceding prepare().
   virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
-  /// Returns the optimizer's name. Training refuses a checkpoint of an optimizer with another name.
+  /// Returns the optimizer's name. Loading throws for a checkpoint of an optimizer with another name.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Returns what else all ranks of a run need alike, such as a momentum.
+  /// Returns the settings that all ranks of a run must share, such as a momentum.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
   /// Copies the values to the master weights. Must be called after values were set from outside.

@@ -1,4 +1,4 @@
-// OptimizerChoice: an optimizer that is chosen at run time.
+// OptimizerChoice: any optimizer of dhp, chosen at run time.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// Each optimizer has a make_optimizer() for its options. Overload make_optimizer() to add your own optimizer.
+/// Each optimizer has a make_optimizer() for its options. To add your own, overload make_optimizer().
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>
