@@ -24,7 +24,7 @@ class BlockCache {
  public:
   static constexpr std::uint64_t usual_block_bytes = std::uint64_t{4} << 20;
 
-  /// Calls warn(sentence) once if the folder is not writable; reads then bypass the cache.
+  /// Calls warn(sentence) once if the folder is not writable; blocks not yet cached are then read from their files.
   BlockCache(std::string folder, std::uint64_t limit_bytes,
              std::function<void(const std::string&)> warn,
              std::uint64_t block_bytes = usual_block_bytes)
@@ -88,7 +88,7 @@ class BlockCache {
   struct File {
     std::string name;
     std::uint64_t bytes = 0;
-    std::uint64_t blocks = 0;  // number of cached blocks, from the first
+    std::uint64_t blocks = 0;  // number of blocks that may be cached, from the first
   };
 
   [[nodiscard]] std::uint64_t size_of_block(const File& file, std::uint64_t block) const {

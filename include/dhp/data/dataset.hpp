@@ -21,7 +21,7 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
 };
 
 namespace detail {
-/// A dataset that can read the label of a sample without its image.
+/// A dataset that can read a sample's label without the rest of the sample.
 template <class D>
 concept HasLabels = requires(const D& data, std::int64_t index) {
   { data.label(index) } -> std::same_as<std::int32_t>;
@@ -30,7 +30,7 @@ concept HasLabels = requires(const D& data, std::int64_t index) {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
-/// A dataset in another order: its sample `index` is sample order(index) of the dataset. order() checks the index.
+/// Another order of a dataset's samples: sample `index` is the dataset's sample order(index). order() checks the index.
 template <Dataset D, class Order>
 class Reordered {
  public:

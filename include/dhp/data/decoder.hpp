@@ -22,8 +22,7 @@ struct DecodeOptions {
   std::int64_t pixel_limit = std::int64_t{1} << 26;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int least_side = 0;
-  /// Applies the EXIF orientation. If false, images stay as stored, and `turned`, unless null, counts those with
-  /// another.
+  /// Applies the EXIF orientation. If false, images stay as stored, and `turned` (may be null) counts rotated ones.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
   /// Returns the wanted part of an image. A decoder that supports this decodes only that part, which is faster.
@@ -36,7 +35,7 @@ struct Decoder {
   /// Decodes the bytes of a file; errors start with the file's `name`.
   Image (*decode)(std::span<const std::byte> bytes, const std::string& name,
                   const DecodeOptions& options) = nullptr;
-  std::string magic = {};  ///< first bytes of the format's files; empty: recognized only by extension
+  std::string magic = {};  ///< first bytes of the format's files; empty: known only by extension
 };
 
 namespace detail {

@@ -64,8 +64,8 @@ template <std::size_t N>
 
 }  // namespace detail
 
-/// Finds one shard, a directory's shards, or all files of a pattern such as "data/*.bin"; none is no error. If some
-/// names contain the word train, shards with val, valid, validation, test or eval are held out.
+/// Finds one shard, a directory's shards, or all files of a pattern such as "data/*.bin"; finding none is no error. If
+/// some names contain the word train, shards with val, valid, validation, test or eval are held out.
 [[nodiscard]] inline FoundShards find_shards(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;

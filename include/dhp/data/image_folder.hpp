@@ -21,8 +21,7 @@ struct ImageFolderOptions {
   /// If false, files are only listed, and reading a damaged file throws.
   bool skip_bad = false;
   int threads = 1;  ///< number of threads that decode at the start
-  /// Sorted names of all classes, such as those of the training set; folders may be missing. Empty: each folder is a
-  /// class.
+  /// Sorted names of all classes, such as a training set's; some may lack a folder. Empty: each folder is a class.
   std::vector<std::string> classes = {};
   std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };

@@ -30,7 +30,7 @@ struct LoaderOptions {
   std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
   DataPosition from{};              ///< position where a resumed run begins
   int threads = 1;                  ///< number of prefetch threads; 0: next() reads
-  int steps_ahead = 2;              ///< number of prefetched steps
+  int steps_ahead = 2;              ///< maximum number of prefetched steps
   bool same_shapes = false;         ///< promises that micro-batches of equal size have equal shapes
 };
 
@@ -243,7 +243,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   Batching batching_;
   std::int64_t steps_done_ = 0;
   std::mutex mutex_;
-  std::condition_variable work_;  // notified of work, and of stop_
+  std::condition_variable work_;  // notified of new work, and when stop_ is set
   std::condition_variable done_;  // notified when a step is complete
   std::deque<std::shared_ptr<Slot>> ahead_;
   std::vector<std::thread> threads_;

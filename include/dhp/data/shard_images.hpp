@@ -46,7 +46,7 @@ class ShardImages {
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
-    // Only now are all files in the cache, so reads may go through it.
+    // From here on, reads go through the cache, to which the reader adds the shards.
     found->reader =
         std::make_unique<detail::ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);

@@ -1,5 +1,4 @@
-// ShardIndex: the positions of all samples in shards, found by a scan. Its file also stores the shards' sizes and
-// times.
+// ShardIndex: the positions of all samples in shards, found by a scan. Its file also has the shards' sizes and times.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>

@@ -27,7 +27,7 @@ struct ShardSample {
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
-/// Reads small parts of a file, in forward order; large parts can be skipped. Errors name the byte.
+/// Reads small parts of a file, best in forward order; large parts can be skipped. Errors name the byte.
 class ScannedFile {
  public:
   explicit ScannedFile(const std::string& path)

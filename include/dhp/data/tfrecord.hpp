@@ -1,6 +1,5 @@
-// Reads shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum; the data are a
-// tf.Example (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no
-// images.
+// Reads shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum; data is a tf.Example
+// (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no images.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -109,7 +108,7 @@ struct ImageExample {
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
                                                      std::uint64_t last) {
   ImageExample made;
-  bool whole_image = false, whole_label = false;  // found under the first name
+  bool whole_image = false, whole_label = false;  // found under the preferred name
   WireFields example(file, first, last);
   while (const auto features = example.next()) {
     if (features->number != 1 || !features->is_bytes) continue;

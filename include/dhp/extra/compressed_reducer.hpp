@@ -22,7 +22,7 @@ template <class Dev>
 struct CompressedGradient {
   std::uint32_t use = 0;    ///< the parameter's random stream
   View<Dev> sum{};          ///< [rows, columns]: output, the sum over replicas
-  View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; after the sum, the part that was not sent
+  View<Dev> unsent{};       ///< [rows, columns]: gradient plus memory; later the part not sent
   ConstView<Dev> memory{};  ///< [rows, columns]: the error of earlier steps
 };
 /// Copies `made` to `kept` unless the step was skipped. state: the StepState with the step's decision; empty: applied.

@@ -18,9 +18,9 @@ struct Delayed {
 };
 
 namespace detail {
-/// Step t uses the gradients of step t - steps. The first steps have no such gradients and are skipped; so are the
-/// first steps after weights were loaded. Running statistics of batch norms are not delayed. Holds steps + 1 copies of
-/// the gradients. Throws Error for exact sums and for f16, whose loss scale may change during the delay.
+/// Step t uses the gradients of step t - steps. The first steps, also after weights were loaded, have no such gradients
+/// and are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the gradients. Throws
+/// Error for exact sums and for f16, whose loss scale may change during the delay.
 template <class Dev>
 class DelayedReducer final : public Replicas<Dev> {
  public:

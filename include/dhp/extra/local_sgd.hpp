@@ -83,7 +83,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
   void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
-  /// Computes a mean instead: norms then compare with those of summed gradients.
+  /// Computes a mean instead of a sum, so that norms are comparable with those of other reducers.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
   /// Does nothing, because the loss is the mean over this replica's own samples.
   void count(Dev&, Comm<Dev>&, View<Dev>) override {}

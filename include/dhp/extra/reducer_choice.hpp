@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// The options of all reducers of stores that replicas do not shard.
+/// The options of all reducers for unsharded stores.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 

@@ -100,14 +100,14 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   std::size_t most_late_;  // limit of outstanding true gradients
   double rate_;
   Tensor<Dev> weights_;
-  Tensor<Dev> gradient_;             // of half the summed squared error with respect to the weights
+  Tensor<Dev> gradient_;             // d(half the summed squared error) / d(weights)
   Tensor<Dev> squares_;              // sum of the squares of the activations
   std::map<int, Tensor<Dev>> sent_;  // activations by micro-batch
   std::deque<Late> late_;
 };
 }  // namespace detail
 
-/// Use it with schedule(), in which each backward pass directly follows its forward pass.
+/// Options of synthetic gradients. Use them with schedule(): each backward pass directly follows its forward pass.
 struct SyntheticGradients {
   /// Step size of the predictor, above 0 and below 2. 1 is the largest value that is safe for all activations.
   double rate = 1;

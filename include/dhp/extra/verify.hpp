@@ -38,7 +38,7 @@ struct Signatures {
 
 struct Verdict {
   bool agrees = true;
-  std::string what{};        ///< what differs
+  std::string what{};        ///< name of the values that differ
   std::vector<int> wrong{};  ///< the wrong ranks, all of one replica; empty if unknown
 };
 

@@ -1,6 +1,5 @@
-// The LARS optimizer (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1): m = mu m +
-// rate (g + decay w), w -= m. rate = lr * trust * |w| / (|g| + decay * |w|) for weights; lr, without decay, for the
-// rest.
+// The LARS optimizer (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", algorithm 1).
+// m = mu m + rate (g + decay w), w -= m. Weights: rate = lr * trust * |w| / (|g| + decay * |w|). Others: lr, no decay.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>

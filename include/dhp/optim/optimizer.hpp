@@ -48,8 +48,7 @@ class Norms {
     });
   }
   /// Returns `lists` lists of squared norms, f64 [lists * parameters], with as many collectives as for one list.
-  /// add(counted, sums) must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], initially
-  /// zero.
+  /// add(counted, sums) must write the sums of this rank's tiles to the zeroed sums, f64 [lists * counted.sum_count()].
   [[nodiscard]] Tensor<Dev> squares(
       Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
       FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
@@ -64,7 +63,7 @@ class Norms {
     for (std::int64_t list = 0; list < lists; ++list)
       detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
                         squares.mut().slice(list * parameters_, squares.count()), count);
-    // With groups, only one rank has a nonzero value per entry, so these all-reduces are exact.
+    // With tensor groups, only one rank has a nonzero value per entry, so these all-reduces are exact.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     if (groups_ == 1) return squares;

@@ -17,7 +17,7 @@ struct Action {
   Kind kind = Kind::forward;
   /// A pass: its chunk, or in a list by layers (moves.hpp) the layer's index within the stage. A move: its unit.
   int chunk = 0;
-  int micro_batch = 0;  ///< a move has 0 here
+  int micro_batch = 0;  ///< 0 in a move
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -42,10 +42,10 @@ namespace detail {
   return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
 }
 
-/// Maps parts of the model to stages, and actions to messages. A forward of part v receives an activation from part v -
-/// 1 and sends one to part v + 1. A backward or backward_input receives a gradient from part v + 1 and sends one to
-/// part v - 1. Parts of one stage exchange no message. Each direction has its own communicator, so neither waits behind
-/// the other.
+/// Maps parts of the model to stages, and actions to messages. A forward receives an activation from the part before
+/// its own and sends one to the part after it. A backward or backward_input does the same with gradients in the
+/// opposite direction. Parts of one stage exchange no message. Each direction has its own communicator, so neither
+/// waits behind the other.
 struct Wiring {
   int stages;
   int chunks;

@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// Returns parts + 1 numbers: the first layer of each part, then the number of layers. Every part has a layer.
+/// Returns parts + 1 numbers: the first layer of each part, then the number of layers. Every part has a layer or more.
 [[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
                                                           int parts) {
   const auto layers = costs.size();

@@ -24,14 +24,14 @@ class DataParallel {
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = detail::device_counts(dev, step, term_names());
     const auto& replica = store().replica();
-    // If replicas share samples (context axis), only the first of them counts these.
+    // If replicas share samples (context axis), only the first of these replicas counts them.
     if (replica.rank % replica.sharing != 0)
       dev.fill_zero(counts.mut().bytes(), counts.size_bytes());
     Replicas<Dev> plain;
     (replicas() != nullptr ? *replicas() : plain).count(dev, group_, counts.mut());
     auto global = step;
     global.counts = counts.view();
-    // Layers that wait for other replicas throw if shares are unequal. At least one replica detects it here.
+    // Layers that wait for other replicas throw if shares are unequal. At least one replica detects that here.
     const auto mine = std::ssize(step.batches);
     global.context.equal_shares =
         group_.size() == 1 || mine * group_.size() == step.micro_batches * replica.sharing;

@@ -19,7 +19,7 @@
 
 namespace dhp::detail {
 
-/// The parts of a stage, which all its steps share.
+/// The state of a stage that all its steps share.
 template <class Dev>
 struct StageParts {
   Comm<Dev> tensor, context;
@@ -210,7 +210,7 @@ class Execution {
   /// Where an action's input comes from.
   struct Source {
     int from;        // the layer that made it; -1: none
-    Comm<Dev>* way;  // null: that layer is here
+    Comm<Dev>* way;  // null: no message comes
     int stage;
     Shape shape;
   };

@@ -1,7 +1,7 @@
 // FixedSchedule: a schedule given as lists, or as CSV in PyTorch's format (torch.distributed.pipelining): a line per
 // stage, a cell per action. "1F0" is the forward of micro-batch 0 in part 1 of the model; B is a whole backward, I an
 // input gradient, W a weight gradient. 1UNSHARD, 1RESHARD and 1REDUCE_GRAD are moves of part 1. Empty cells are idle
-// time. Older PyTorch files write B for an input gradient; a W for the same micro-batch reveals it.
+// time. Older PyTorch files write B for an input gradient, too, if the line has a W for it.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>

@@ -16,10 +16,10 @@ enum class Pass { training, evaluation };
 
 /// A unit of moves: a bucket of ZeRO or a single parameter.
 struct MovedUnit {
-  /// When gradients are reduced: after the last micro-batch, after each one, or after the stage's last pass (end),
-  /// because other stages add to them too.
+  /// When gradients are reduced. last: after the last micro-batch. each: after each micro-batch. end: after the last
+  /// pass of the stage, because other stages add to them too.
   enum class Reduced { last, each, end };
-  std::vector<int> chunks{};  ///< use the unit's weights and add to its gradients
+  std::vector<int> chunks{};  ///< that use the unit's weights and add to its gradients
   Reduced reduced = Reduced::last;
   bool sharded = false;  ///< weights are gathered before their use and freed after it
 };
@@ -72,8 +72,8 @@ class MovePlan {
   int first_trained_ = 0;
 };
 
-/// Replaces each pass by one pass per layer of its chunk, with the layer's index in the stage as chunk. first: the
-/// first layer of each chunk, and the end.
+/// Replaces each pass by one pass per layer of its chunk. `chunk` then is the layer's index in the stage. first: the
+/// index of each chunk's first layer, and the end.
 [[nodiscard]] inline std::vector<Action> by_layers(const std::vector<Action>& list,
                                                    const std::vector<int>& first) {
   std::vector<Action> layers;
@@ -135,7 +135,7 @@ class MovePlan {
 [[nodiscard]] inline std::vector<Action> with_reductions(const std::vector<Action>& passes,
                                                          const MovePlan& plan, int micro_batches) {
   std::vector<Action> list;
-  std::vector<int> complete(as_size(plan.chunks()), 0);  // micro-batches
+  std::vector<int> complete(as_size(plan.chunks()), 0);  // finished micro-batches, by chunk
   const auto reductions = plan.reductions(micro_batches);
   auto next = reductions.begin();
   const auto reduce = [&](bool at_end) {

@@ -125,7 +125,7 @@ struct ZeroBubble {
     detail::ListWriter list(chunks, micro_batches);
     list.repeat(stages - stage, {{forward}});
     list.repeat(stage, {{backward_input}, {forward}});
-    // With the weight gradient before the forward, one micro-batch less is in flight.
+    // With the weight gradient before the forward, one micro-batch fewer is in flight.
     list.repeat(micro_batches - stage, {{backward_input}, {backward_weight}, {forward}});
     list.repeat(stage, {{backward_weight}});
     return list.done();
@@ -187,7 +187,7 @@ struct ZeroBubbleV {
     using enum Action::Kind;
     detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
     detail::ListWriter list(chunks, micro_batches);
-    const int turn = stages - stage;  // a micro-batch's way to the last stage and back: 2 turn - 1 parts
+    const int turn = stages - stage;  // the way to the last stage and back takes 2 turn - 1 parts
     list.repeat(2 * turn - 1, {{forward, 0}});
     list.repeat(stage, {{forward, 1}, {forward, 0}});
     list.repeat(turn, {{forward, 1}, {backward_input, 1}, {backward_weight}});

@@ -2,8 +2,7 @@
 //   order     every stage runs each (chunk, micro-batch) exactly once: forward before backward before weight
 //   meeting   a stage receives the messages of another in the order in which they are sent
 //   progress  no stage waits for ever, although a send blocks while its edge holds `capacity` messages
-//   moves     a pass has its weights; each reduce comes once, with complete gradients, in the same order on all
-//   replicas
+//   moves     a pass has its weights; each reduce comes once, with complete gradients, in one order on all replicas
 // An Error names the action and its position in the list; for the first three laws, the stage too.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Simulates a schedule with given costs of actions and messages, and draws it: a line per stage, a column per time
-// slot.
+// Simulates a schedule with given costs of actions and messages. Draws a line per stage, a column per time slot.
 //
 //   stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %
 //   stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %
@@ -127,7 +126,7 @@ struct ScheduleTimes {
   return times;
 }
 
-/// All parts cost the same.
+/// Simulates with equal costs in all parts.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const ActionCosts& costs = {}) {
   return simulate(lists, std::vector<ActionCosts>{costs});

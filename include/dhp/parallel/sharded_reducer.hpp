@@ -68,7 +68,7 @@ class ShardedReducer final : public Replicas<Dev> {
     bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
     store_->tell_sum(*dev_, summands, bucket.range().first);
-    // In ZeRO 2 and 3, the summands include the earlier sums of this step.
+    // In ZeRO 2 and 3, the summands include earlier sums of this step, which are not this replica's contribution.
     if (stage() != ZeroStage::optimizer)
       store_->tell_sum(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;

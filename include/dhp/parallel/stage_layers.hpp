@@ -1,5 +1,5 @@
-// StageLayers: the layers of a pipeline stage, and the gradients that it needs of them. The loss counts as the layer
-// after the last one. In an action, `chunk` is the index of a layer in own().
+// StageLayers: the layers of a pipeline stage, and the gradients that their backward passes compute. The loss counts as
+// the layer after the last one. In an action, `chunk` is the index of a layer in own().
 #pragma once
 
 #include <dhp/nn/loss.hpp>

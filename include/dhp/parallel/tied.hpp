@@ -55,7 +55,7 @@ class TiedParameters {
         if (member) user.parameter->owned = stage == *user.stages.begin();
         continue;
       }
-      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective over all stages, users or not
+      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective over all pipeline stages
       if (!member) continue;
       user.parameter->owned = stage == *user.stages.begin();
       user.parameter->tied = true;

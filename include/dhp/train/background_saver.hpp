@@ -18,8 +18,7 @@ namespace dhp {
 template <class Dev>
 class BackgroundSaver : detail::NonCopyable {
  public:
-  /// Keeps a reference to checkpoint. Pass before_update() to the trainer. replayed: later steps may be replayed
-  /// graphs.
+  /// Keeps a reference to checkpoint. Pass before_update() to the trainer. replayed: steps may be replayed graphs.
   BackgroundSaver(Checkpoint<Dev>& checkpoint, bool replayed)
       : checkpoint_(checkpoint), copy_(replayed) {}
   ~BackgroundSaver() { (void)give_up(); }

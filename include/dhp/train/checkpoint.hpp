@@ -139,7 +139,7 @@ class Checkpoint {
     for (auto& whole : held(dev)) {
       if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
-      if (whole.sharded_over_data) {  // each tensor rank may have cut it elsewhere
+      if (whole.sharded_over_data) {  // tensor ranks may cut it differently
         if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
         continue;
       }
@@ -223,8 +223,8 @@ class Checkpoint {
     std::vector<std::string> read;  ///< names of the tensors that were read
     void pass(detail::Fields& fields) { fields(damage, unfit, read); }
   };
-  /// Fills in `loaded`. Returns a message about damage or an empty text, the same on all ranks. Throws Error if the
-  /// model does not fit.
+  /// Fills in `loaded`. Returns damage, or an empty text, the same on all ranks. Throws Error if the model does not
+  /// fit.
   [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
     Attempt own;
     std::optional<SavedPieces> saved;

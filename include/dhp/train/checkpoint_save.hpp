@@ -15,13 +15,13 @@ namespace dhp {
 
 /// The content of a checkpoint besides its tensors. Rank 0's record is saved.
 struct RunRecord {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< LoadedCheckpoint::about of a loaded run
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a later load returns it
   std::vector<std::pair<std::string, double>>
       measures{};  ///< results of an evaluation at this step
   std::map<std::string, std::string>
       files{};              ///< content of additional files such as the vocabulary, by file name
   std::size_t keep = 0;     ///< number of newest checkpoints to keep; 0: all
-  std::string keep_best{};  ///< a name in measures, whose best checkpoint is also kept
+  std::string keep_best{};  ///< name of a measure, whose best checkpoint is also kept
   /// Called before the checkpoint becomes visible; throws Error if another run has taken over the folder. May be empty.
   std::function<void()> may_commit{};
   std::vector<std::string> replaced{};  ///< names of old checkpoints to remove after this save

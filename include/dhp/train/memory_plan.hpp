@@ -27,7 +27,7 @@ struct MemoryPlan {
   std::size_t most = 0;         ///< peak bytes including free blocks that the allocator keeps
   /// Trace scopes at the peak, outermost first.
   std::vector<std::string> peak{};
-  int in_flight = 0;  ///< most micro-batches whose activations are held at once
+  int in_flight = 0;  ///< most (chunk, micro-batch) pairs whose activations are held at once
 
   /// Returns the peak bytes of activations, gathered weights, gradients in flight and inputs.
   [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
@@ -48,7 +48,7 @@ struct PlannedRun {
   /// Number of steps. Plan several if shapes differ: free blocks of the other sizes then remain and add up.
   int steps = 1;
   bool threads = false;     ///< ranks are threads: a message is freed once it is received
-  bool recomputes = false;  ///< backward passes compute activations again
+  bool recomputes = false;  ///< backward passes compute activations again and take longer
 };
 
 namespace detail {

@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// The files of one training run, see TrainingRun::files(). All calls except give_up() are collective over the mesh.
+/// The files of one training run, see TrainingRun::files(). All ranks make the same calls, except give_up().
 template <class Dev>
 class RunFiles : detail::NonCopyable {
  public:
@@ -23,8 +23,7 @@ class RunFiles : detail::NonCopyable {
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(run_.device()); });
   }
-  /// Waits for the current save, unless an exception ends the run. Ignores a failure of the save: only wait() throws
-  /// it.
+  /// Waits for the current save, unless an exception ends the run. Ignores the save's failure; only wait() throws it.
   ~RunFiles() {
     if (std::uncaught_exceptions() > 0) return;
     try {
@@ -106,7 +105,7 @@ class RunFiles : detail::NonCopyable {
   /// Returns the same text for all spellings of a path.
   [[nodiscard]] static std::string place_of(const std::string& folder) {
     std::error_code error;
-    const auto whole = std::filesystem::absolute(folder, error);  // a path that does not exist needs this
+    const auto whole = std::filesystem::absolute(folder, error);  // for paths that do not exist
     return (std::filesystem::weakly_canonical(whole, error) / "").string();
   }
 

@@ -77,7 +77,7 @@ class SafeTensors {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
     const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
-    const bool begins = head.size() > 8 && head[8] == '{';  // the 8 bytes of the length may look like another format's
+    const bool begins = head.size() > 8 && head[8] == '{';  // the first 8 bytes are any number
     const auto known = detail::known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
@@ -132,8 +132,7 @@ class SafeTensors {
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;
 
-  /// Adds a tensor to tensors_, or to skipped_ if dhp cannot compute in its type. Returns its bytes in the data
-  /// section.
+  /// Adds a tensor to tensors_, or to skipped_ if dhp cannot compute in its type. Returns the tensor's range of bytes.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
       fail(path_, " is damaged: tensor ", name, " has ", what);

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// A device that can record work, such as Cuda: record(body) and run(graph).
+/// A device that can record work, such as Cuda, by record(body) and run(graph).
 template <class Dev>
 concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
   dev.run(graph);

@@ -35,7 +35,7 @@ struct StepReport {
   bool spike = false;           ///< the norm exceeded the limit TrainerOptions::spike
   double usual_norm = 0;        ///< a moving average of the norm
   bool stop_requested = false;  ///< some rank asked to stop; all ranks see this in the same step
-  bool replayed = false;        ///< the step was replayed from a recorded graph (TrainerOptions::record)
+  bool replayed = false;        ///< a recorded graph ran the step (TrainerOptions::record)
 };
 
 /// A step in flight: its results on their way to the host, and its micro-batches, which a failed step repeats.

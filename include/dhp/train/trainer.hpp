@@ -26,7 +26,7 @@ namespace dhp {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references. With a tensor axis, makes a device deterministic that would choose algorithms by timing.
+  /// Keeps references. With a tensor axis, makes the device deterministic: it no longer chooses algorithms by timing.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
@@ -145,8 +145,8 @@ class Trainer {
     return std::ranges::find(all, 1.0) != all.end();
   }
   /// Adds a function that each step calls after this rank's last collective for gradients and norms, and before its
-  /// first write to weights, optimizer state or running statistics: a save may still read these. The rank then
-  /// completes its update alone; only ZeRO gathers new weights afterwards. On a GPU, the collectives are issued but not
+  /// first write to weights, optimizer state or running statistics: a save may still read these. The rank then updates
+  /// alone; afterwards replicas may exchange weights (Replicas::updated). On a GPU, the collectives are issued but not
   /// complete. Replayed steps do not call it.
   void before_update(std::function<void()> call) { before_update_.push_back(std::move(call)); }
 
@@ -283,8 +283,7 @@ class Trainer {
       auto& store = model_.store();
       store.begin_gradients(dev_);
       auto losses = model_.forward_backward(dev_, over);
-      store.complete_gradients(dev_,
-                               {0, store.size()});  // for ranges that never became ready
+      store.complete_gradients(dev_, {0, store.size()});  // for ranges that never became ready
       return losses;
     };
     auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);

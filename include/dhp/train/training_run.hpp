@@ -60,8 +60,7 @@ class TrainingRun : detail::NonCopyable {
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part. data:
-  /// the source of steps, such as a Loader, before its first step; the run keeps a reference. own: replaces
-  /// options.optimizer.
+  /// the source of steps, such as a Loader, at its start; the run keeps a reference. own: replaces options.optimizer.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
