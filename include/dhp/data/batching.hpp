@@ -1,8 +1,8 @@
 // Batching: how a dataset is cut into steps, replicas and micro-batches.
 //
-// The samples of a step and of a replica are closed forms without state, so a run can start at any step. Micro-batch k
-// of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step of an epoch
-// may have fewer micro-batches, and its last one may be short. Nothing is padded, and a replica may get none.
+// The samples of a step and of a replica follow from closed forms without state, so a run can start at any step.
+// Micro-batch k of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step
+// of an epoch may have fewer micro-batches, and its last one may be short. Nothing is padded; a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>

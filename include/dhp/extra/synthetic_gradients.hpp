@@ -1,7 +1,7 @@
 // Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a pipeline
 // stage does not wait for the gradient of its output. It predicts this gradient as a linear map of the activation, and
-// corrects the map when the true gradient arrives. Each backward pass then directly follows its forward pass: no stage
-// waits for a later one. Predictions are good only where the gradient is nearly linear in the activation.
+// corrects the map when the true gradient arrives. Each backward pass then directly follows its forward pass: only
+// forwards depend on another stage. Predictions are good only where the gradient is nearly linear in the activation.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -91,9 +91,9 @@ template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// First half of a step. Runs all collectives of the update (over the tensor and pipeline axes, and over replicas
-  /// with ZeRO) but changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: the
-  /// squared norms from Norms. state: the StepState with the step's decision. The default does nothing.
+  /// First half of a step. Runs all collectives of the update (over the tensor and pipeline axes, and Replicas::sum)
+  /// but changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: the squared norms
+  /// from Norms. state: the StepState with the step's decision. The default does nothing.
   virtual void prepare(Dev& /*dev*/, ConstView<Dev> /*gradients*/, ConstView<Dev> /*state*/) {}
   /// Second half of a step: updates weights and state() if the step is applied. Not collective. Uses the same gradients
   /// and StepState as the preceding prepare().

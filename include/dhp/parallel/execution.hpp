@@ -272,7 +272,7 @@ class Execution {
   Replicas<Dev>* replicas_;
   bool predicts_;
   Tensor<Dev> scales_;            // weight of each loss term in the objective, f64 [terms]
-  const Action* next_ = nullptr;  // first action of the next pass; null: none, or announced
+  const Action* next_ = nullptr;  // first action of the next pass; null: none, or already announced
   std::map<Key, InFlight> in_flight_;
   std::map<Key, Tensor<Dev>> handed_over_;  // between layers of this stage, by receiving layer
   bool tied_are_summed_ = false;

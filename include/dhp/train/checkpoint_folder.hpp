@@ -46,7 +46,7 @@ class CheckpointFolder {
     std::error_code none;
     if (!std::filesystem::is_regular_file(path("latest"), none)) return name;
     std::ifstream file(path("latest"));
-    file >> name;  // reads no line ending, which may come from another system
+    file >> name;  // stops before the line ending, which differs between systems
     return name;
   }
 

@@ -52,7 +52,7 @@ class FileLock : NonCopyable {
   }
 
   /// Locks a file that only one run may write to. Throws InUse if another run still holds the lock after patience_s
-  /// seconds; the message contains `what` and, with names_holder, the holder. Throws Error like try_lock.
+  /// seconds; the message contains `what` and, with names_holder, the holder. Throws Error if there are no locks.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {

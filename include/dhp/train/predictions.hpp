@@ -21,7 +21,7 @@ struct Prediction {
   std::int64_t micro_batch = 0;
   Shape shape{};
 };
-/// The ranks that have a micro-batch's prediction.
+/// The location of a micro-batch's prediction.
 struct PredictionPlace {
   int holders = 0;
   int rank = 0;  ///< world rank of the last holder

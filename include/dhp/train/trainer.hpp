@@ -168,7 +168,7 @@ class Trainer {
   }
   /// Returns whether start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// Completes or undoes the step in which start() has thrown, so that the state is that after `steps` steps. Not
+  /// Completes or undoes the step in which start() has thrown, so that the state is the one after `steps` steps. Not
   /// collective: does not gather weights that replicas shard (ZeRO). Returns the step's report if it is completed.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;

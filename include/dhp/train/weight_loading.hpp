@@ -24,7 +24,7 @@ struct WeightLoading {
   bool only = false;  ///< only weights, for predictions; remarks: damage, and left-over tensors
   bool all = false;   ///< a missing weight is an error; otherwise it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
-  /// If set, adapters will be exported with the weights that begin with this: any other new weight is an error.
+  /// If set, an adapter will be exported with the weights that begin with this. Any other new weight is an error.
   std::optional<std::string> adapter_head{};
   std::string
       adapter{};  ///< folder of an adapter_model.safetensors, which has priority; empty: none
