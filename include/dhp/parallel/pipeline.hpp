@@ -22,7 +22,7 @@ struct PipelineOptions {
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
-  bool measure_costs = false;  ///< ignored with several context groups: they do not cut the example
+  bool measure_costs = false;  ///< ignored with several context groups (the example is whole)
 };
 
 template <class Dev>

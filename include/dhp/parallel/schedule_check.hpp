@@ -135,7 +135,7 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// The stage that sends an action its message, or receives the action's message; -1: none.
+  /// sender: the stage whose message an action receives; receiver: the stage that receives its message; -1: none.
   [[nodiscard]] int sender(int stage, const Action& action) const {
     return other_stage(stage, wiring_.source(stage, action));
   }
