@@ -12,18 +12,18 @@ namespace dhp::detail {
 /// queue's own stream. A fast copy inside the GPU follows on the work's stream.
 class UploadQueue {
  public:
-  /// For fewer bytes, one copy on the work's stream is faster than synchronizing two streams.
+  /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
   static constexpr std::size_t least_bytes = std::size_t{1} << 20;
 
-  /// bytes: the size of the pinned memory. work: the device's stream. Throws OutOfMemory.
+  /// bytes: the pinned ring's size. work: the device's stream. Throws OutOfMemory.
   UploadQueue(CudaMemory& memory, std::size_t bytes, cudaStream_t work)
       : landing_(memory.allocate(bytes)) {
     // The allocator may reuse memory that earlier work still reads.
     CudaEvent::of(work).before(stream_.get());
   }
 
-  /// Copies in the order of `work`. at: the offset of `from` in pinned memory. That memory must not be reused before
-  /// `work` has passed this point.
+  /// Writes `to` after the earlier work of `work`. at: the offset of `from` in the pinned ring. This piece of the ring
+  /// must not be reused before `work` has passed this point.
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t at,
             cudaStream_t work) {
     std::byte* const landed = landing_.get() + at;
@@ -36,13 +36,13 @@ class UploadQueue {
 
  private:
   CudaStream stream_;
-  std::shared_ptr<std::byte> landing_;  // staging buffer, as large as the pinned memory
+  std::shared_ptr<std::byte> landing_;  // staging buffer, as large as the pinned ring
 };
 
-/// Downloads to pinned host memory while later work runs.
+/// Downloads to pinned host memory while later work of the device runs.
 class DownloadQueue {
  public:
-  /// Copies what `work` has written so far and returns the event at which the copy is complete.
+  /// Starts a copy after the earlier work of `work`, and returns the event at the copy's end.
   CudaEvent copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t work) {
     CudaEvent::of(work).before(stream_.get());
     if (bytes > 0)

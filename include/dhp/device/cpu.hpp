@@ -1,5 +1,5 @@
-// Cpu: runs ops synchronously, in the calling thread and its thread pool. It caches freed blocks, because fresh pages
-// cost more than most ops. Blocks from a host program's memory resource are not cached.
+// Cpu: runs ops synchronously, in the calling thread and its thread pool. It caches freed blocks, because the first
+// access to new pages takes longer than most ops. Blocks from a host program's memory resource are not cached.
 #pragma once
 
 #include <dhp/core/copy_bytes.hpp>
@@ -108,18 +108,18 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
 }  // namespace detail
 
 struct CpuOptions {
-  int threads = 1;  ///< threads per op; their number changes no bit of a result
+  int threads = 1;  ///< threads per op; results have the same bits for any number
   /// The host program's memory for tensors, or null for the system's. It must be thread-safe and outlive the tensors.
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};      ///< the rank's trace; null: do not trace
   std::shared_ptr<WaitClock> waits{};  ///< clock of the rank's thread; null: do not count waits
-  /// Allows products of bf16 by AVX512_BF16 where the machine has this instruction set. The instructions treat
-  /// subnormal numbers as 0; no other bit of a result differs.
+  /// Allows bf16 products to use the instruction set AVX512_BF16, if the machine has it. Its instructions treat
+  /// subnormal numbers as 0; otherwise results have the same bits.
   bool bf16_pairs = true;
 };
 
-/// The CPU device of one rank, which serves one thread at a time. Any thread may free its memory. It stays where it is,
-/// because runs and communicators refer to it; std::deque or std::unique_ptr hold several.
+/// The CPU device of one rank. Only one thread at a time may use it, but any thread may free its memory. It is not
+/// movable, because runs and communicators keep references to it; to hold several, use std::deque or std::unique_ptr.
 class Cpu : detail::Kernels, detail::NonCopyable {
  public:
   static constexpr bool host_accessible = true;

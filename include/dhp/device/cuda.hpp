@@ -1,5 +1,5 @@
-// Cuda: one GPU of a rank, with its stream, memory, library handles and pinned copies that do not block the host. This
-// header uses only the host API, so that g++ can compile it; dhp/cuda.cuh adds the kernels.
+// Cuda: the GPU of one rank, with its stream, memory, library handles and pinned buffers for copies. This header uses
+// only the host API, so that g++ can compile it; dhp/cuda.cuh adds the kernels.
 #pragma once
 
 #include <dhp/device/copy_queues.hpp>
@@ -26,35 +26,35 @@ namespace dhp {
 
 struct CudaOptions {
   int device = -1;  ///< CUDA ordinal in this process; -1: the thread's current device
-  /// Size of the pinned ring. For large uploads the GPU holds a staging buffer of the same size.
+  /// Size of the pinned ring, the host's copy buffer. Large uploads also need a staging buffer of this size on the GPU.
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< scratch memory of cuBLASLt
-  /// Makes libraries give the same bits in every run and on every GPU of the same kind: no timed choices, no atomics.
+  /// Makes libraries give the same bits in every run and on every GPU of one model: no timed choices, no atomics.
   bool deterministic = false;
-  /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
+  /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 significant bits, sums stay f32.
   bool tf32 = false;
-  /// Lets cuDNN draw the dropout of 16-bit attention itself. This needs no mask in memory, but the random numbers
-  /// depend on the micro-batch and on the tensor axis (docs/numbers.md). Cannot be combined with `deterministic`.
+  /// Lets cuDNN draw the dropout of 16-bit attention. cuDNN's random numbers depend on the micro-batch and on the
+  /// tensor axis (docs/numbers.md). Cannot be combined with `deterministic`.
   bool library_dropout = false;
   /// Number of multiprocessors for matrix products while concurrent collectives occupy the others; 0 means all.
   int cublas_sms = 0;
-  /// Cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A deterministic device reads
-  /// only this file and never writes it: all ranks must read the same file. Compiled plans are kept in a folder with
-  /// this name and the suffix ".plans".
+  /// File that caches the fastest algorithms. If empty, the environment variable DHP_PLAN_CACHE names it. A
+  /// deterministic device takes algorithms from plan_cache alone and never writes it; all ranks must read the same
+  /// file. Compiled plans are kept in a folder with the file's name and the suffix ".plans".
   std::string plan_cache{};
-  /// A stream of the host program, where nullptr means CUDA's default stream. The stream must outlive the device and
-  /// its tensors. If unset, the device creates a stream.
+  /// A stream of the host program; nullptr is CUDA's default stream. The stream must outlive the device and its
+  /// tensors. If unset, the device creates a stream.
   std::optional<cudaStream_t> stream{};
   /// The host program's allocator. If unset, the device uses cudaMalloc and caches freed blocks.
   CudaAllocator allocator{};
-  /// Host threads that prepare a run: initial weights, cuDNN's plans. 0 means this process's share of the cores, which
-  /// is the number of cores divided by the number of visible GPUs.
+  /// Host threads for initial weights and for compiling cuDNN's plans. 0 means this process's share of the cores: the
+  /// number of cores divided by the number of visible GPUs.
   int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< the rank's trace; null: do not trace
 };
 
 namespace detail {
-/// Base of the objects that the kernels in cuda/ cache per device, such as plans and chosen algorithms.
+/// Base of the objects that cuda/ caches per device, such as plans and chosen algorithms.
 struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
@@ -70,8 +70,8 @@ struct CudaCached : NonCopyable {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
-/// What it costs a process to start using a GPU: seconds, mostly for loading kernels (CUDA_MODULE_LOADING=EAGER), and
-/// the bytes of GPU memory in use afterwards, including those of other processes.
+/// The cost of starting to use a GPU. seconds: mostly the loading of kernels, if CUDA_MODULE_LOADING=EAGER. used_bytes:
+/// the GPU memory in use afterwards, by all processes.
 struct CudaStart {
   double seconds = 0;
   std::size_t used_bytes = 0;
@@ -88,14 +88,14 @@ class CudaArrival final : public HostCopy::Arrival {
 };
 }  // namespace detail
 
-/// The GPU device of one rank, which serves one thread at a time. Any thread may free its memory. Like Cpu, it stays
-/// where it is.
+/// The GPU device of one rank. Only one thread at a time may use it, but any thread may free its memory. Like Cpu, it
+/// is not movable.
 class Cuda : detail::Kernels, detail::NonCopyable {
  public:
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
 
-  /// Initializes a GPU and makes it the thread's current one. Only a process's first call per GPU takes long.
+  /// Initializes a GPU and makes it current for the thread. A process's first call for a GPU is slow. Throws Error.
   [[nodiscard]] static detail::CudaStart begin(int device) {
     const auto from = std::chrono::steady_clock::now();
     const int gpus = detail::usable_gpus();
@@ -139,7 +139,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  /// Allocates host memory that this device's kernels read and write over the bus.
+  /// Allocates pinned host memory, which kernels can read and write over the bus.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
     return detail::allocate_pinned(bytes);
   }
@@ -151,8 +151,8 @@ class Cuda : detail::Kernels, detail::NonCopyable {
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync on the GPU");
   }
-  /// The caller may change `from` after the return. The host waits for the GPU only if the pinned ring is full. A large
-  /// copy overlaps with earlier work of the stream.
+  /// The caller may change `from` on return. The host waits for the GPU only if the pinned ring is full. A large copy
+  /// overlaps with earlier work of the stream.
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy from the host");
     for (std::size_t done = 0; done < bytes;) {
@@ -195,7 +195,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
         bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
-  /// Makes later work wait for the overlapping copies, without blocking the host.
+  /// Makes later work wait for the copies of start_copy_beside(), without blocking the host.
   void finish_copies_beside() {
     if (downloads_) downloads_->before(stream());
   }
@@ -208,8 +208,8 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   }
 
   using Graph = detail::CudaGraph;
-  /// Records what body() issues, without running it. Tensors that body() allocates come from an arena that the graph
-  /// owns. body must have run once before, to load kernels and choose plans, and must not copy from or to the host.
+  /// Records the work that body() issues, without running it. Tensors that body() allocates come from the graph's own
+  /// arena. body must have run once before, to load kernels and choose plans, and must not copy from or to the host.
   [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
@@ -217,7 +217,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
           "a recorded step owns its memory, which a host program's allocator cannot provide: use "
           "no allocator, or do not record");
     synchronize();
-    // The graph has its own arena, so cached free blocks of earlier work would only occupy memory.
+    // The graph has its own arena and cannot use the cached free blocks of earlier work.
     memory_->trim();
     // Relaxed mode allows the arena to allocate during capture.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
@@ -247,7 +247,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   }
   void run(const detail::CudaGraph& graph) { graph.launch(stream()); }
   [[nodiscard]] bool recording() const { return recording_; }
-  /// Returns the number of the current recording, counted from 1, or 0 if none is running.
+  /// Returns the number of the current recording, counted from 1, or 0 outside a recording.
   [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
   /// Adds a participant to the current recording. At the end, the device's stream waits for the participant's stream.
   void add_branch(std::shared_ptr<detail::CudaBranch> branch) {
@@ -306,8 +306,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
     cache_.clear();
   }
 
-  /// Returns the device's only object of type T from the device cache. The first call constructs it as T(*this). T must
-  /// keep no reference to the device, which may move.
+  /// Returns the device's only object of type T from the device cache. The first call constructs it as T(*this).
   template <class T>
   [[nodiscard]] T& cached() {
     auto& slot = cache_[std::type_index(typeid(T))];
@@ -323,7 +322,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");
   }
-  /// Returns null if the stream or the memory belongs to the host program, or if memory is short.
+  /// Returns null if the stream or the allocator is the host program's, or if GPU memory is short.
   detail::UploadQueue* upload_queue() {
     if (!uploads_ && may_upload_beside_) {
       may_upload_beside_ = !options_.stream && !options_.allocator;

@@ -1,5 +1,5 @@
-// CudaError: the exception for all errors of CUDA's libraries. This header also has owners of library handles and a
-// check that a loaded library fits its header. Each library has a check_...() function that throws CudaError.
+// CudaError: the exception for errors of CUDA and its libraries. Each library has a function check_LIBRARY() that
+// throws CudaError. Also: owners of library handles, and the check that a loaded library fits its header.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -30,8 +30,8 @@ namespace detail {
 inline void quietly(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
-/// Throws Error if the loaded library (`file`) is older than the headers or of another major version. Versions are
-/// numbered as NVIDIA does: 91900 is 9.19.0.
+/// Throws Error if the loaded library (`file`) is older than the headers or of another major version. Versions have
+/// NVIDIA's encoding: 91900 is 9.19.0.
 inline void check_library_version(const char* name, const char* file, std::size_t compiled,
                                   std::size_t running) {
   constexpr std::size_t major = 10000, minor = 100;
@@ -44,7 +44,7 @@ inline void check_library_version(const char* name, const char* file, std::size_
         file, " into LD_LIBRARY_PATH, or compile again");
 }
 
-/// Deleter that destroys a library's handle by `destroy`.
+/// Deleter that destroys a library's handle by calling `destroy`.
 template <auto destroy>
 struct CudaDestroy {
   void operator()(auto* old) const noexcept { static_cast<void>(destroy(old)); }

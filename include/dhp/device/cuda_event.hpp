@@ -1,4 +1,5 @@
-// CudaStream, a shared handle of an owned or borrowed stream, CudaEvent, a point in a stream's work, and CudaClock.
+// CudaStream: a shared handle of an owned or borrowed stream. CudaEvent: a point in its work. CudaClock: a point's
+// time.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -29,7 +30,7 @@ class CudaEvent {
  public:
   CudaEvent() = default;  ///< an event that has already passed
 
-  /// Returns the current point of `stream`. flags: cudaEventDefault if ms_since() is used.
+  /// Returns the current point of `stream`. flags: ms_since() needs cudaEventDefault.
   [[nodiscard]] static CudaEvent of(cudaStream_t stream, unsigned flags = cudaEventDisableTiming) {
     cudaEvent_t made = nullptr;
     check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
@@ -80,14 +81,14 @@ class CudaEvent {
 /// paired with a reading of the trace's clock.
 class CudaClock {
  public:
-  /// Blocks until the stream has passed the first event, which is paired with the trace's clock.
+  /// Blocks the host until the stream has passed the first event.
   CudaClock(const Trace& trace, cudaStream_t stream)
       : origin_(CudaEvent::of(stream, cudaEventDefault)) {
     origin_.wait();
     origin_s_ = trace.now_s();
   }
 
-  /// Returns the time of the stream's current point.
+  /// Returns the time of the stream's current point, without waiting for it.
   [[nodiscard]] TraceMoment moment(cudaStream_t stream) const {
     const auto now = CudaEvent::of(stream, cudaEventDefault);
     return TraceMoment([origin = origin_, origin_s = origin_s_, now] {

@@ -1,5 +1,4 @@
-// CudaGraph: recorded work that one call replays, always at the same memory addresses. CudaBranch: a participant in a
-// recording that has its own stream.
+// CudaGraph: recorded work that one call replays, always at the same memory addresses.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -11,7 +10,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// A participant with its own stream in a recording, such as a communicator.
+/// A participant in a recording that has its own stream, such as a communicator.
 class CudaBranch {
  public:
   virtual ~CudaBranch() = default;

@@ -8,8 +8,8 @@
 
 namespace dhp {
 
-// The gradient graph of attention relies on 9.10.2. Before 9.6 sums need clearing, before 9.10 the graph needs a second
-// mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
+// The gradient of attention needs cuDNN 9.10.2. Versions before 9.6 need cleared sums, versions before 9.10 need a
+// second mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
 static_assert(CUDNN_VERSION >= 91002,
               "dhp needs cuDNN 9.10.2 or later: give its folder to CMake as -DDHP_CUDA_FOLDERS");
 
@@ -30,7 +30,7 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
                   concat(cudnnGetErrorString(code), said[0] == 0 ? "" : ": ", said), where);
 }
 
-/// One handle serves all streams of a device: cuBLASLt calls take their stream as an argument.
+/// One handle serves all streams of a device, because cuBLASLt's calls take the stream as an argument.
 using CublasHandle = CudaOwner<cublasLtHandle_t, cublasLtDestroy>;
 [[nodiscard]] inline CublasHandle make_cublas_handle() {
   cublasLtHandle_t made = nullptr;

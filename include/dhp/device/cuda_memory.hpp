@@ -1,6 +1,6 @@
 // CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a device is ordered on one
-// stream. Other streams that use a block make this stream wait before they free the block, so that it can be reused at
-// once. A host program's allocator is called for each allocation instead, because it may have its own cache.
+// stream, so a freed block can be reused at once. If another stream uses a block, the device's stream must wait for it
+// before the block is freed. Allocations by a host program's allocator are not cached.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -19,8 +19,8 @@
 
 namespace dhp {
 
-/// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
-/// cudaMalloc. Both functions must be thread-safe.
+/// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like cudaMalloc. Both functions
+/// must be thread-safe.
 struct CudaAllocator {
   /// Returns at least `bytes`, 256-byte aligned, for later work on `stream`, or null if out of memory.
   std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
@@ -31,7 +31,7 @@ struct CudaAllocator {
 };
 
 namespace detail {
-/// Makes a GPU current for the calling thread until the end of a scope. The thread may also use other GPUs.
+/// Makes a GPU current for the calling thread until the end of a scope, because the thread may also use other GPUs.
 class CurrentDevice : NonCopyable {
  public:
   explicit CurrentDevice(int device) noexcept {
@@ -90,14 +90,14 @@ class CudaMemory : public MemoryCount,
               pool->count_freed(size, false);
             }};
   }
-  /// Returns the bytes of GPU memory that no allocation holds.
+  /// Returns the free bytes of the current GPU.
   [[nodiscard]] static std::size_t free_bytes() {
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return free;
   }
 
-  /// Switches to a new arena, so that a recorded graph shares its memory with nobody. Returns the number of the
+  /// Switches to a new arena, so that a recorded graph shares no memory with other work. Returns the number of the
   /// previous arena. The stream must be idle.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
@@ -111,7 +111,7 @@ class CudaMemory : public MemoryCount,
     const std::lock_guard lock(mutex_);
     current_ = number;
   }
-  /// Returns to the GPU all free blocks that no recorded graph needs.
+  /// Frees the cached blocks of the first arena. Recorded graphs need the others.
   void trim() {
     const std::lock_guard lock(mutex_);
     drop(arenas_.front());
@@ -143,7 +143,7 @@ class CudaMemory : public MemoryCount,
     const CurrentDevice here(device_);
     void* data = nullptr;
     auto code = cudaMalloc(&data, size);
-    if (code == cudaErrorMemoryAllocation) {  // frees cached blocks, then tries again
+    if (code == cudaErrorMemoryAllocation) {  // tries again without cached blocks
       quietly(code);
       drop(arenas_.front());
       code = cudaMalloc(&data, size);

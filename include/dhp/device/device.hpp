@@ -1,5 +1,5 @@
-// concept Device: where tensors are and in which order work runs. A device is the first argument of every op, so that
-// argument-dependent lookup finds the device's implementation.
+// concept Device: the memory of tensors and the order of work. A device is the first argument of every op, so that
+// argument-dependent lookup finds the device's kernels.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -17,12 +17,12 @@ namespace dhp {
 
 namespace detail {
 
-/// Base of every device. Argument-dependent lookup then finds the kernels, which are in namespace detail.
+/// Base of every device. It lets argument-dependent lookup find the kernels, which are in namespace detail.
 struct Kernels {};
 
 }  // namespace detail
 
-// Forward declarations, because core/trace.hpp would take longer to compile than this header.
+// Forward declarations, because core/trace.hpp takes longer to compile than this header.
 class Trace;
 class TraceMoment;
 enum class TraceKind;
@@ -89,7 +89,7 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
 
 class Cpu;
 namespace detail {
-/// Whether the device's tensors have values, which tensors of Meta do not.
+/// Whether the device's tensors have values. Those of Meta have none.
 template <class Dev>
 inline constexpr bool has_data = true;
 /// Whether the device works asynchronously, so that the host only issues work.

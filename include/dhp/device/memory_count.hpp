@@ -1,5 +1,5 @@
-// MemoryCount: the bytes that a device's allocator has in use and holds in total. Size classes: similar sizes share
-// allocations and tuning results.
+// MemoryCount: the bytes that a device's allocator has in use and holds in total. size_class: rounds sizes, so that
+// similar sizes share allocations and tuning results.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -10,8 +10,8 @@
 #include <type_traits>
 
 namespace dhp::detail {
-/// Rounds `size` up to its class: a multiple of least_step (a power of two), or of an eighth of the power of two below
-/// `size` if that is larger. A doubling has eight classes, so rounding adds at most 12.5 %.
+/// Rounds `size` up to a multiple of a step: an eighth of the power of two below `size`, but at least least_step (a
+/// power of two). Above 8 * least_step, rounding adds less than 12.5 %.
 template <class Size>
 [[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> least_step) {
   const auto positive = std::max<Size>(size, 1);
@@ -23,12 +23,12 @@ template <class Size>
 /// Counts bytes. All functions are thread-safe.
 class MemoryCount {
  public:
-  /// Returns the bytes of tensors, rounded up to size classes.
+  /// Returns the bytes of the blocks that tensors use.
   [[nodiscard]] std::size_t in_use_bytes() const {
     const std::lock_guard lock(mutex_);
     return in_use_;
   }
-  /// Returns the bytes of tensors and of cached free blocks. A host program's memory has no cached blocks.
+  /// Returns the bytes of the blocks that tensors use and of cached free blocks.
   [[nodiscard]] std::size_t held_bytes() const {
     const std::lock_guard lock(mutex_);
     return held_;
@@ -48,13 +48,13 @@ class MemoryCount {
     if (fresh) held_ += bytes;
     most_held_ = std::max(most_held_, held_);
   }
-  /// Counts a block that a tensor stops using. kept: whether the block is now cached.
+  /// Counts a block that a tensor stops using. kept: the block is now cached.
   void count_freed(std::size_t bytes, bool kept) {
     const std::lock_guard lock(mutex_);
     in_use_ -= bytes;
     if (!kept) held_ -= bytes;
   }
-  /// Counts cached blocks that were returned to their source.
+  /// Counts cached blocks that were freed.
   void count_returned(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     held_ -= bytes;

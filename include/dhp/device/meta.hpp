@@ -1,6 +1,6 @@
-// Meta: a device whose tensors have no data, like PyTorch's meta device. Operations check shapes but compute nothing,
-// and memory is counted but not used, so that a run's memory is known before it is allocated. Blocks up to small_bytes
-// do have memory, because ranks must agree on a few numbers.
+// Meta: a device whose tensors have no data, like PyTorch's meta device. Operations check shapes but compute nothing.
+// Memory is counted but not used, so that a run's memory is known before it is allocated. Blocks up to small_bytes do
+// have memory, because ranks compare a few numbers.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -50,8 +50,8 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
                 ::operator delete[](block, std::align_val_t{64});
                 count_down();
               }};
-    // Large blocks are only address space, which reads as zeros and uses no memory until written. Operations of Meta
-    // never write. A freed block is reused, which saves the system call.
+    // Large blocks are only address space: they read as zeros and use no memory until written, and operations of Meta
+    // never write. Reusing freed blocks saves system calls.
     auto& spaces = spaces_[size];
     if (spaces.empty()) {
       void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -148,7 +148,7 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] std::shared_ptr<Trace> trace() const { return nullptr; }
   [[nodiscard]] TraceMoment moment() const { return {}; }
-  /// Labels memory use and work. The arguments are those of TraceScope.
+  /// Attributes memory and work to a name. The arguments of scope() are those of TraceScope.
   class Scope : detail::NonCopyable {
    public:
     Scope(Meta& dev, std::string name)
@@ -183,7 +183,7 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] const detail::MetaMemory& memory() const { return *memory_; }
 
-  /// Returns the multiplications and additions of all matrix products, convolutions and attentions.
+  /// Returns the number of multiplications and additions in matrix products, convolutions and attention.
   [[nodiscard]] double flop() const { return count_.flop; }
   [[nodiscard]] const detail::MetaCount& count() const { return count_; }
   /// Returns and removes the spans of steps, passes and layers, in the order of their ends.

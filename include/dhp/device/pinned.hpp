@@ -1,5 +1,5 @@
 // Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order; a piece is free once the GPU
-// has passed the piece's event. PinnedBlocks is a pool of blocks with any lifetime.
+// has passed the piece's event. PinnedBlocks is a pool of blocks, which can be freed in any order.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -25,8 +25,8 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
     std::shared_ptr<std::byte> data;
     CudaEvent end;
   };
-  /// copy(data) starts to fill a block of this many bytes and returns the event at its end. The block is free once its
-  /// last owner is gone and the copy has ended.
+  /// copy(data) must start a copy into a block of `bytes` bytes and return the event at the copy's end. The block is
+  /// free once its last owner is gone and the copy has ended.
   [[nodiscard]] Copy start_copy(std::size_t bytes, const auto& copy) {
     auto block = free_block(bytes);
     auto* const data = block.data.get();
@@ -57,17 +57,18 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Copy>> free_;  // free blocks by size; some copies still run
+  std::map<std::size_t, std::vector<Copy>> free_;  // by size; copies into them may still run
 };
 
 class PinnedRing {
  public:
   explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {}
 
-  /// Returns the most bytes that one call of take() can get.
+  /// Returns the most bytes that take() accepts.
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }
 
-  /// Returns `bytes`, at most largest_bytes(), after waiting until they are free. Issue the copy, then call release().
+  /// Waits until `bytes` bytes, at most largest_bytes(), are free and returns them. Issue the copy, then call
+  /// release().
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
     if (head_ + wanted > size_) {

@@ -1,5 +1,5 @@
 // ThreadPool: threads that share the tiles of one loop. Callers split sums independently of the number of threads, so
-// that this number changes no bit of a result.
+// that results have the same bits for any number.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,8 +17,8 @@
 namespace dhp::detail {
 class ThreadPool : NonCopyable {
  public:
-  /// threads: the total number, including the caller; 1 starts none. If the system refuses a thread, the constructor
-  /// joins the started threads and throws Error.
+  /// threads: the total number, including the caller. If the system refuses a thread, the constructor joins the started
+  /// threads and throws Error.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
     int started = 1;
@@ -39,8 +39,8 @@ class ThreadPool : NonCopyable {
 
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(tile) for each tile in [0, tiles), in any order on any thread, and blocks until all are done. Rethrows
-  /// the first exception. A nested loop runs serially in the calling thread.
+  /// Calls body(tile) for each tile in [0, tiles), in any order on any thread, and blocks until all calls have
+  /// returned. Rethrows the first exception. A nested loop runs serially in the calling thread.
   void run(std::int64_t tiles, FunctionRef<void(std::int64_t)> body) {
     // loop_ is set while bodies run, so a nested call of run() finds it set.
     if (workers_.empty() || tiles <= 1 || loop_ != nullptr) {
@@ -84,8 +84,8 @@ class ThreadPool : NonCopyable {
     mutable std::exception_ptr error;
   };
 
-  /// Looks whether `there` for a while, before the caller sleeps until it is told: to wake a thread takes as long as a
-  /// small loop. Other threads of the machine go first.
+  /// Polls there() for up to 100 us, because waking a sleeping thread takes as long as a small loop. Yields the core to
+  /// other threads of the machine meanwhile.
   static void look_for(const auto& there) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::microseconds(100);
