@@ -14,7 +14,7 @@ struct ReluGradient {
   constexpr auto operator()(auto y, auto dy) const { return y > 0 ? dy : decltype(dy)(0); }
 };
 
-/// Returns the normal distribution's cumulative probability; erfc keeps the digits of small tails.
+/// Returns the normal distribution's cumulative probability. erfc keeps the precision of small tails.
 template <class A>
 [[nodiscard]] constexpr A normal_below(A x) {
   return A(0.5) * std::erfc(x * A(-0.70710678118654752440));

@@ -1,5 +1,5 @@
-// Finds, before a run starts, the parts of a model's attention for which cuDNN has no engine, and estimates the time of
-// dhp's own kernels.
+// Before a run: finds the passes of a model's attention for which cuDNN has no engine, and estimates the time that
+// dhp's own kernels need for them.
 #pragma once
 
 #include <dhp/cuda/cudnn_attention_graph.hpp>
@@ -15,7 +15,7 @@ namespace dhp::detail::cuda {
   return {.deterministic = deterministic, .workspace_bytes = std::size_t{8} << 30};
 }
 
-/// Numbers of cuDNN's engines for both passes of attention on a GPU of this compute capability.
+/// The number of cuDNN's engines for each pass of attention.
 struct AttentionEngines {
   std::size_t forward = 0, backward = 0;
   [[nodiscard]] bool all() const { return forward > 0 && backward > 0; }
@@ -33,13 +33,13 @@ struct AttentionEngines {
                 backward_rules(deterministic))};
 }
 
-/// Multiply-adds of a multiprocessor per cycle, by mma.m16n8k16 with fp32 sums. On Hopper this is 62 % of what Hopper's
-/// own instructions reach; a B200 is assumed to match an A100.
+/// Returns the multiply-adds of a multiprocessor per cycle, by mma.m16n8k16 with fp32 sums. On Hopper, mma reaches 62 %
+/// of the rate of Hopper's own instructions. A B200 is assumed to match an A100.
 [[nodiscard]] constexpr double flash_products_per_cycle(int major, int minor) {
   if (major == 9) return 0.62 * 2048;
   return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;
 }
-/// A thread's instructions besides mma for each query-key pair, fitted to the times of an H200 for heads of 64 columns.
+/// Returns the instructions besides mma for a query-key pair, fitted to the times of an H200 for heads of 64 columns.
 [[nodiscard]] constexpr double flash_instructions(bool backward, bool dropout) {
   return backward ? dropout ? 34 : 18 : dropout ? 18 : 6;
 }
@@ -51,8 +51,8 @@ struct AttentionGpu {
   double clock_hz = 1.7e9;
   std::size_t memory_bytes = 0;
 
-  /// Estimates the time of one pass over a problem. With tensor cores, the estimate is twice the sum of their time and
-  /// the time of other instructions, as measured on an H200. Otherwise, loads from shared memory are the bound.
+  /// Estimates the time of one pass. On an H200, kernels on tensor cores took twice the sum of mma's time and the time
+  /// of other instructions. The other kernels are bound by loads from shared memory.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
                        static_cast<double>(problem.length * problem.length) *
@@ -67,8 +67,8 @@ struct AttentionGpu {
   }
 };
 
-/// Returns one sentence for each pass that dhp's own kernels will run instead of cuDNN, with its time. Throws Error if
-/// cuDNN was to draw the dropout, since no other kernel has cuDNN's random numbers.
+/// Returns one sentence for each pass that dhp's own kernels will run instead of cuDNN, with the estimated time. Throws
+/// Error if cuDNN should draw the dropout of such a pass, because no other kernel has cuDNN's random numbers.
 [[nodiscard]] inline std::vector<std::string> attention_shortfalls(const AttentionProblem& problem,
                                                                    const CudnnTarget& target,
                                                                    const AttentionGpu& gpu,

@@ -1,5 +1,5 @@
-// Converts dhp's ragged samples to cuDNN's layout: offsets in elements, padded lengths, and logsumexp as [samples,
-// heads, length, 1] instead of [heads, R].
+// Converts dhp's ragged samples, R rows in all, to cuDNN's layout: offsets in elements, surplus samples of length 0,
+// and logsumexp as [samples, heads, length, 1] instead of [heads, R].
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Returns the sample n whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
+/// Returns the sample n whose rows [offsets[n], offsets[n + 1]) contain `row`.
 [[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
                                                std::int64_t samples) {
   std::int64_t low = 0, high = samples - 1;
@@ -21,13 +21,13 @@ namespace dhp::detail::cuda {
   return low;
 }
 
-/// Seeds cuDNN's generator. The seed is unique to this use and step, to the first row of the micro-batch, and to the
-/// heads.
+/// Seeds cuDNN's generator. The seed depends on the random stream (layer and step), on the micro-batch's first row and
+/// on the rank's first head.
 struct AttentionSeed {
   RandomStream random{};
   const std::int64_t* row_numbers = nullptr;
   int first_head = 0, total_heads = 1;
-  std::int64_t* seed = nullptr;  ///< seed, and the offset two elements on; null: none
+  std::int64_t* seed = nullptr;  ///< seed[0] is the seed, seed[2] the offset; null: no dropout
 
   constexpr void write() const {
     const auto words =
@@ -37,8 +37,8 @@ struct AttentionSeed {
   }
 };
 
-/// Writes element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n]
-/// key_stride, lengths_out[n] = lengths[n]. Lengths are 0 from n = samples on.
+/// Writes element_offsets[n] = offsets[n] * columns, wide_offsets[n] = offsets[n] * stride, key_offsets[n] = offsets[n]
+/// * key_stride and lengths_out[n] = lengths[n]. The surplus samples of the graph get length 0.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns, stride, key_stride;
   const std::int32_t *offsets, *lengths;
@@ -59,7 +59,7 @@ struct DescribeSamples {
   }
 };
 
-/// Sets ours[h, r] = theirs[n, h, i] for row i of sample n; 0 in padding.
+/// Sets ours[h, r] = theirs[n, h, i], where r is row i of sample n; 0 in padding.
 struct StatisticsFromCudnn {
   std::int64_t rows, heads, samples, length;
   const std::int32_t *offsets, *lengths;
@@ -140,7 +140,7 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
   launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
 }
 
-/// Calls backward(q, k, v, dq, dk, dv) on dense copies of views whose rows are `stride` elements apart.
+/// Calls backward(q, k, v, dq, dk, dv) on dense copies of views with this row stride, then copies the gradients back.
 template <KernelDevice Dev, class Backward>
 void on_matrices_apart(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
                        std::int64_t stride, const Backward& backward) {

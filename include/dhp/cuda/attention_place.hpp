@@ -1,4 +1,4 @@
-// Where a block of dhp's attention kernels, and its dropout mask, lies in a batch.
+// Maps the blocks of dhp's attention kernels to rows of a batch and to random numbers of dropout.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -26,7 +26,7 @@ struct AttentionPlace {
   struct Head {
     std::int64_t first_row, rows, length, head;
   };
-  /// index: a number among the heads of all samples; with of_keys, among the key heads.
+  /// index: counts the heads of all samples; with of_keys, the key heads.
   constexpr Head head_of(std::int64_t index, bool of_keys = false) const {
     const int of_sample = of_keys ? heads / sharing : heads;
     const auto sample = index / of_sample;
@@ -46,11 +46,11 @@ struct AttentionPlace {
   constexpr bool sees(std::int64_t query, std::int64_t key) const {
     return !causal || key <= query;
   }
-  /// Returns how many keys the queries before `query` see.
+  /// Returns the number of keys that queries before `query` see.
   constexpr std::int64_t seen(const Head& head, std::int64_t query) const {
     return causal && query < head.length ? query : head.length;
   }
-  /// Returns the first query of a tile that may see the keys from `key` on.
+  /// Returns the start of the first tile of queries that may see keys from `key` on.
   constexpr std::int64_t first_query(std::int64_t key, int tile) const {
     return causal ? key / tile * tile : 0;
   }
@@ -68,7 +68,7 @@ struct AttentionPlace {
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
     return random.short_bits(number) >= threshold;
   }
-  /// Returns the random stream with the step loaded once, not once for each Philox block.
+  /// Returns the random stream with the step's number already loaded, so that Philox blocks do not load it again.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }
@@ -79,13 +79,13 @@ struct AttentionPlace {
   return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// Constants of all three kernels. A warp's own row is also in shared memory.
+/// Constants of the kernels in fallback_attention.hpp. A warp's own row is in shared memory too.
 struct AttentionTile {
   static constexpr int rows = warp_size;  // rows of a tile, one for each lane
   static constexpr int warps = 8;         // rows of a block, one for each warp
   static constexpr int threads = warps * warp_size;
   static constexpr int most_per_lane = 8;  // columns of a lane; a head has at most 256
-  /// Multiply-adds of a multiprocessor per cycle: each of them loads two numbers from shared memory.
+  /// Multiply-adds of a multiprocessor per cycle. Loads from shared memory are the bound: two numbers for each.
   static constexpr double products_per_cycle = warp_size / 2.0;
   /// Returns the padded row length in shared memory; an odd length avoids bank conflicts.
   static constexpr int stride(int size) { return size | 1; }

@@ -6,7 +6,7 @@
 
 namespace dhp::detail::cuda {
 
-/// What masks dy: nothing, the sign of the recomputed output, or the sign of the stored output y.
+/// The mask of dy: none, or ReLU's by the sign of the recomputed output (value) or of the stored output y (result).
 enum class NormGate { none, value, result };
 
 template <class A>
@@ -14,8 +14,8 @@ struct NormVectors {
   const A *mean, *inv_std, *gamma, *beta;
 };
 
-/// A thread's columns of the vectors, for normalizing values. The mean is subtracted first, because folding it into the
-/// shift would lose digits.
+/// A thread's columns of the per-column vectors, for normalizing values. The mean is subtracted first, because folding
+/// it into the shift would lose digits.
 template <class A, int n>
 struct NormState {
   Pack<A, n> mean, factor, shift;
@@ -42,7 +42,7 @@ struct MeanState {
 template <class A, int n, NormGate gate>
 using GateState = std::conditional_t<gate == NormGate::value, NormState<A, n>, MeanState<A, n>>;
 
-/// Returns dy, masked by the gate.
+/// Returns dy, masked if the gate is `value`.
 template <NormGate gate, class A, class State>
 [[nodiscard]] constexpr A pass(A dy, A deviation, const State& state, int at) {
   if constexpr (gate == NormGate::value) return state.value(deviation, at) > A(0) ? dy : A(0);
@@ -55,7 +55,7 @@ struct Packs {
   Pack<T, n> of[count];
 };
 
-/// Computes y = (x - mean) * (inv_std * gamma) + beta, and adds the residual if `adds`.
+/// Computes y = (x - mean) * (inv_std * gamma) + beta, plus the residual if `adds`, and its ReLU if `relu`.
 template <class T, bool adds>
 struct BatchNormApply {
   using A = Accumulator<T>;
@@ -152,7 +152,7 @@ struct FinishGradientSums {
   }
 };
 
-/// Computes dx = p dy + q (x - mean) + r with p, q, r for each column and dy masked by the gate. dx may alias dy.
+/// Computes dx = p dy + q (x - mean) + r with per-column p, q and r. The gate masks dy. dx may alias dy.
 template <class T, NormGate gate>
 struct BatchNormBackwardApply {
   using A = Accumulator<T>;
@@ -203,8 +203,7 @@ struct BatchNormBackwardApply {
   }
 };
 
-/// Converts a statistic of cuDNN's batch norm: returns the sum of squared deviations of `rows` values, from
-/// inv_std = 1 / sqrt(variance + epsilon).
+/// Converts cuDNN's inv_std = 1 / sqrt(variance + epsilon) to the sum of squared deviations of `rows` values.
 struct SquaredDeviations {
   double epsilon, rows;
   constexpr float operator()(float inv_std) const {
@@ -214,7 +213,7 @@ struct SquaredDeviations {
   }
 };
 
-/// Computes mean and inv_std from column sums; one thread works on a channel.
+/// Computes a channel's statistics from its sums of x and x^2; one thread works on a channel.
 template <class A>
 struct StatisticsFromSums {
   std::int64_t channels;
@@ -238,7 +237,7 @@ template <class A, class Dev>
   return {vectors.mean.data(), vectors.inv_std.data(), vectors.gamma.data(), vectors.beta.data()};
 }
 
-/// dresidual and y are only used by the gate `result`; otherwise both are empty.
+/// Only the gate `result` uses y and dresidual; otherwise both are null.
 template <NormGate gate, class T, class Dev>
 void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, const T* y, T* dresidual,

@@ -1,8 +1,8 @@
 // How kernels are written. A kernel is a struct of its arguments; its call operator is the code of one thread, which
 // gets its grid position from a Block. This is plain constexpr C++: nvcc compiles it for the GPU
-// (--expt-relaxed-constexpr), and tests run it on the host, thread by thread, against the kernels of cpu/. The device's
-// type selects launch(dev, grid, kernel). The device's stream orders all work, so a kernel sees the writes of earlier
-// kernels. Kernels use no atomics: every sum has a fixed order.
+// (--expt-relaxed-constexpr), and tests run it on the host, thread by thread, and compare it with the kernels of cpu/.
+// The device's type selects launch(dev, grid, kernel). The device's stream orders all work, so a kernel sees the writes
+// of earlier kernels. Kernels use no atomics: every sum has a fixed order.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -20,15 +20,15 @@ class Cuda;
 
 namespace detail {
 
-/// A device that runs the kernels of cuda/. most_shared_bytes() is the shared memory of a block; multiprocessors() is
-/// the number of units that run blocks at the same time.
+/// A device that runs the kernels of cuda/. most_shared_bytes() is the most shared memory of a block; multiprocessors()
+/// is the number of units that run blocks at the same time.
 template <class Dev>
 concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
   { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
   { dev.multiprocessors() } -> std::same_as<int>;
 };
-/// Not a device of tests, which has kernels but no libraries.
+/// Cuda itself, and not a test's device, which has kernels but no libraries.
 template <class Dev>
 concept CudaItself = KernelDevice<Dev> && std::same_as<Dev, Cuda>;
 
@@ -47,15 +47,15 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// Returns the most threads of a block of Kernel, its most_threads or 256. It gets registers for that many.
+/// Returns the most threads of a block of Kernel: Kernel::most_threads, or 256. Registers are limited accordingly.
 template <class Kernel>
 [[nodiscard]] constexpr int most_threads() {
   if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;
   else return 256;
 }
 
-/// Returns how many blocks of Kernel a multiprocessor is to hold at least, its least_blocks or any number (0). More
-/// leave fewer registers for a thread.
+/// Returns the fewest blocks of Kernel that a multiprocessor must be able to hold: Kernel::least_blocks, or 0 for any
+/// number. More blocks leave fewer registers for each thread.
 template <class Kernel>
 [[nodiscard]] constexpr int least_blocks() {
   if constexpr (requires { Kernel::least_blocks; }) return Kernel::least_blocks;
@@ -72,7 +72,7 @@ void check_grid(const Grid& grid) {
         " threads per block, see its most_threads");
 }
 
-/// Throws Error if a block needs more shared memory than the GPU has. what...: the message up to "need".
+/// Throws Error if a block needs more shared memory than the GPU has. what...: the start of the message, up to "need".
 void check_shared_memory(const auto& dev, const Grid& grid, const auto&... what) {
   check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
         " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
@@ -80,8 +80,8 @@ void check_shared_memory(const auto& dev, const Grid& grid, const auto&... what)
 }
 
 /// A thread's position in the grid. shared<T>() returns the block's shared memory, 16-byte aligned and uninitialized.
-/// sync() is the block's barrier; shuffle_xor exchanges with lane ^ mask of the warp. All threads of the block, or of
-/// the warp, must call them. Matrix products of a warp: warp_product.hpp.
+/// sync() is the barrier of the block's threads; all of them must call it. shuffle_xor exchanges with lane ^ mask; all
+/// threads of the warp must call it. Matrix products of a warp: warp_product.hpp.
 template <class B>
 concept Block = requires(B& block, float value) {
   { block.index() } -> std::convertible_to<std::int64_t>;
@@ -101,7 +101,7 @@ struct alignas(sizeof(T) * count) Pack {
 template <class T>
 inline constexpr int pack_size = 16 / sizeof(T);
 
-/// Loads elements [first, first + n) as a pack; `from` must be aligned to the pack's size.
+/// Loads n elements as a pack; `from` must be aligned to the pack's size.
 template <int n, class T>
 [[nodiscard]] constexpr Pack<T, n> load(const T* from) {
   return *reinterpret_cast<const Pack<T, n>*>(from);
@@ -123,7 +123,7 @@ template <int n, class... T>
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
 }
 
-/// Calls body(integral_constant<int, n>) with the widest n that packs_fit; the last candidate is 1.
+/// Calls body(integral_constant<int, n>) with the first of the candidate widths that packs_fit. The last must be 1.
 template <int width, int... narrower, class Body, class... T>
 void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   if constexpr (sizeof...(narrower) > 0)
@@ -142,8 +142,8 @@ void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
           0};
 }
 
-/// The most partial sums over all blocks. This number determines the order of a sum and so its bits, so it is the same
-/// on all GPUs.
+/// The most partial sums of one sum. This number determines the order of additions and thus the bits of the sum, so it
+/// is the same on all GPUs.
 inline constexpr std::int64_t most_sum_parts = 1056;
 
 /// Returns this thread's index in the grid; grid_threads() returns the grid's number of threads.

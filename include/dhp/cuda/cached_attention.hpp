@@ -1,5 +1,5 @@
-// Attention of one row to the rows of a cache, on the GPU. A block works on one sample and head; each of its eight
-// warps takes every eighth key, and the warps' sums are joined at the end (Dao et al. 2023, "Flash-Decoding").
+// Attention of one new row of each sample to the rows of its cache. A block works on one sample and head; each of its
+// eight warps takes every eighth key, and the block joins the warps' sums (Dao et al. 2023, "Flash-Decoding").
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Copies rows to their places in the cache; skips a row without a place.
+/// Copies rows to their positions in the cache; skips rows whose position is outside the cache.
 template <class T>
 struct AppendToCache {
   std::int64_t rows, columns, stride, samples, capacity;
@@ -31,7 +31,7 @@ struct AppendToCache {
   }
 };
 
-/// Computes the attention of new rows; a row without a place in the cache becomes NaN.
+/// Computes the attention of new rows; a row whose position is outside the cache becomes NaN.
 template <class T>
 struct AttentionStep {
   using A = Accumulator<T>;
@@ -63,7 +63,7 @@ struct AttentionStep {
         score += own[part] * static_cast<A>(keys[row + column]);
       score = warp_reduce(block, score);
       const A now = score > most ? score : most;
-      const A kept = std::exp(most - now), power = std::exp(score - now);  // kept is 0 at first
+      const A kept = std::exp(most - now), power = std::exp(score - now);  // kept: 0 at first
       sum = sum * kept + power;
       for (int part = 0, column = lane; column < size; ++part, column += warp_size)
         mixed[part] = mixed[part] * kept + power * static_cast<A>(values[row + column]);

@@ -13,7 +13,7 @@ namespace dhp::detail::cuda {
 
 inline constexpr std::string_view checksum_line = "sum ";
 
-/// Returns `text`, which must end with a newline, followed by its checksum.
+/// Returns `text`, which must end with a newline, and its checksum line.
 [[nodiscard]] inline std::string with_checksum(std::string text) {
   const auto sum = fnv1a(text);
   return std::move(text) + concat(checksum_line, sum, "\n");

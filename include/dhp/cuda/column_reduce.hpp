@@ -1,7 +1,7 @@
-// Maps and sums of matrices [rows, columns] by tiles. A thread keeps its columns and walks down rows, with per-column
-// values in registers. Neighboring threads read neighboring memory, for long and short rows. Sums have two stages:
-// first over the rows of a tile in the accumulation type, then over tiles in double. Their order depends only on the
-// matrix's size and alignment.
+// Elementwise maps and column sums of matrices [rows, columns], by tiles. A thread keeps its columns and walks down
+// rows, with per-column values in registers. Neighboring threads read neighboring memory, for long and short rows. Sums
+// have two stages: first over the rows of a tile in the accumulation type, then over tiles in double. Their order
+// depends only on the matrix's size and alignment.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -13,11 +13,11 @@
 
 namespace dhp::detail::cuda {
 
-/// The tiling of a matrix; it depends on the matrix's size and on `width`, the elements of a row for each thread.
+/// The tiling of a matrix. It depends on the matrix's size and on `width`, the number of columns of a thread.
 struct ColumnTiles {
   std::int64_t rows = 0, columns = 0;
   static constexpr int most_threads = 512;
-  int across = 1;  ///< threads side by side in a tile; across * down threads of a block work
+  int across = 1;  ///< threads side by side in a tile; a block has across * down active threads
   int down = 1;
   std::int64_t tiles_across = 0, tiles_down = 0, tile_rows = 0;
   int threads = 256;
@@ -36,7 +36,7 @@ inline constexpr int rows_together = 4;
   const std::int64_t packs = columns / width;
   tiles.tiles_across = (packs + warp_size - 1) / warp_size;
   if (rows == 0 || packs == 0) return tiles;
-  // At most a warp is across. If rows are shorter, the block's next threads take the next row, adjacent in memory.
+  // A tile is at most a warp wide. If rows are shorter, the block's next threads take the next row, adjacent in memory.
   tiles.across = static_cast<int>((packs + tiles.tiles_across - 1) / tiles.tiles_across);
   tiles.tiles_across = (packs + tiles.across - 1) / tiles.across;
   tiles.down = tiles.threads / tiles.across;
@@ -102,11 +102,11 @@ struct MapColumns {
   }
 };
 
-/// Calls with_width for matrices whose threads keep their columns.
+/// Calls body(integral_constant<int, n>) with the largest number n of columns per thread that packs_fit.
 template <class T, class Body, class... Element>
 void with_column_width(std::int64_t columns, const Body& body, const Element*... pointers) {
   constexpr int widest = pack_size<T>;
-  if constexpr (widest > 4)  // for columns such as a vocabulary's 30522
+  if constexpr (widest > 4)  // 2 divides 30522, BERT's vocabulary
     with_width<widest, 2, 1>(columns, body, pointers...);
   else with_width<widest, 1>(columns, body, pointers...);
 }
@@ -211,7 +211,7 @@ struct ToFinish {
   }
 };
 
-/// Returns a tiling with one tile down all rows: for few wide rows, or many narrow rows.
+/// Returns a tiling whose tiles span all rows, for few wide rows or many narrow rows.
 [[nodiscard]] inline ColumnTiles one_tile_down(std::int64_t rows, std::int64_t columns) {
   constexpr int threads = ColumnTiles::most_threads, least_across = 8;
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(rows / rows_together + 1));
@@ -225,7 +225,7 @@ struct ToFinish {
   return tiles;
 }
 
-/// Calls finish(sum, column, value) with the sum, in double, of `count` partial sums [count, sums, columns].
+/// Calls finish(sum, column, value) with the sums, in double, of the partial sums [count, sums, columns].
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {
@@ -234,7 +234,7 @@ void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Tota
   launch(dev, second.grid(), second);
 }
 
-/// Calls finish(sum, column, value) for each of the sums of `terms` over `rows` rows, with the value in double. Without
+/// Sums `terms` over `rows` rows and calls finish(sum, column, value) for each sum, with the value in double. Without
 /// rows, each value is 0. pointers: all arrays that terms loads and stores in packs.
 template <class T, KernelDevice Dev, class Terms, class Finish, class... Element>
 void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Terms& terms,
@@ -273,7 +273,7 @@ struct AddColumn {
   }
 };
 
-/// The terms of plain sums or, with `centered`, of sums of squared distances from a per-column value.
+/// The terms of plain sums or, if `centered`, of sums of squared distances from the per-column value `middle`.
 template <class T, bool centered = false>
 struct ColumnTerms {
   using Total = Accumulator<T>;

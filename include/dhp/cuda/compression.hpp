@@ -1,5 +1,5 @@
-// The kernels of compressed gradients. A single block finds the largest elements, and makes columns orthonormal: the
-// data are small, and the order is fixed.
+// The kernels of compressed gradients. Finding the largest elements and making columns orthonormal each run in a single
+// block, because the data are small and sums need a fixed order.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -26,7 +26,7 @@ struct KeepIfApplied {
   }
 };
 
-/// Takes the `wanted` largest elements, in one block: finds their threshold bit by bit, then threads scan their ranges.
+/// Moves the `wanted` largest magnitudes of x to `values`, in one block. Finds their threshold bit by bit.
 template <class T>
 struct TakeLargest {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -119,7 +119,7 @@ struct AddSigns {
   }
 };
 
-/// Makes columns orthonormal in one block; each thread has its own rows.
+/// Makes columns orthonormal in one block; each thread works on its own rows.
 template <class T>
 struct Orthonormalize {
   std::int64_t rows, columns;

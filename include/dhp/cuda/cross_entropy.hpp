@@ -11,7 +11,7 @@
 
 namespace dhp::detail::cuda {
 
-/// A row of logits: `classes` logits, then padding up to `stride`. Packs divide the stride, not the classes.
+/// A row of logits: `classes` logits, then padding up to `stride`, which is a multiple of the pack's width.
 struct LogitRow {
   std::int64_t classes, stride;
 };
@@ -124,7 +124,7 @@ struct RowRank {
     int better = onto && block.thread() == 0 ? rank[row] : 0;
     const auto count = [&](T x, std::int64_t column) {
       const A value = static_cast<A>(x);
-      // With a NaN logit, no prediction counts as correct; (value <= wanted) would count some.
+      // A NaN counts as better, so a row with a NaN is never correct; (value > wanted) would be false for it.
       if (!(value <= wanted) || (value == wanted && column < label)) ++better;
     };
     for_row<width>(block, logits, columns, count);
@@ -202,7 +202,7 @@ struct LossTotals {
 };
 
 /// Launches Kernel<T, width>{LogitRow, arguments...} on the rows of the logits, with the widest packs that the logits
-/// and `out` (another output) allow. There may be no columns.
+/// and the output `out` allow. Logits without columns are allowed.
 template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
 void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits,
                  const CrossEntropyOptions& options, const T* out, Arguments... arguments) {

@@ -1,7 +1,7 @@
 // The fused linear ops of ops/linear.hpp on Cuda, as cuBLASLt epilogues; each saves a pass over the activations. If
-// cuBLASLt cannot run one, the function returns false and writes nothing. cuBLASLt only has the tanh form of GELU, so
-// f32 stays unfused. Deterministic devices may use epilogues: a size always gets one algorithm, and cuBLAS repeats its
-// bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
+// cuBLASLt cannot run an op, the function returns false and writes nothing. cuBLASLt has only the tanh form of GELU,
+// which f32 must not use, so f32 stays unfused. Deterministic devices may use epilogues, because a size always gets the
+// same algorithm and cuBLAS repeats its bits on GPUs of one model ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -31,7 +31,7 @@ struct LinearGelu {
 };
 
 /// Computes dbefore = (dy w) GELU'(before). dy [R, N], w [N, K], before and dbefore [R, K] have one 16-bit type; K is a
-/// multiple of 8. cuBLASLt could also sum dbefore's columns, but its kernel took 570 us on an H100, column_sums 56.
+/// multiple of 8. cuBLASLt could also sum dbefore's columns, but took 570 us on an H100; column_sums takes 56 us.
 template <class Dev>
 struct LinearGeluGradient {
   ConstView<Dev> dy, w, before;

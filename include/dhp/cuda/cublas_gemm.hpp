@@ -1,5 +1,5 @@
-// gemm on a GPU, by cuBLASLt; dhp's kernel does what cuBLASLt cannot (k = 0, unaligned addresses). f64 and f32 keep
-// their precision unless the device allows TF32; 16-bit types are summed in f32.
+// gemm on a GPU, by cuBLASLt; dhp's kernel runs the products that cuBLASLt cannot (k = 0, unaligned addresses). f32
+// inputs are rounded only if the device allows TF32; 16-bit types are summed in f32.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
@@ -26,8 +26,8 @@ template <class Dev>
           .beta = options.beta};
 }
 
-/// For any type of bias: sets c, or a wide copy, to beta c + bias and then adds the product, so c is rounded once;
-/// padding is copied back. Returns false and leaves c unchanged if cuBLASLt proposes no algorithm.
+/// For a bias of any type: sets c, or a copy of c in the accumulation type, to beta c + bias, then adds the product, so
+/// c is rounded once. Keeps padding. Returns false and leaves c unchanged if cuBLASLt proposes no algorithm.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {

@@ -1,7 +1,7 @@
-// CublasPlans: a device's cuBLASLt algorithms. Packed batches have another number of rows in every step, so timing is
-// done once for each class of sizes, with the first size of the class. For each other size, cuBLASLt checks on the host
-// whether the class's algorithm applies; if not, its heuristic favorite is used. So a size's algorithm depends only on
-// the choice for its class.
+// CublasPlans: a device's cuBLASLt algorithms. The number of rows of packed batches changes in every step, so
+// algorithms are timed once for each class of sizes, with the first size of the class. For each other size, cuBLASLt
+// checks on the host whether the class's algorithm applies; if not, its heuristic favorite is used. A size's algorithm
+// thus depends only on the choice for its class.
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The descriptors and algorithms of a device, by size class.
+/// The descriptors and algorithms of a device's products, by size class.
 class CublasPlans : public CudaCached {
  public:
   explicit CublasPlans(Cuda&) {}
@@ -26,7 +26,7 @@ class CublasPlans : public CudaCached {
     if (!plan.is_for(call)) fit(dev, call, key, plan);
     if (!plan.taken) return false;
     plan.product->point(call);
-    // some algorithms only report here that they do not support the product
+    // Some algorithms report only here that they do not support the product.
     for (; plan.taken; take_next(dev, call, plan)) {
       const auto status = multiply(dev, call, *plan.product, *plan.taken, call.c);
       if (is_unsupported(status)) continue;
@@ -36,7 +36,7 @@ class CublasPlans : public CudaCached {
     }
     return false;
   }
-  /// Returns whether run() would return true. Launches nothing.
+  /// Returns whether cuBLASLt has an algorithm for the call. Launches nothing.
   [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
     complete(dev, call);
     const auto found = plans_.find(CublasKey(call));
@@ -61,11 +61,11 @@ class CublasPlans : public CudaCached {
     std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot run it
     std::vector<CublasAlgorithm> refused{};  // algorithms that refused to run
 
-    std::string refusal{};  // reason why some size was refused
+    std::string refusal{};  // the reason if a size was refused
     std::int64_t calls = 0;
 
     [[nodiscard]] bool is_for(const CublasCall& call) const {
-      return product && std::is_eq(size <=> call.product);  // nvcc 13.0 has no == of defaulted <=>
+      return product && std::is_eq(size <=> call.product);  // nvcc 13.0 derives no == from <=>
     }
   };
 
@@ -76,7 +76,7 @@ class CublasPlans : public CudaCached {
 
   /// Adapts a class's plan to the size of the call.
   static void fit(Cuda& dev, const CublasCall& call, const CublasKey& key, Plan& plan) {
-    plan.product.reset();  // if this throws, the plan has no size
+    plan.product.reset();  // so is_for() is false if code below throws
     CublasProduct product(call);
     if (!plan.by_time) plan.by_time = find_by_time(dev, call, key.text(), product);
     plan.refused.clear();
@@ -88,7 +88,7 @@ class CublasPlans : public CudaCached {
     plan.size = call.product;
     plan.product = std::move(product);
   }
-  /// Takes, after a refusal, the first proposal for this size that has not been refused.
+  /// After a refusal, takes the first proposal for this size that has not been refused.
   static void take_next(Cuda& dev, const CublasCall& call, Plan& plan) {
     plan.refused.push_back(*plan.taken);
     plan.taken.reset();
@@ -145,7 +145,7 @@ class CublasPlans : public CudaCached {
           best_ms = ms;
         }
       }
-    } catch (const OutOfMemory&) {  // keeps the best so far, at first the favorite
+    } catch (const OutOfMemory&) {  // then returns the best so far
     }
     return best;
   }

@@ -1,5 +1,5 @@
-// Row-major products for the column-major library: c^T = op(b)^T op(a)^T. The operands are swapped and keep their
-// transpose flags.
+// Converts row-major products for cuBLASLt, which is column-major: c^T = op(b)^T op(a)^T. The operands are swapped and
+// keep their transpose flags.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -23,7 +23,7 @@ namespace dhp::detail::cuda {
   }
 }
 
-/// c [rows, columns] = op(left) op(right), all column-major; left and right have their stored extents.
+/// c = op(left) op(right), all column-major. left and right have their stored extents, before op.
 struct ColumnMajorProduct {
   struct Matrix {
     std::int64_t rows = 0, columns = 0;
@@ -47,9 +47,9 @@ struct ColumnMajorProduct {
       .c = {n, m}};
 }
 
-/// Returns the largest product in the size class of `product`. Only an extent that is no leading dimension is rounded
-/// up, so an algorithm's alignment needs hold for the whole class. In linear layers this extent is the number of rows
-/// of x in y = x w^T, dx = dy w and dw = dy^T x.
+/// Returns the largest product in the size class of `product`. Rounds up only an extent that is no leading dimension,
+/// so that an algorithm's alignment requirements hold for the whole class. In linear layers this extent is the number
+/// of rows of x in y = x w^T, dx = dy w and dw = dy^T x.
 [[nodiscard]] constexpr ColumnMajorProduct class_of(ColumnMajorProduct product) {
   const auto round_up = [](ColumnMajorProduct::Matrix& matrix) {
     matrix.columns = size_class(matrix.columns, 8);
@@ -77,12 +77,12 @@ struct CublasCall {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::byte* bias = nullptr;  ///< the epilogue's input or output: the bias [n], or the column sums
   DType bias_type = DType::f32;
-  std::byte* aux = nullptr;  ///< [m, n], like c
+  std::byte* aux = nullptr;  ///< the epilogue's second matrix [m, n], laid out like c
   bool tf32 = false;         ///< f32 inputs may be rounded to TF32
   std::int32_t sms = 0;      ///< multiprocessors to use (CudaOptions::cublas_sms); 0: all
 };
 
-/// Everything on which the timed choice depends.
+/// Everything on which the choice of an algorithm depends.
 struct CublasKey {
   ColumnMajorProduct product;
   DType in, out, bias_type;

@@ -82,8 +82,8 @@ struct CublasAlgorithm {
 
 inline constexpr int most_algorithms = 8;
 
-/// Returns at most `most` of cuBLASLt's proposals, favorite first; none if it cannot run the product. Split-k sums are
-/// added in the accumulation type, never in 16 bits.
+/// Returns at most `most` of cuBLASLt's proposals, its favorite first, or none if it cannot run the product. Split-k
+/// sums are added in the accumulation type, never in 16 bits.
 [[nodiscard]] inline std::vector<CublasAlgorithm> algorithms(Cuda& dev, const CublasCall& call,
                                                              const CublasProduct& product,
                                                              int most) {
@@ -99,7 +99,7 @@ inline constexpr int most_algorithms = 8;
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  // The alignment of a weight in the store, and of a piece beside other pieces, depends on the layout.
+  // A weight's alignment depends on the layout. Deterministic devices ignore it above 16 bytes: same choice everywhere.
   const std::uint32_t most_told = dev.options().deterministic ? 16 : 256;
   const auto told = [&](const std::byte* address) {
     return std::min(alignment_of(address), most_told);
@@ -108,7 +108,7 @@ inline constexpr int most_algorithms = 8;
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, told(call.right));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, told(call.c));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, told(call.c));
-  // Not a vector: nvcc 13.0 fails on destructors of types that only a typedef names.
+  // Not a vector, because nvcc 13.0 fails on destructors of unnamed structs with a typedef.
   std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> results{};
   check(most <= most_algorithms, "cuBLASLt is asked for ", most, " algorithms");
   int count = 0;
@@ -125,7 +125,7 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Returns whether cuBLASLt reports an algorithm as unsupported; in this case nothing has run.
+/// Returns whether the status says that cuBLASLt does not support the algorithm; in this case nothing has run.
 [[nodiscard]] constexpr bool is_unsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;

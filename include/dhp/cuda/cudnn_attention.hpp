@@ -1,7 +1,7 @@
 // Attention on a GPU: cuDNN's fused kernels for bf16 and f16 without dropout, dhp's kernels for the rest. Graphs are
 // built for rounded-up sizes, so that similar batches share one graph. Padding rows must hold finite numbers; their
-// results are 0. cuDNN's random numbers depend on the layout. If the device allows them, cuDNN also runs both passes
-// with dropout, or an error says why it cannot.
+// results are 0. With CudaOptions::library_dropout, cuDNN also runs both passes with dropout, or an Error says why it
+// cannot.
 #pragma once
 
 #include <dhp/cuda/attention_engines.hpp>
@@ -14,8 +14,8 @@
 
 namespace dhp::detail::cuda {
 
-/// Returns the problem with rounded sizes: samples up to a power of two, length up to a multiple of 64 and, from 1024
-/// on, of an eighth of a power of two.
+/// Returns the problem with rounded sizes: samples up to a power of two, length up to a multiple of 64 or, above 1024,
+/// of an eighth of the power of two below it.
 [[nodiscard]] inline AttentionProblem attention_problem(DType type, std::int64_t samples,
                                                         std::int64_t length, int heads,
                                                         std::int64_t columns, double dropout = 0) {
@@ -40,11 +40,11 @@ template <class Dev>
   problem.causal = options.causal;
   return problem;
 }
-/// Returns whether cuDNN may run attention in this type: 16 bits, and no dropout by dhp's random numbers.
+/// Returns whether cuDNN may run attention: it needs a 16-bit type, and no dropout or library_dropout.
 [[nodiscard]] inline bool is_for_cudnn(const Cuda& dev, DType type, double dropout) {
   return size_of(type) == 2 && (dropout == 0 || dev.options().library_dropout);
 }
-/// Throws Error if cuDNN has refused a pass with dropout: no other kernel has cuDNN's random numbers.
+/// Throws Error if the refused pass has dropout, because no other kernel has cuDNN's random numbers.
 inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
   check(problem.dropout == 0, "cuDNN cannot do ", text,
         "; run without its own numbers for dropout (--library-dropout, "
@@ -238,8 +238,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-/// Returns one sentence for each gap of cuDNN for attention of this size, with its cost, to print before a run.
-/// columns: those of all heads; other arguments as in AttentionOptions. Throws Error if cuDNN lacks library_dropout.
+/// Returns one sentence, to print before a run, for each pass of this attention that cuDNN cannot run, with the time of
+/// dhp's kernel. columns: of all heads together. Throws Error if cuDNN should draw the dropout of such a pass.
 template <CudaItself Dev>
 [[nodiscard]] std::vector<std::string> attention_shortfalls(
     Dev& dev, DType type, std::int64_t samples, std::int64_t length, int heads,

@@ -1,7 +1,7 @@
 // Attention as cuDNN graphs, with operations in the order that cuDNN's fused kernels match (Dao et al. 2022; cuDNN's
-// graph API, "fused flash attention"; mask and scale are placed as in the open cudnn_frontend). Samples are ragged and
-// each has a length, so packed and padded batches use the same graph. Dropout is cuDNN's own, because a mask of other
-// random numbers made its kernels slower than dhp's.
+// graph API, "fused flash attention"; mask and scale are placed as in the open cudnn_frontend). Each sample has an
+// offset and a length, so packed and padded batches use the same graph. Dropout is cuDNN's own, because reading dhp's
+// mask made its kernels slower than dhp's.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Everything on which a graph depends; surplus samples have length 0.
+/// Everything on which a graph depends. `samples` may exceed the batch's number; surplus samples have length 0.
 struct AttentionProblem {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   std::int64_t samples = 1;
@@ -21,7 +21,7 @@ struct AttentionProblem {
   double dropout = 0;  ///< dropout probability, drawn by cuDNN's generator
   /// Elements between two rows of q, k, v and their gradients; 0: heads * head_size.
   std::int64_t row_stride = 0;
-  std::int64_t key_heads = 0;  ///< heads of k and v, fewer than heads; 0: equally many
+  std::int64_t key_heads = 0;  ///< heads of k and v, if fewer than `heads`; 0: as many
   bool causal = false;
 
   [[nodiscard]] bool shares_keys() const { return key_heads > 0; }
@@ -35,11 +35,11 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// How a backward graph sums dq. `none` needs no scratch and fixes the order of sums; others use f32 scratch, in an
-/// order that depends on timing: with q's rows, or dense [samples, heads, length, head_size].
+/// How a backward graph sums dq. `none` adds in a fixed order and takes no scratch. The others add to f32 scratch in an
+/// order that depends on timing: `rows` to rows as of q, `dense` to [samples, heads, length, head_size].
 enum class DqSums { none, rows, dense };
-/// Returns how dq is summed on a GPU of this compute capability. cuDNN accepts sums in rows on all GPUs, but their
-/// results are wrong on 8.x and 12.x, and if dq's own rows lie further apart.
+/// Returns how dq is summed on a GPU of this compute capability. cuDNN accepts sums in rows on all GPUs, but its
+/// results are wrong on 8.x and 12.x, and if there are gaps between dq's rows.
 [[nodiscard]] constexpr DqSums dq_sums_for(const AttentionProblem& problem, int major,
                                            bool deterministic) {
   if (deterministic) return DqSums::none;
@@ -51,15 +51,15 @@ enum class DqSums { none, rows, dense };
 [[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
   return major == 12 && problem.row_stride > problem.heads * problem.head_size;
 }
-/// Returns the bytes of scratch for gradients, over the heads of the padded samples: dense sums of dq in f32, and dk
-/// and dv in 16 bits for each of the heads that share keys.
+/// Returns the scratch bytes for gradients, padding included: dense sums of dq in f32 and, if heads share keys, dk and
+/// dv of each query head in 16 bits.
 [[nodiscard]] inline double attention_gradient_bytes(const AttentionProblem& problem, DqSums sums) {
   const auto elements = static_cast<double>(problem.samples * problem.heads) *
                         static_cast<double>(problem.length * problem.head_size);
   return elements * ((sums == DqSums::dense ? 4 : 0) + (problem.shares_keys() ? 4 : 0));
 }
-/// Returns whether scratch may be allocated: at most a sixteenth of the GPU's memory, since more is seldom free, and
-/// fewer than 2^31 elements, in case library kernels count in 32 bits.
+/// Returns whether scratch may be allocated: at most a sixteenth of the GPU's memory, because more is seldom free, and
+/// less than 2^32 bytes, because library kernels may use 32-bit offsets.
 [[nodiscard]] constexpr bool attention_scratch_fits(double bytes, std::size_t memory_bytes) {
   return bytes <= static_cast<double>(memory_bytes) / 16 && bytes < 0x1p32;
 }
@@ -70,10 +70,10 @@ enum class DqSums { none, rows, dense };
                                            : "backward");
 }
 
-/// Argument numbers. offsets: i64 [samples + 1] in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
-/// dv; key_offsets: of k, v, dk and dv if heads share them. In this case dk_of_heads and dv_of_heads are dense scratch
-/// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32
-/// [samples, heads, length, 1]; seed and seed_offset: i64 [1].
+/// Argument numbers. Offsets, i64 [samples + 1], count elements: `offsets` is for y, dy and dq_sums, wide_offsets for
+/// q, k, v, dq, dk and dv. If heads share keys, key_offsets is for k, v, dk and dv, and dk_of_heads and dv_of_heads are
+/// dense scratch [samples, heads, length, head_size]. Lengths are i32 [samples]; statistics (logsumexp) is f32
+/// [samples, heads, length, 1]; seed and seed_offset are i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
@@ -155,7 +155,8 @@ class AttentionTensors {
     return problem_.shares_keys() ? problem_.key_heads : problem_.heads;
   }
 
-  /// Computes q k^T / sqrt(head_size), and minus infinity for padding and for keys that a query does not see.
+  /// Computes q k^T / sqrt(head_size), and minus infinity for padding and unseen keys. padding: as for
+  /// CudnnGraph::multiply.
   [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
                                           const CudnnTensor& scale, bool padding) const {
     const auto product = scores();
@@ -213,7 +214,7 @@ class AttentionTensors {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_size)));
 }
 
-/// Returns the scale of kept probabilities.
+/// Returns the factor of kept probabilities.
 [[nodiscard]] inline float kept_scale(const AttentionProblem& problem) {
   return static_cast<float>(1.0 / (1.0 - problem.dropout));
 }
@@ -249,8 +250,8 @@ class AttentionTensors {
   return graph;
 }
 
-/// Makes the graph dy, q, k, v, y, statistics -> dq, dk, dv. inner_products, f32 [samples, heads, length, 1], is
-/// scratch, and so is dq_sums, if used. Without dq_sums, cuDNN's workspace grows with the square of the length.
+/// Makes the graph dy, q, k, v, y, statistics -> dq, dk, dv. Scratch: inner_products, f32 [samples, heads, length, 1],
+/// and dq_sums unless `none`. With `none`, cuDNN's workspace grows with the square of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          DqSums dq_sums) {
   using Uids = AttentionUids;

@@ -1,6 +1,6 @@
 // Fused batch norm on Cuda: one kernel computes y = ReLU(norm(x) + residual) and the signs of y as bits, or norm(x)
 // alone; another computes the gradient and reads the bits instead of y. Hopper supports f32, bf16 and f16 with channels
-// in multiples of 16 bytes. Statistics cover only the rows of x. If they are known, x is read once less.
+// in multiples of 16 bytes. Statistics cover only the rows of x. If they are known beforehand, x is read once less.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
@@ -30,7 +30,7 @@ struct NormExtents {
   }
 };
 
-/// Adds x and per-channel tensors to a graph.
+/// Adds tensors like x and per-channel tensors to a graph.
 class NormTensors {
  public:
   NormTensors(CudnnGraph& graph, const NormExtents& extents) : graph_(graph), extents_(extents) {}
@@ -65,7 +65,7 @@ struct NormTail {
   }
 };
 
-/// Adds y = ReLU(sum + residual) and the signs of y.
+/// Adds y = ReLU(sum + residual) and the signs of y to the graph.
 inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTensor sum,
                           const CudnnTensor& y, bool residual) {
   using Uids = NormUids;
@@ -97,7 +97,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// Makes the graph of norm_graph for known statistics.
+/// Makes the same graph as norm_graph, but for known statistics.
 [[nodiscard]] inline CudnnGraph norm_apply_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
@@ -112,7 +112,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// Makes the graph of the gradients; with a residual also the residual's gradient, dy masked by y > 0.
+/// Makes the graph of the gradients. A residual's gradient is dy masked by y > 0.
 [[nodiscard]] inline CudnnGraph norm_backward_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
@@ -137,7 +137,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// Runs graph_of(extents of x [.., C], with the least alignment of all arguments); returns false if cuDNN cannot.
+/// Runs graph_of(extents of x and the smallest alignment of all arguments); returns false if cuDNN cannot.
 [[nodiscard]] bool run_norm(Cuda& dev, const char* name, ConstView<Cuda> x, const std::string& tail,
                             const CudnnArguments& arguments, const auto& graph_of) {
   const NormExtents extents{x.dtype(), x.rows(), x.columns(), arguments.alignment()};
@@ -146,12 +146,12 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
                                       [&] { return graph_of(extents); });
 }
 
-/// Returns whether the norm can be fused; a residual without a ReLU is not.
+/// Returns whether the norm can be fused. A residual without a ReLU cannot.
 template <class Dev>
 [[nodiscard]] bool norm_fits(ConstView<Dev> x, ConstView<Dev> residual, bool relu) {
   return x.dtype() != DType::f64 && x.count() > 0 && (relu || residual.empty());
 }
-/// Allocates memory for the signs of y; returns an empty tensor without a ReLU.
+/// Allocates the signs of y; returns an empty tensor without a ReLU.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
   return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();

@@ -1,6 +1,6 @@
 // conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported cases. cuDNN has no fast
-// kernels that store f32 gradients of 16-bit weights: a call sums in f32, rounds once to 16 bits, and adds the result
-// to dw in f32. A 1x1 convolution with stride 1 is a matrix product, without this rounding.
+// kernels that store f32 gradients of 16-bit weights. cuDNN's sums are rounded once to 16 bits, then added to dw in
+// f32. The weight gradient of a 1x1 convolution with stride 1 is a matrix product, without this rounding.
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -32,8 +32,8 @@ struct Conv2dProblem {
   bool tf32;               ///< f32 inputs may be rounded to TF32
   bool adds = false;       ///< adds to the previous values of the result
   bool sums = false;       ///< also sums y and y^2 over rows, f32 [1, O, 1, 1] each
-  bool to_norm = false;    ///< masks an input gradient by sign bits, and sums it for a norm
-  bool onto = false;       ///< first adds another tensor to this gradient
+  bool to_norm = false;    ///< masks an input gradient by sign bits and sums it for a norm
+  bool onto = false;       ///< first adds another tensor to the input gradient
 
   /// Takes x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
@@ -160,8 +160,8 @@ struct Conv2dProblem {
 template <class Dev>
 struct ConvolutionExtras {
   bool adds = false;    ///< adds an input gradient to the values in x
-  View<Dev> sums = {};  ///< f32 [2, O]: of y and y^2, or the norm's two sums; empty: none
-  /// If set, an input gradient first gets `onto` (if not empty) added, then passes this norm's ReLU and is summed.
+  View<Dev> sums = {};  ///< f32 [2, channels]: sums of y and y^2, or the norm's sums; empty: none
+  /// If set: adds `onto`, if not empty, to the input gradient, masks the result by this norm's ReLU and sums it.
   const NormTrace<Dev>* norm = nullptr;
   ConstView<Dev> onto = {};
 };
@@ -184,7 +184,7 @@ template <class Dev>
         .add(Conv2dProblem::norm_x_uid, extras.norm->x.view().bytes())
         .add(Conv2dProblem::mean_uid, extras.norm->mean.view().bytes())
         .add(Conv2dProblem::inv_std_uid, extras.norm->inv_std.view().bytes());
-    // Some plans add to the sums instead of overwriting them.
+    // Some plans add to the sums instead of overwriting them, so timing must use other memory.
     arguments.updates(Conv2dProblem::sum_uid, extras.sums.size_bytes() / 2)
         .updates(Conv2dProblem::square_uid, extras.sums.size_bytes() / 2);
   }
@@ -216,8 +216,8 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 }
 
 /// Returns sums only for 16-bit images, whose sums of squares in f32 are exact enough for a variance. Returns nothing
-/// for few channels: cuDNN's kernels for these have no sums, and others are slow. ResNet-50's first layer took 1.5 ms
-/// on an H100, and 3.4 ms with sums, as with an extra pass over the result.
+/// if channels are no multiple of 8, because cuDNN's fast kernels for these have no sums. ResNet-50's first layer took
+/// 1.5 ms on an H100, and 3.4 ms with sums, as much as with a separate pass over the result.
 template <CudaItself Dev>
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
@@ -243,8 +243,8 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
-/// Returns nothing on deterministic devices: the sums are added in any order, and the pipeline's cuts decide whether a
-/// norm's trace exists. Returns nothing for strides, because cuDNN has no such kernels.
+/// Returns nothing on deterministic devices, because the order of the sums varies, and a pipeline cut between norm and
+/// convolution would change the result. Returns nothing for strides above 1, for which cuDNN has no such kernels.
 template <CudaItself Dev>
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,

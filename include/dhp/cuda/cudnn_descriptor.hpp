@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Returns cuDNN's tag of a C++ type.
+/// Returns cuDNN's attribute type for a C++ type.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
   if constexpr (std::is_same_v<T, cudnnBackendDescriptor_t>) return CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -45,7 +45,7 @@ template <class T>
   }
 }
 
-/// Movable, not copyable. Throws CudaError with cuDNN's message if an attribute does not fit.
+/// Movable, not copyable. Functions throw CudaError with cuDNN's message if an attribute does not fit.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type) {
@@ -96,7 +96,7 @@ class CudnnDescriptor {
     values.resize(static_cast<std::size_t>(std::min(count, most)));
     return values;
   }
-  /// Returns an attribute's text of any length; empty if cuDNN has none.
+  /// Returns an attribute's text; empty if cuDNN has none.
   [[nodiscard]] std::string get_text(cudnnBackendAttributeName_t name) const {
     std::int64_t count = 0;
     if (cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_CHAR, 0, &count, nullptr) !=

@@ -1,4 +1,4 @@
-// CudnnGraph: operations that cuDNN fuses. Building one needs no GPU; cudnn_plan.hpp compiles it.
+// CudnnGraph: operations that cuDNN fuses. Building a graph needs no GPU; cudnn_plan.hpp compiles it.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -37,7 +37,7 @@ using Dims = std::array<std::int64_t, 4>;
   return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
 }
 
-/// A tensor of the graph, by its number. Numbers below first_own are arguments of the plan.
+/// A tensor of the graph. A uid below CudnnGraph::first_own is an argument's.
 struct CudnnTensor {
   std::int64_t uid = -1;
   Dims extents{}, strides{};
@@ -50,14 +50,14 @@ struct CudnnLengths {
 
 class CudnnGraph {
  public:
-  /// Numbers of tensors without a name start here.
+  /// The first uid of intermediate tensors and constants.
   static constexpr std::int64_t first_own = 1000;
   struct Scalar {
     std::int64_t uid;
     float value;
   };
 
-  /// Adds an argument. alignment: of its address, in bytes. ragged_offset: the start of each sample.
+  /// Adds an argument. alignment: of its address, in bytes. ragged_offset: a tensor with the start of each sample.
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -65,7 +65,7 @@ class CudnnGraph {
     if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
     return keep(uid, std::move(descriptor), extents, strides);
   }
-  /// Adds an intermediate tensor, which is never in memory.
+  /// Adds an intermediate tensor, which never goes through memory.
   CudnnTensor inner(const Dims& extents, const Dims& strides,
                     cudnnDataType_t type = CUDNN_DATA_FLOAT,
                     const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -148,7 +148,7 @@ class CudnnGraph {
       node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, raw(*lengths.depth));
     node.finalize("a matrix product of cuDNN");
   }
-  /// Adds dense random numbers, never in memory: 1 with `probability`, else 0. seed and offset: i64 [1, 1, 1, 1].
+  /// Adds an intermediate tensor of random numbers: 1 with `probability`, else 0. seed and offset: i64 [1, 1, 1, 1].
   CudnnTensor bernoulli(const CudnnTensor& seed, const CudnnTensor& offset, double probability,
                         const Dims& extents) {
     const auto y = inner(extents, dense_strides(extents));
@@ -172,7 +172,7 @@ class CudnnGraph {
         .finalize("a reshape of cuDNN");
   }
 
-  /// For other headers: add() adds a node, to be described and finalized; raw() returns a tensor's descriptor.
+  /// For other headers: add() adds a node, which the caller must describe and finalize; raw() finds a descriptor.
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
   [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
     for (const auto& one : tensors_)

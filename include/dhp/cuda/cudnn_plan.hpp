@@ -1,5 +1,5 @@
-// Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. A description can replace
-// the device; then everything but running works without a GPU.
+// Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. With a description of a
+// device, everything but running works without a GPU.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -70,14 +70,14 @@ class CudnnCandidate {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   }
-  /// Returns whether making the candidate's plan compiles a kernel, which takes a second.
+  /// Returns whether making the candidate's plan compiles a kernel, which takes about a second.
   [[nodiscard]] bool compiles() const {
     const auto notes = engine().get_all<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                                                     CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
     return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) !=
            notes.end();
   }
-  /// Returns a name for one graph, device and cuDNN version: engine, then knob:value, such as "3 2:1 14:5".
+  /// Returns a name that is unique for a graph, device and cuDNN version: engine, then knob:value, as in "3 2:1 14:5".
   [[nodiscard]] std::string name() const {
     std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
     for (const auto& choice :
@@ -114,7 +114,7 @@ class CudnnCandidate {
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations)
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (target.device()) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.device());
-    // It is no error if a heuristic mode does not know such graphs.
+    // A heuristic mode may not support such graphs; this is no error.
     if (cudnnBackendFinalize(heuristics.raw()) != CUDNN_STATUS_SUCCESS) continue;
     constexpr std::int64_t most = 64;
     for (auto& config : heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -126,7 +126,7 @@ class CudnnCandidate {
   return found;
 }
 
-/// The argument addresses of a plan, by number.
+/// The addresses of a plan's arguments, by uid.
 struct CudnnArguments {
   std::vector<std::int64_t> uids;
   std::vector<std::byte*> addresses;
@@ -143,7 +143,7 @@ struct CudnnArguments {
     addresses.push_back(const_cast<std::byte*>(address));
     return *this;
   }
-  /// Names an argument that a plan updates; timing a plan uses other memory for it.
+  /// Marks an argument as read and written by the plan; timing a plan uses other memory for it.
   CudnnArguments& updates(std::int64_t uid, std::size_t bytes) {
     updated.push_back({uid, bytes});
     return *this;
@@ -156,7 +156,7 @@ struct CudnnArguments {
         if (uids[at] == one.uid) made.addresses[at] = allocate(one.bytes);
     return made;
   }
-  /// Returns the smallest alignment of all addresses, at most 16 bytes.
+  /// Returns the smallest alignment of all addresses, in bytes, at most 16.
   [[nodiscard]] std::int64_t alignment() const {
     std::uintptr_t bits = 16;
     for (const auto* const address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
@@ -164,13 +164,13 @@ struct CudnnArguments {
   }
 };
 
-/// Returns whether a cuDNN error says that a plan does not support its arguments; nothing has run then.
+/// Returns whether a cuDNN error says that a plan does not support its arguments. In this case nothing has run.
 [[nodiscard]] inline bool is_unsupported(const CudaError& error) {
   constexpr int family = 1000;
   return error.code() / family == CUDNN_STATUS_NOT_SUPPORTED / family;
 }
 
-/// A compiled graph; of the graph it keeps only the constants.
+/// A compiled graph. It keeps only the constants of the CudnnGraph.
 class CudnnPlan {
  public:
   /// Returns nullopt if the engine fails to compile or needs too much memory.
@@ -203,8 +203,8 @@ class CudnnPlan {
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Issues the plan on the handle's stream. workspace: workspace_bytes() bytes, 16-byte aligned. Some plans only
-  /// report here that they do not support the arguments (is_unsupported).
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes() bytes, 16-byte aligned. Some plans report
+  /// only here that they do not support the arguments (is_unsupported).
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));
