@@ -27,7 +27,6 @@ constexpr void for_row(const B& block, const T* logits, LogitRow row, const Body
   }
 }
 
-/// The most threads of a block that works on one row.
 inline constexpr int most_row_threads = 512;
 
 template <class A>

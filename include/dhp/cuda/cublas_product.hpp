@@ -99,7 +99,7 @@ inline constexpr int most_algorithms = 8;
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  // A weight's alignment depends on the layout. Deterministic devices ignore it above 16 bytes: same choice everywhere.
+  // Alignments depend on the layout, so deterministic devices tell cuBLASLt at most 16 bytes.
   const std::uint32_t most_told = dev.options().deterministic ? 16 : 256;
   const auto told = [&](const std::byte* address) {
     return std::min(alignment_of(address), most_told);

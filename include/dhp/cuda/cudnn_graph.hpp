@@ -32,7 +32,6 @@ using Dims = std::array<std::int64_t, 4>;
   static_cast<void>(n);
   return {c * h * w, 1, c * w, c};
 }
-/// Returns row-major strides.
 [[nodiscard]] constexpr Dims dense_strides(const Dims& extents) {
   return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
 }

@@ -1,4 +1,4 @@
-// Dropout on the GPU: one Philox block serves eight elements; no mask is stored.
+// Dropout on the GPU. One Philox block serves eight elements, and no mask is stored.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The mask that all dropout kernels use.
+/// The mask of dropout, recomputed by each kernel.
 template <class T>
 struct DropoutMask {
   using A = Accumulator<T>;
@@ -21,13 +21,13 @@ struct DropoutMask {
     const auto global = index == nullptr ? first + row : index[row];
     return static_cast<std::uint64_t>(global * total_columns + first_column);
   }
-  /// Returns x scaled and unrounded, or 0; at: the element's place among the eight of a block.
+  /// Returns x * scale, unrounded, or 0 if x is dropped. at: the element's position among the eight of a Philox block.
   [[nodiscard]] constexpr A apply(const std::array<std::uint32_t, 4>& words, int at, A x) const {
     const auto number = RandomStream::short_bits(words, static_cast<std::size_t>(at));
     return number >= threshold ? x * scale : A(0);
   }
   /// Applies dropout to n neighboring elements, without rounding. The first element's random index must be a multiple
-  /// of n, so that one Philox block has all numbers. With probability 0 nothing is drawn.
+  /// of n, so that one Philox block has the numbers of all n. With probability 0 nothing is drawn.
   template <int n>
   constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
                       Pack<A, n>& x) const {
@@ -37,19 +37,19 @@ struct DropoutMask {
     const auto skip = number_of_first % 8;
     for (int at = 0; at < n; ++at) {
       auto dropped = apply(words, at, x.at[at]);
-      // selects by comparing, because registers cannot be indexed
+      // Selects by comparing, because registers cannot be indexed.
       for (int start = n; start < 8; start += n)
         if (skip == static_cast<std::uint64_t>(start)) dropped = apply(words, start + at, x.at[at]);
       x.at[at] = dropped;
     }
   }
-  /// Returns the random stream with the step loaded once, not once for each Philox block.
+  /// Returns the random stream with the step's number already loaded, so that Philox blocks do not load it again.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }
 };
 
-/// Handles rows of whole packs whose random indices start at multiples of a pack's width.
+/// Handles rows of whole packs. Each row's first random index must be a multiple of the pack's width.
 template <class T, int width>
 struct DropoutPacks {
   DropoutMask<T> mask;
@@ -94,7 +94,7 @@ struct DropoutElements {
       }
     }
   }
-  /// Returns the blocks of a row, enough for any alignment of its first element.
+  /// Returns the number of Philox blocks of a row, enough for any alignment of its first element.
   [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 14) / 8; }
 };
 

@@ -25,7 +25,7 @@ struct Scaled {
   constexpr A operator()(A y) const { return y * alpha; }
 };
 
-/// Adds two short vectors, each to beta times another vector.
+/// Computes to = beta * to + factor * from for two pairs of short vectors, in one launch.
 template <class T>
 struct AddBoth {
   using A = Accumulator<T>;
@@ -144,7 +144,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
                 b.template data<T>());
       return;
     }
-    // Mixed types are rare: three passes via double avoid a kernel for each triple of types.
+    // Mixed types are rare. Three passes in double avoid a kernel for each triple of types.
     Tensor<Dev> total(dev, DType::f64, a.shape());
     cast_on(dev, a, total.mut());
     axpy_on(dev, 1.0, b, total.mut());
@@ -161,7 +161,7 @@ void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
 
 namespace cuda {
 
-/// Computes to = beta to + fresh, for any types.
+/// Computes to = beta * to + fresh for any element types.
 template <class Dev>
 void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
   if (beta == 0) return cast_on(dev, fresh, to);

@@ -11,8 +11,8 @@ void embedding_forward_on(Dev& dev, ConstView<Dev> table, ConstView<Dev> ids, st
                           View<Dev> y) {
   cuda::take_rows(dev, table, ids, first_id, false, y);
 }
-/// Adds in the order of cuda/sum_rows.hpp, which depends only on the rows of each entry, so vocabulary shards give the
-/// same bits as the whole table.
+/// Adds an entry's rows in the order of cuda/sum_rows.hpp. This order depends only on these rows, so vocabulary shards
+/// give the same bits as the whole table.
 template <KernelDevice Dev>
 void embedding_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> ids, std::int64_t first_id,
                            View<Dev> dtable, double beta) {

@@ -1,6 +1,7 @@
-// dhp's own attention. Tensor cores run it if they can (flash_attention.hpp); otherwise these kernels do, for every
-// type and size. Tiles of keys and values (of queries, for the gradients of keys) go through shared memory. A warp has
-// one query (one key), a lane has one row of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
+// dhp's own attention. Tensor cores run 16-bit heads of whole packs (flash_attention.hpp), these kernels the rest. A
+// warp works on one query and reads tiles of keys and values through shared memory; a lane takes one row of a tile. For
+// dk and dv, a warp works on one key and reads queries. Probabilities are not stored (Dao et al. 2022,
+// "FlashAttention").
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
@@ -14,7 +15,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Loads `wanted` rows of a head, from row `first` on, into shared memory; rows beyond its length are 0.
+/// Loads `wanted` rows of a head, from row `first` on, into shared memory; rows beyond the head's length are 0.
 template <class A, class B, class T>
 constexpr void load_rows(const B& block, const AttentionPlace& place,
                          const AttentionPlace::Head& head, const T* from, std::int64_t row_stride,
@@ -36,7 +37,7 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) for each tile of a head's rows [from, to), with the tile of a and b in shared memory.
+/// Calls body(first, count) for each tile of a head's rows [from, to), with the rows of a and b in shared memory.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
                          std::int64_t from, std::int64_t to, const T* a, std::int64_t stride_of_a,
@@ -57,7 +58,7 @@ constexpr void for_columns(int lane, int size, const Body& body) {
   for (int part = 0; part * warp_size + lane < size; ++part) body(part, part * warp_size + lane);
 }
 
-/// Calls kernel.group(block, head, first) for each group of `warps` rows that this block has of one head.
+/// Calls kernel.group(block, head, first) for each of this block's groups of `warps` rows, all of one head.
 template <class Kernel, class B>
 constexpr void visit_groups(const Kernel& kernel, B& block) {
   const auto head = kernel.place.head_of(block.index() / kernel.groups, Kernel::of_keys);
@@ -137,7 +138,7 @@ struct AttentionForward {
   }
 };
 
-/// Computes products[head, row] = dy . y; `lanes` neighbors compute each product, in packs of n.
+/// Computes products[head, row] = dy . y; `lanes` neighboring threads compute each product, in packs of n.
 template <class T, int n>
 struct AttentionInner {
   using A = Accumulator<T>;
@@ -150,7 +151,7 @@ struct AttentionInner {
   constexpr void operator()(B& block) const {
     const int lane = block.thread() % lanes;
     const auto of_warp = warp_size / lanes;
-    // All lanes of a warp stay in the loop, for the shuffles.
+    // All lanes of a warp stay in the loop, because the shuffles need them.
     for (auto first = grid_thread(block) / warp_size * of_warp; first < heads * rows;
          first += grid_threads(block) / warp_size * of_warp) {
       const auto product = first + block.thread() % warp_size / lanes;
@@ -170,8 +171,8 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// Computes dq: a block has `warps` queries and loops over keys. With of_keys it computes dk and dv: a block has keys
-/// and loops over the queries of all heads that share them.
+/// Computes dq: a block works on `warps` queries and loops over keys. With of_keys it computes dk and dv: a block works
+/// on `warps` keys and loops over the queries of all heads that share them.
 template <class T, bool of_keys_>
 struct AttentionGradient {
   static constexpr bool of_keys = of_keys_;
@@ -194,7 +195,7 @@ struct AttentionGradient {
     const int lane = block.thread() % warp_size;
     const int size = place.size;
     const int stride = AttentionTile::stride(size);
-    // The block's own rows are of q and dy, or of k and v. The other rows come in tiles.
+    // The block's own rows are of q and dy, or of k and v with of_keys. The other rows come in tiles.
     A* const own = block.template shared<A>();
     A* const own_values = own + AttentionTile::warps * stride;
     A* const others = own_values + AttentionTile::warps * stride;
@@ -257,7 +258,7 @@ struct AttentionGradient {
   }
 };
 
-/// Returns a grid with one block per sample, (key) head and row group. Throws Error if a head exceeds shared memory.
+/// Returns a grid with one block for each row group of a (key) head. Throws Error if a head exceeds shared memory.
 template <class A, class Dev>
 [[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
                                   const Sequences<Dev>& sequences, std::int64_t groups,
@@ -273,12 +274,12 @@ template <class A, class Dev>
                       dtype_of<A>(), ", need");
   return grid;
 }
-/// Returns the multiply-adds of a pass for one query-key pair. Forward computes a score and a weighted value; backward
-/// computes both twice, and three gradients.
+/// Returns the multiply-adds of a pass for one query-key pair. Forward computes a score and adds to y. Backward
+/// computes a score and dy . v twice, and adds to dq, dk and dv.
 [[nodiscard]] constexpr double fallback_attention_products(std::int64_t head_size, bool backward) {
   return static_cast<double>(head_size) * (backward ? 7 : 2);
 }
-/// Returns the row groups of a sample, with padding; blocks loop if a sample has more.
+/// Returns the row groups of the longest sample; blocks loop if padding adds more.
 [[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {
   const auto rows = std::clamp<std::int64_t>(place.max_length, 1, place.rows);
   return (rows + AttentionTile::warps - 1) / AttentionTile::warps;

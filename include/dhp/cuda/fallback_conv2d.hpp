@@ -1,5 +1,5 @@
-// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It is the fallback of
-// cuDNN, the reference in tests, and the kernel that emulation runs.
+// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It runs convolutions that
+// cuDNN does not support, is the reference in tests, and runs on the tests' emulated GPU.
 #pragma once
 
 #include <dhp/cuda/fallback_gemm.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The shapes of all three products.
+/// The extents of the convolution, for the forward product and both gradients.
 struct ConvolutionShape {
   std::int64_t height, width, channels;  ///< extents of x
   std::int64_t out_height, out_width, out_channels;
@@ -125,7 +125,7 @@ void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
   });
 }
 
-/// Splits the pixels into fixed parts, so that a small dw occupies many blocks.
+/// Sums the pixels in up to 64 parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
 void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                      Conv2dGeometry geometry, View<Dev> dw, double beta) {

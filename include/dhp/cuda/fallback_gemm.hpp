@@ -1,4 +1,4 @@
-// dhp's gemm kernel: the fallback of cuBLASLt, the reference in tests, and the kernel that emulation runs.
+// dhp's gemm kernel, for products that cuBLASLt does not support, for the tests' emulated GPU, and as their reference.
 #pragma once
 
 #include <dhp/cuda/tile_product.hpp>

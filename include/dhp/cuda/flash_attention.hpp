@@ -1,6 +1,6 @@
 // dhp's own attention in bf16 and fp16, on tensor cores (Dao 2023, "FlashAttention-2"). A block keeps some rows of a
-// head and reads the other rows in tiles: it keeps queries for y and dq, and keys for dk and dv. Scores and sums are
-// fp32 registers; probabilities are rounded for the product with values. Sums have a fixed order.
+// head and reads the other rows in tiles: for y and dq it keeps queries, for dk and dv it keeps keys. Scores and sums
+// are in fp32 registers; probabilities are rounded for the product with values. Sums have a fixed order.
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
@@ -13,17 +13,18 @@ namespace dhp::detail::cuda {
 
 inline constexpr int flash_threads = 4 * warp_size;          // threads of a block
 inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements of a pack
-/// Returns the least_blocks for heads of this width. Heads of 64 columns fit the registers of three blocks, almost
-/// without spills; on an H200 both passes then take 5 to 10 % less time.
+/// Returns the kernel's least_blocks for heads of this width. For 64 columns, three blocks fit a multiprocessor's
+/// registers almost without spills; on an H200 both passes then take 5 to 10 % less time.
 [[nodiscard]] constexpr int flash_blocks(int width) { return width == 64 ? 3 : 0; }
 
 /// A query's data in shared memory.
 struct FlashQuery {
   std::uint64_t number;      ///< random index of the query's first probability
-  float logsumexp, product;  ///< logsumexp is to base 2; product is dy . y
+  float logsumexp, product;  ///< logsumexp is to base 2 in the gradients; product is dy . y
 };
 
-/// The tiles of a block. width: columns of a head, padded with zeros; row_tiles: tiles of 16 rows that a warp keeps.
+/// The tiles of a block. width: columns of a head, padded with zeros. row_tiles: tiles of 16 rows that a warp keeps.
+/// kept: matrices whose rows a block keeps, 1 (own) or 2 (own and own_values).
 template <class T, int width, int row_tiles, int kept>
 struct FlashTiles {
   using Tile = MatrixTile<T, width>;
@@ -45,7 +46,7 @@ struct FlashTiles {
         queries(reinterpret_cast<FlashQuery*>(other_values.row(others))) {}
 };
 
-/// Calls body(index, row, column) for each pack of a thread's share of a tile; index is a constant.
+/// Calls body(index, row, column) for each pack in a thread's share of a tile; index is a constant.
 template <int rows, int columns, class B, class Body>
 constexpr void each_pack(const B& block, const Body& body) {
   constexpr int packs = columns / flash_pack;
@@ -76,7 +77,7 @@ struct FlashHead {
 
   constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
       : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
-  /// Makes the view of another head of the same sample.
+  /// A view of another head of the same sample.
   constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
     head.head = number;
   }
@@ -123,7 +124,7 @@ struct FlashHead {
     }
     to[block.thread()] = query;
   }
-  /// Returns eight bits: which of the eight probabilities that share the random block of `number` dropout keeps.
+  /// Returns eight bits, one for each probability in the Philox block of `number`: 1 if dropout keeps it.
   [[nodiscard]] constexpr std::uint32_t draw(std::uint64_t number) const {
     const auto words = random.block(number / 8);
     std::uint32_t bits = 0;
@@ -132,17 +133,18 @@ struct FlashHead {
     });
     return bits;
   }
-  /// One step of a transposition of bits among lanes: swaps bits with the lane whose number differs by `lanes`, here
-  /// those at `lower` and `shift` higher.
+  /// One step of a transposition of bits among lanes. Of two lanes whose numbers differ by `lanes`, the lower one gives
+  /// its bits at lower << shift for the other's bits at `lower`.
   [[nodiscard]] constexpr std::uint32_t swap_bits(std::uint32_t bits, int lanes, int shift,
                                                   std::uint32_t lower) const {
     const auto others = block.shuffle_xor(bits, lanes);
     return (block.thread() & lanes) == 0 ? (bits & lower) | (others & lower) << shift
                                          : (bits & ~lower) | (others & ~lower) >> shift;
   }
-  /// Returns which sums of a warp dropout keeps: bit 4 j + e is for number e of sums[j]. Rows are queries, or keys with
-  /// of_keys; `queries` and `key` belong to row and column 0. If keys are aligned, a lane draws eight keys with one
-  /// Philox block for each two sums, and lanes then exchange bits. Bits of columns from `count` on are undefined.
+  /// Returns a bit for each of a lane's sums: bit 4 j + e is 1 if dropout keeps number e of sums[j]. Rows are queries
+  /// and columns keys; with of_keys, the reverse. `queries` and `key` are the first ones. If max_length is a multiple
+  /// of 8, a lane draws eight keys with one Philox block, and lanes exchange bits. Bits of columns from `count` on are
+  /// undefined.
   template <bool of_keys>
   [[nodiscard]] constexpr std::uint32_t kept(const FlashQuery* queries, int key, int count) const {
     const int g = block.thread() % warp_size / 4, t = block.thread() % 4;
@@ -160,7 +162,7 @@ struct FlashHead {
       return kept;
     }
     for (int j = 0; 8 * j < count; j += 2) {
-      // Lane g draws for its number e = g % 4 of sums[j + g / 4]; or lane t for half t % 2 of sums[j + t / 2].
+      // With of_keys, lane g draws number g % 4 of sums[j + g / 4]; else lane t draws half t % 2 of sums[j + t / 2].
       const auto number = of_keys ? number_of(8 * (j + g / 4) + 2 * t + g % 2, g / 2 % 2 * 8)
                                   : number_of(g + t % 2 * 8, 8 * (j + t / 2));
       kept |= draw(number) << 4 * j;
@@ -176,7 +178,7 @@ struct FlashHead {
   }
 };
 
-/// Sets scores so that keys from `count` on get a probability of 0.
+/// Sets the scores of columns from `count` on to minus infinity, so that their probability is 0.
 template <class B, int n>
 constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   const int column = block.thread() % 4 * 2;
@@ -187,8 +189,8 @@ constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   });
 }
 
-/// Sets scores so that keys after their query get a probability of 0. Rows are queries, or keys with of_keys; diagonal:
-/// the position of the first row minus that of the first column.
+/// Sets the scores of keys after their query to minus infinity. Rows are queries, or keys with of_keys. diagonal: the
+/// position of the first row minus that of the first column.
 template <bool of_keys, class B, int n>
 constexpr void hide_later_keys(const B& block, int diagonal, WarpSums<n>& scores) {
   const int row = diagonal + block.thread() % warp_size / 4, column = block.thread() % 4 * 2;
@@ -287,8 +289,8 @@ struct FlashAttentionForward {
     block.sync();
   }
 
-  /// Turns the scores of one of a lane's two rows into powers relative to the highest score so far, and rescales the
-  /// earlier sums, which were relative to an earlier highest score.
+  /// Turns the scores of one of a lane's two rows into powers relative to the highest score so far. Rescales the
+  /// earlier sums, which are relative to the previous highest score.
   template <class B, int n, class Half>
   static constexpr void raise(B& block, float scale, WarpSums<n>& scores, float (&most)[2],
                               float (&sum)[2], WarpSums<width / 8>& mixed, Half half) {
@@ -311,7 +313,7 @@ struct FlashAttentionForward {
   }
 };
 
-/// Returns whether tensor cores can run it: a head consists of whole packs, and all of them are aligned.
+/// Returns whether tensor cores can run this attention: a head must consist of whole, aligned packs.
 template <class T, class... Pointer>
 [[nodiscard]] bool flash_fits(const AttentionPlace& place, const Pointer*... pointers) {
   return is_16_bit<T> && place.size % flash_pack == 0 &&

@@ -5,8 +5,8 @@
 
 namespace dhp::detail::cuda {
 
-/// Computes dq, or dk and dv with of_keys, as AttentionGradient does. A block has at most 128 columns of dk and dv,
-/// because these need twice as many sums in its registers.
+/// Computes dq, or dk and dv with of_keys, like AttentionGradient. A block has at most 128 columns of dk and dv,
+/// because two gradients need twice the registers for sums.
 template <class T, int width_, bool of_keys_>
 struct FlashAttentionGradient {
   static constexpr bool of_keys = of_keys_;
@@ -74,7 +74,7 @@ struct FlashAttentionGradient {
     block.sync();
   }
 
-  /// Adds to the sums what rows [from, to) of another head contribute: its queries with of_keys, otherwise its keys.
+  /// Adds the products of rows [from, to) of head `there` to the sums: queries with of_keys, otherwise keys.
   template <class B>
   constexpr void add(const FlashHead<B>& there, int first, int row, int from, int to, int column,
                      float factor, const Tiles& tiles, Sums (&sums)[1],

@@ -8,10 +8,10 @@
 
 namespace dhp::detail::cuda {
 
-/// The most threads of a block that works on all items, or on a tile of them.
+/// The most threads of a block in this header.
 inline constexpr int most_group_threads = 1024;
 
-/// Returns the threads of one block for `count` items, in whole warps.
+/// Returns the threads of a block for `count` items, in whole warps.
 [[nodiscard]] inline int threads_for(std::int64_t count) {
   const auto wanted = std::min<std::int64_t>(count, most_group_threads) + warp_size - 1;
   return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
@@ -78,7 +78,8 @@ struct Digit {
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
 };
 
-/// Sets counts[value, tile] to the tile's rows with this digit, and ranks[row] to the number of these before the row.
+/// Sets counts[value, tile] to the tile's number of rows with digit `value`, and ranks[row] to the number of earlier
+/// rows of the tile with the row's digit.
 struct RankInTiles {
   static constexpr int most_threads = most_group_threads;
   Digit digit;
@@ -124,7 +125,7 @@ struct RankInTiles {
   }
 };
 
-/// Moves rows and keys to their sorted positions, which follow from prefix sums and ranks.
+/// Moves rows and keys to their sorted positions, which are sums of `firsts` and ranks.
 struct PlaceRows {
   Digit digit;
   const std::int32_t* keys;

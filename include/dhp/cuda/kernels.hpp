@@ -1,4 +1,4 @@
-// Includes all ops as dhp's own kernels, for any device that runs them. dhp/cuda.cuh adds the libraries.
+// Includes dhp's own kernels of all ops, for any KernelDevice. dhp/cuda.cuh adds the libraries.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>

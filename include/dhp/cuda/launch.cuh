@@ -1,4 +1,4 @@
-// Launches kernels on a GPU.
+// Launches kernels on a GPU. GpuBlock is the Block that they get.
 #pragma once
 
 #include <dhp/cuda/warp_product.hpp>

@@ -1,4 +1,4 @@
-// The kernels of layer normalization. Rows that fit a warp's registers are read only once, and their variance is still
+// The kernels of layer normalization. Rows that fit a warp's registers are read only once, although the variance is
 // computed from deviations.
 #pragma once
 
@@ -86,11 +86,10 @@ struct LayerNormBackwardArguments {
   const T *dy, *x;
   const A *gamma, *mean, *inv_std;
   T* dx;
-  A* parts = nullptr;  ///< dgamma and dbeta sums of rows in registers [blocks, 2, columns]
+  A* parts = nullptr;  ///< sums of dgamma and dbeta [blocks, 2, columns], for rows in registers
 };
 
-/// A thread's sums over its rows and columns: of dy * xhat for dgamma, of dy for dbeta. A separate pass sums rows that
-/// are too long for registers.
+/// A thread's sums over its rows: dy * xhat for dgamma, dy for dbeta. A separate pass sums rows beyond registers.
 template <class T, class Rows, bool = Rows::in_registers>
 struct NormSums {
   using A = Accumulator<T>;
@@ -235,7 +234,7 @@ struct LayerNormSumTerms {
     }
   }
 };
-/// Sets dgamma = beta * dgamma + value, and dbeta, which may be null, in the same way; with beta 0 neither is read.
+/// Sets x = beta * x + value, where x is dgamma or dbeta; dbeta may be null. With beta 0, x is not read.
 template <class A>
 struct AddLayerNormSums {
   A *dgamma, *dbeta;
@@ -247,7 +246,7 @@ struct AddLayerNormSums {
 };
 
 // Fused residual + dropout + layer normalization. For rows that fit a warp's registers, each pass reads two matrices
-// and writes two; a thread draws the random words of its own elements.
+// and writes two. Each thread draws the random numbers of its own elements.
 
 /// norm.x is the input of dropout.
 template <class T>
@@ -258,7 +257,7 @@ struct ResidualNormArguments {
   T* sum;
 };
 
-/// The packs of a row of residual + dropout(x).
+/// Computes the packs of a row of residual + dropout(x).
 template <class T, class Rows, class B>
 struct ResidualSum {
   using A = Accumulator<T>;
@@ -312,7 +311,7 @@ struct ResidualNormBackwardArguments {
   T* dx;
 };
 
-/// Stores the packs of a row, and the packs after dropout.
+/// Stores each pack of a row twice: in `residual`, and in `dropped` after dropout.
 template <class T>
 struct StoreBoth {
   StoreRounded<T> residual, dropped;
@@ -356,10 +355,10 @@ template <class T>
   return in.norm;
 }
 
-/// The number of blocks that sum rows: two for each multiprocessor of an H200, but the same on every GPU.
+/// The most blocks that sum rows: two for each multiprocessor of an H200, and the same on every GPU.
 inline constexpr std::int64_t most_norm_parts = 264;
 
-/// Launches a kernel of gradients and passes the sums to `finish`; for rows in registers, one pass computes both.
+/// Launches a gradient kernel and passes the sums of dgamma and dbeta to `finish`; rows in registers need one pass.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumulator<T>>& finish,

@@ -1,4 +1,4 @@
-// Reports what cuBLASLt and cuDNN did and refused on a device, for GPU tests and for messages after a step.
+// Reports the problems that cuBLASLt and cuDNN ran or refused on a device, for GPU tests and for messages after a step.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// Returns all problems passed to cuBLASLt or cuDNN, sorted by name. Unsupported kinds (f64 convolutions, f32
+/// Returns all problems passed to cuBLASLt, then those passed to cuDNN. Unsupported kinds (f64 convolutions, f32
 /// attention) are never passed. refused_alone: only refused problems.
 [[nodiscard]] inline std::vector<detail::cuda::LibraryUse> library_use(Cuda& dev,
                                                                        bool refused_alone = false) {
@@ -17,7 +17,7 @@ namespace dhp {
   return uses;
 }
 
-/// Returns one sentence for each new kind of refusal, and one if a kept plan could not be used.
+/// Returns one sentence for each new kind of refusal, and one if a plan kept by an earlier run could not be used.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
   auto sentences = dev.cached<detail::cuda::RefusalNews>().of(library_use(dev, true));
   if (auto news = dev.cached<detail::cuda::Tuning>().plans.news(); !news.empty())

@@ -1,4 +1,4 @@
-// A record of requests to cuBLASLt and cuDNN. dhp's kernels run refused requests, which would otherwise go unnoticed.
+// A record of requests to cuBLASLt and cuDNN. dhp's slower kernels run refused requests, and this record reports them.
 #pragma once
 
 #include <dhp/device/cuda.hpp>
@@ -27,7 +27,7 @@ struct LibraryUse {
                 "): other kernels do it, slower");
 }
 
-/// Remembers reported refusals: one of each kind, since a model has many sizes.
+/// Remembers the kinds of refusals that were reported, because a model has many sizes of each kind.
 class RefusalNews : public CudaCached {
  public:
   RefusalNews() = default;

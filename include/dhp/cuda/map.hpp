@@ -1,4 +1,4 @@
-// map: y[i] = f(x[i]...), the kernel of elementwise ops. It moves 16 bytes at a time if arrays are aligned.
+// map: y[i] = f(x[i]...), the kernel of elementwise ops. It moves up to 16 bytes at a time if arrays are aligned.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -18,7 +18,7 @@ struct Rounded {
   }
 };
 
-/// f maps stored elements of each x to a stored element of y. y may alias an x.
+/// f maps one stored element of each x to a stored element of y. y may alias an x.
 template <class F, int width, class Y, class... X>
 struct Map {
   F f;

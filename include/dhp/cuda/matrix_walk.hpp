@@ -5,8 +5,8 @@
 
 namespace dhp::detail::cuda {
 
-/// Visits positions first, first + step, ... of a row-major matrix; divides only at the start. `for (MatrixWalk at =
-/// walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
+/// Visits positions first, first + step, ... of a row-major matrix; divides only at the start. columns must be at least
+/// 1. Use: `for (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`.
 template <class Index = std::int64_t>
 class MatrixWalk {
  public:

@@ -1,5 +1,5 @@
-// Fused optimizer updates on the GPU, in one launch for all segments. Each thread first derives its constants from the
-// step's state; if the step is not applied, it returns at once.
+// Fused optimizer updates on the GPU, in one launch for all segments. If the step is not applied, each thread returns
+// at once; otherwise it first derives its constants from the step's state.
 #pragma once
 
 #include <dhp/cuda/segments.hpp>
@@ -15,9 +15,9 @@ struct UpdateTensors {
   A *m, *v, *masters;
 };
 
-/// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) returns per-thread constants;
-/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. Rule::moments selects
-/// none, m, or m and v; if it were no constant, nvcc would not store in packs.
+/// Updates all weights. T: the type of values in narrow tiles. Rule: prepare(state) returns per-thread constants;
+/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. Rule::moments is the
+/// number of moments: 0, 1 (m) or 2 (m and v). It is a constant, because nvcc would otherwise not store in packs.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
@@ -44,7 +44,6 @@ struct UpdateWeights {
  private:
   static constexpr int width = pack_size<A>;
 
-  /// V: the type of the values.
   template <class V, class B, class Step>
   constexpr void update(const B& block, const Piece& piece, const Step& step) const {
     V* const values = piece.template values<V>();
@@ -114,7 +113,7 @@ struct LambRule : AdamRule<A> {
   }
 };
 
-/// Here, `gradient` points to sums of statistics.
+/// For this rule, UpdateTensors::gradient points to sums of statistics.
 template <class A>
 struct MovingAverageRule {
   static constexpr int moments = 0;
@@ -123,7 +122,7 @@ struct MovingAverageRule {
   constexpr auto step(int, const StepState&, const SegmentTile&) const { return moves; }
 };
 
-/// Sums the squares of weights and of LAMB's directions, for each tile. Reads all tensors only once.
+/// Sums the squares of weights and of LAMB's directions for each tile. Reads each tensor only once.
 template <class A>
 struct LambSquares {
   AdamUpdate update;

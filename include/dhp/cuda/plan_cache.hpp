@@ -1,7 +1,7 @@
-// CudnnPlans: a device's cuDNN plans, by problem text. At a problem's first use it builds the graph, times a few plans
-// on the actual arguments and keeps the fastest plan: in the file of choices and, if it has a compiled kernel, in its
-// own file, so that later processes compile nothing. If a plan turns out to be unsupported when it runs, it is refused
-// and replaced by the next plan.
+// CudnnPlans: a device's cuDNN plans, by problem text. At a problem's first use it builds the graph and, if timing is
+// allowed, times a few plans on the actual arguments. It keeps the fastest in the file of choices and, if the plan has
+// a compiled kernel, in the plan's own file, so that later processes compile nothing. If a plan does not support its
+// arguments when it runs, the next plan replaces it.
 #pragma once
 
 #include <dhp/cuda/cudnn_plan.hpp>
@@ -23,7 +23,7 @@ struct PlanSource {
   const std::string& problem;
   PlanFiles& files;
 
-  /// Returns the plan of an engine that an earlier process has kept, if any.
+  /// Returns the plan that an earlier process has kept under this name, if any.
   [[nodiscard]] std::optional<CudnnPlan> kept(const std::string& name) const {
     const auto text = files.find(key(name));
     if (!text) return {};
@@ -55,7 +55,7 @@ class CudnnPlans : public CudaCached {
 
   /// Runs the problem on `arguments`; returns false, having written nothing, if cuDNN cannot. build() makes the graph;
   /// `problem` is one line with everything on which the graph depends. Arguments that the graph reads and writes must
-  /// be named (updates), because plans are timed on the arguments.
+  /// be marked by CudnnArguments::updates, because timing runs plans several times.
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                          const CudnnArguments& arguments, auto build) {
     auto found = plans_.find(problem);
@@ -78,7 +78,7 @@ class CudnnPlans : public CudaCached {
     return false;
   }
 
-  /// Returns whether run() failed or refuse() was called for the problem; its arguments then need no preparation.
+  /// Returns whether run() has failed for the problem or refuse() was called. Callers then need not prepare arguments.
   [[nodiscard]] bool refused(const std::string& problem) const {
     const auto found = plans_.find(problem);
     return found != plans_.end() && !found->second.plan;
@@ -100,7 +100,7 @@ class CudnnPlans : public CudaCached {
   struct Chosen {
     std::optional<CudnnPlan> plan{};
     std::string name{};     // name of the plan
-    std::string refusal{};  // the reason if there is no plan
+    std::string refusal{};  // the reason, if there is no plan
     std::int64_t calls = 0;
     std::vector<std::string> refused_plans{};  // names of plans that refused to run
 
@@ -123,7 +123,7 @@ class CudnnPlans : public CudaCached {
     plan.run(dev.cudnn(), arguments, more.get());
   }
 
-  /// Returns the graph; a graph that cuDNN refuses to build counts as unsupported.
+  /// Returns the graph, or nullopt if cuDNN refuses to build it.
   [[nodiscard]] static std::optional<CudnnGraph> built(auto build, std::string* why = nullptr) {
     try {
       return build();
@@ -138,7 +138,7 @@ class CudnnPlans : public CudaCached {
     return text[0] == 0 ? "its engines do not run, or need too much memory" : text;
   }
 
-  /// Chooses a plan. chosen: the previous choice, and what was refused.
+  /// Chooses a plan. chosen: the previous choice, with the names of refused plans.
   Chosen choose(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                 const CudnnArguments& arguments, auto build, Chosen chosen) {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
@@ -158,7 +158,7 @@ class CudnnPlans : public CudaCached {
           if (auto plan = source.made_and_kept(one))
             return std::move(chosen).with(std::move(plan), *stored);
 
-    // heuristics return duplicates
+    // Heuristics return duplicates.
     std::vector<const CudnnCandidate*> distinct;
     std::vector<std::string> seen;
     for (const auto& one : all)
@@ -218,8 +218,8 @@ class CudnnPlans : public CudaCached {
     return chosen;
   }
 
-  /// Returns texts of plans by name. Several threads compile them for a description of the device, because a handle
-  /// serves only one thread at a time. A missing plan has nothing to compile, or has failed.
+  /// Returns the texts of compiled plans by name. Several threads compile them for a description of the device, because
+  /// a handle serves only one thread at a time. A plan is missing if it has nothing to compile or failed to compile.
   std::map<std::string, std::string> compiled(Cuda& dev, const CudnnGraph& graph,
                                               std::span<const CudnnCandidate* const> wanted,
                                               const CudnnRules& rules) {
@@ -250,7 +250,7 @@ class CudnnPlans : public CudaCached {
     std::erase_if(texts, [](const auto& one) { return one.second.empty(); });
     return texts;
   }
-  /// Returns the time of a plan; nullopt if memory is short or the plan does not start.
+  /// Returns the time of a plan, in ms; nullopt if memory is short or the plan does not start.
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {

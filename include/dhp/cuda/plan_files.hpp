@@ -21,7 +21,7 @@ class PlanFiles {
   PlanFiles(std::string folder, std::string environment)
       : folder_(std::move(folder)), environment_(std::move(environment)) {}
 
-  /// Returns the text of a plan. key: one line with the problem and the engine.
+  /// Returns the text of a plan, if there is a usable file. key: one line with the problem and the engine.
   [[nodiscard]] std::optional<std::string> find(const std::string& key) {
     const auto path = path_of(key);
     if (folder_.empty() || !std::filesystem::exists(path)) return {};
@@ -40,7 +40,7 @@ class PlanFiles {
   /// Writes a plan's file; ignores write errors.
   void keep(const std::string& key, const std::string& text) {
     if (folder_.empty()) return;
-    // Each rank writes its own file first, because ranks may keep the same plan at the same time.
+    // Several ranks may keep the same plan at once, so each writes a file of its own and then renames it.
     const auto path = path_of(key);
     const auto own = concat(path, ".", ::getpid(), ".", reinterpret_cast<std::uintptr_t>(this));
     std::error_code failed;

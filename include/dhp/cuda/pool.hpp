@@ -1,4 +1,4 @@
-// Pooling on the GPU. Each thread has its own outputs, so no two threads add to one element.
+// Pooling on the GPU. Each output is written by one thread, so no kernel needs atomics.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
@@ -13,14 +13,14 @@ struct PoolSizes {
   std::int64_t images, height, width, out_height, out_width, channels;
   int kernel, stride, padding;
 
-  /// begin() and end() return the window's range in a dimension of this extent.
+  /// begin() and end() return the range of window `out` in a dimension.
   [[nodiscard]] constexpr std::int64_t begin(std::int64_t out) const {
     return std::max<std::int64_t>(out * stride - padding, 0);
   }
   [[nodiscard]] constexpr std::int64_t end(std::int64_t out, std::int64_t extent) const {
     return std::min(out * stride - padding + kernel, extent);
   }
-  /// Returns the first window that covers this position; last_window() returns one past the last.
+  /// Returns the first window that covers `place`; last_window() returns the number after the last such window.
   [[nodiscard]] constexpr std::int64_t first_window(std::int64_t place) const {
     const auto before = place + padding - kernel + stride;  // a window begins after place - kernel
     return before < stride ? 0 : before / stride;
@@ -113,7 +113,7 @@ struct MaxPoolBackward {
           large[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// Global average: `across` threads of a block read the channels of one pixel; the others read other pixels.
+/// Global average. `across` threads of a block read the channels of one pixel; the other threads read other pixels.
 template <class T, int pack>
 struct AveragePoolForward {
   using A = Accumulator<T>;
@@ -174,7 +174,7 @@ struct AveragePoolBackward {
   }
 };
 
-/// Calls body<T, channels of a pack>(from, to), unless y is empty.
+/// Calls body<T, number of channels in a pack>(from, to), unless y is empty.
 template <class Dev>
 void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
   if (y.count() == 0) return;

@@ -102,7 +102,7 @@ struct FindNonfinite {
   return {std::clamp<std::int64_t>(blocks, 1, most_sum_parts), 256, 8 * block_reduce_scratch};
 }
 
-/// Sets out to the sum of f over x. There are few parts, so that the last block has little work.
+/// Sets out to the sum of f over x. There are few parts, so that the block that adds them has little work.
 template <KernelDevice Dev, class F>
 void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {

@@ -1,4 +1,4 @@
-// Rotary positions on the GPU: a thread rotates one pair of columns of a row, in all heads.
+// Rotary positions on the GPU. A thread rotates one pair of columns of a row, in all heads.
 #pragma once
 
 #include <dhp/cuda/block.hpp>

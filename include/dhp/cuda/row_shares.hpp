@@ -1,5 +1,5 @@
-// A group of threads shares a row: a warp, with the row in registers if it fits, or a block, which rereads the row from
-// the cache. Each kernel is written once for both.
+// A group of threads shares a row. A warp keeps the row in registers, if it fits; otherwise a block rereads the row
+// from the cache. Each kernel is written once, with WarpRows or BlockRows as its parameter Rows.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -23,7 +23,7 @@ struct WarpRows {
   static constexpr std::int64_t first(const auto& block) { return grid_thread(block) / warp_size; }
   static constexpr std::int64_t step(const auto& block) { return grid_threads(block) / warp_size; }
   static constexpr int thread(const auto& block) { return block.thread() % warp_size; }
-  /// The number of a thread's packs, and the column of each; a column beyond the row belongs to no thread.
+  /// steps(): the number of a thread's packs. column(): a pack's first column; callers skip columns beyond the row.
   static constexpr int steps(const auto&, std::int64_t) { return packs; }
   static constexpr std::int64_t column(const auto& block, int pack) {
     return (pack * warp_size + thread(block)) * n;
@@ -56,7 +56,7 @@ struct WarpRows {
   };
 };
 
-/// One block of at most `most_threads` threads works on a row of any length.
+/// One block of at most eight warps works on a row of any length.
 template <int n_>
 struct BlockRows {
   static constexpr int n = n_;
@@ -102,7 +102,7 @@ struct BlockRows {
   };
 };
 
-/// Calls body with the Rows that fits the columns and the alignment of `pointers`. A pack is 16 bytes of the
+/// Calls body with the type Rows that fits the columns and the alignment of `pointers`. A pack is 16 bytes of the
 /// accumulation type, which is the type of per-column vectors.
 template <class T, class Body, class... Element>
 void with_rows(std::int64_t columns, const Body& body, const Element*... pointers) {
@@ -117,7 +117,7 @@ void with_rows(std::int64_t columns, const Body& body, const Element*... pointer
   else body(BlockRows<n>());
 }
 
-/// Launches Kernel<T, Rows>{arguments} with the Rows that with_rows() chooses for `columns` and `pointers`.
+/// Launches Kernel<T, Rows>{arguments} with the type Rows that with_rows() chooses for `columns` and `pointers`.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,

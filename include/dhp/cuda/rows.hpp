@@ -7,8 +7,8 @@
 
 namespace dhp::detail::cuda {
 
-/// Sets to[row] = from[index[row] - first] for any bytes, with one instruction for each Unit. If `from` has no such
-/// row, fills the row with `missing`.
+/// Sets to[row] = from[index[row] - first], whatever the element type; each Unit takes one instruction. If `from` has
+/// no such row, fills the row with `missing`.
 template <class Word, int words>
 struct MoveRows {
   using Unit = Pack<Word, words>;
@@ -35,7 +35,7 @@ struct MoveRows {
   }
 };
 
-/// Addresses of rows, in bytes.
+/// The addresses of rows; strides are in bytes.
 struct RowBytes {
   const std::byte* from;
   std::int64_t from_stride;

@@ -1,5 +1,5 @@
 // Segments on the GPU: blocks take tiles, or pieces of tiles, in a grid-stride loop. Squared norms are summed for each
-// tile, then for each parameter in tile order: two launches for any number of segments.
+// tile, then for each parameter, in a fixed order: two launches for any number of segments.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The part of a tile that a block processes at once. `tile` is the whole tile.
+/// The part of `tile` that a block processes at once.
 struct Piece {
   SegmentTile tile;
   std::int64_t first;  ///< first element in the flat numbering

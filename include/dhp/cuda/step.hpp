@@ -1,4 +1,4 @@
-// The state of a step on the GPU: kernels of one block, since the state is only a few numbers.
+// The state of a step on the GPU. One block decides a step, because the state is only a few numbers.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -17,7 +17,7 @@ template <class Dev>
 /// Decides a step in one block. Each thread sums a fixed part of the squares; the parts are added in a fixed order.
 struct DecideStep {
   StepRule rule;
-  std::int64_t losses, row;  ///< number of losses; length of a row
+  std::int64_t losses, row;  ///< number of losses; numbers in a row, of which the first must be finite
   const double* loss;
   std::int64_t parameters;
   const double* squares;

@@ -1,7 +1,7 @@
 // Sums the rows of each table entry, without atomics, in an order that depends only on that entry's rows. Short lists
-// are summed sequentially, as on the Cpu. Lists of more than `long_list` rows are cut into parts of that length, which
-// are summed in order; then eight threads sum every eighth part, and a tree adds their results. So one entry with all
-// rows is as fast as many entries.
+// are summed sequentially, as on the Cpu. Lists of more than `long_list` rows are cut into parts of this length, whose
+// rows are summed in order. Then each of eight threads sums every eighth part, and a tree adds their results. One entry
+// with all rows is thus as fast as many entries.
 #pragma once
 
 #include <dhp/cuda/group_rows.hpp>
@@ -31,8 +31,8 @@ struct RowLists {
     const auto list = all_of(keys[place]);
     return list.last - list.first > long_list ? list : Part{0, 0, 0};
   }
-  // Parts get slots without counting. All positions are cut into windows of long_list: at most one long list and at
-  // most one further part start in a window, so two slots for each window suffice.
+  // Parts get slots without counting. All positions are cut into windows of long_list. In a window, at most one long
+  // list starts, and at most one later part of a list, so two slots for each window suffice.
   [[nodiscard]] constexpr std::int64_t windows() const {
     return (count + long_list - 1) / long_list;
   }
@@ -214,7 +214,7 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
             Add::together * warp_size, Add::shared_bytes},
            Add{lists, columns, sums, factor, to});
   };
-  // A pack has 16 bytes of a sum, not of x: wider sums would take two stores, each of every other 16 bytes.
+  // A pack has 16 bytes of a sum, not of x, because wider sums would take two stores with gaps between threads.
   with_width<pack_size<A>, 1>(columns, of_width, from, to);
 }
 

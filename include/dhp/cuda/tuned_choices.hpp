@@ -1,5 +1,5 @@
-// TunedChoices: the fastest algorithm for each problem text, kept in a small file between runs. A file that is damaged,
-// or from another GPU, driver, library version or format, is ignored.
+// TunedChoices: the fastest algorithm for each problem text, kept in a small file between runs. A damaged file, or a
+// file of another GPU, driver, library version or format, is ignored.
 #pragma once
 
 #include <dhp/cuda/checked_file.hpp>
@@ -24,8 +24,8 @@ class TunedChoices {
     const auto found = choices_.find(problem);
     return found == choices_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Keeps a choice. Both texts are one line; the problem must not contain " = ". Choices that other processes have
-  /// written meanwhile are kept. Write errors are ignored.
+  /// Keeps a choice in memory and in the file. Both texts are one line; the problem must not contain " = ". Choices
+  /// that other processes have written meanwhile stay in the file. Write errors are ignored.
   void keep(const std::string& problem, const std::string& choice) {
     check(is_line(problem) && is_line(choice) && problem.find(separator) == problem.npos,
           "a tuned choice is a line, got ", problem, " and ", choice);

@@ -1,4 +1,4 @@
-// Tuning chooses a library's algorithm: by timing if this is allowed, otherwise the library's favorite.
+// Tuning: a device's choices of library algorithms, by timing if this is allowed, and its compiled plans.
 #pragma once
 
 #include <dhp/cuda/plan_files.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Returns whether a graph is being captured: in this state nothing may be timed or waited for.
+/// Returns whether a graph is being captured. During capture, nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
   auto status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(dev.stream(), &status), "cudaStreamIsCapturing");
@@ -36,15 +36,15 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// The most candidates that are timed, and the most of them that are compiled first, which takes a second each. The
-  /// fastest need not be a favorite: for ResNet-50's first layer, the best of cuDNN's first four took 1.5 ms on an
-  /// H100, the best of all that PyTorch tries 0.4 ms.
+  /// most_candidates: the most that are timed. most_compiled: the most of them that must be compiled, about a second
+  /// each. The fastest need not be a favorite: on an H100, ResNet-50's first layer took 1.5 ms with the best of cuDNN's
+  /// first four, and 0.4 ms with the best of all that PyTorch tries.
   static constexpr std::size_t most_candidates = 16, most_compiled = 4;
 
   explicit Tuning(Cuda& dev)
       : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}
 
-  /// Returns whether timing is allowed: ranks that time separately may choose differently, and their bits would differ.
+  /// Returns whether timing is allowed. Deterministic ranks must not time: they might choose different algorithms.
   [[nodiscard]] static bool may_time(Cuda& dev) {
     return !dev.options().deterministic && !is_recorded(dev);
   }
@@ -57,7 +57,7 @@ class Tuning : public CudaCached {
     const bool by_environment = dev.options().plan_cache.empty();
     return by_environment && dev.options().deterministic ? "" : named(dev);
   }
-  /// Plans may be kept even if choices are not: a kept plan belongs to the requested engine and decides nothing.
+  /// Plans are kept even if choices are not, because a kept plan only saves the compilation of a chosen engine.
   static std::string folder_of(Cuda& dev) {
     const auto path = named(dev);
     return path.empty() ? "" : path + ".plans";

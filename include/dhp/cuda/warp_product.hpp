@@ -4,9 +4,9 @@
 //   left, 16 x 16:  words 0, 1 have columns 2 t, 2 t + 1 of rows g, g + 8; words 2, 3 columns 2 t + 8, 2 t + 9 of these
 //   right, 16 x 8:  words 0, 1 have rows 2 t, 2 t + 1 and rows 2 t + 8, 2 t + 9 of column g
 //   sums, 16 x 8:   numbers 0, 1 have columns 2 t, 2 t + 1 of row g; numbers 2, 3 have these columns of row g + 8
-// So the rounded sums of two neighbors are the left operand of a next product.
+// The rounded sums of two neighboring results are thus the left operand of a next product.
 //
-// A block has two functions for such products. All lanes of a warp call them together.
+// A block has two functions for such products. All lanes of a warp must call them together.
 //   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r passes the
 //       address of row r of matrix i. Word i gets elements 2 t, 2 t + 1 of row g, or of column g if it transposes.
 //   multiply<T>(sums, left, first, second)  sums += left * right; first and second are the words of right.
@@ -20,7 +20,7 @@
 namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;
-/// Loads eight elements as whole words: nvcc splits packs of 16-bit elements and joins them again.
+/// Loads eight elements as words, because nvcc splits packs of 16-bit elements and joins them again.
 [[nodiscard]] constexpr WarpWords load_words(const auto* from) {
   return *reinterpret_cast<const WarpWords*>(from);
 }
@@ -28,7 +28,7 @@ constexpr void store_words(auto* to, const WarpWords& words) {
   *reinterpret_cast<WarpWords*>(to) = words;
 }
 
-/// Calls body(integral_constant<int, at>) for each at < n, because an index of registers must be a constant.
+/// Calls body(integral_constant<int, at>) for each at < n, because registers can only be indexed by constants.
 template <int n, class Body>
 constexpr void unrolled(const Body& body) {
   [&]<int... at>(std::integer_sequence<int, at...>) {
@@ -37,7 +37,7 @@ constexpr void unrolled(const Body& body) {
   (std::make_integer_sequence<int, n>());
 }
 
-/// Rounds both numbers to T and returns them as one word.
+/// Rounds both numbers to T and returns them as one word, `first` in its lower half.
 template <class T>
 [[nodiscard]] constexpr std::uint32_t rounded_pair(float first, float second) {
 #ifdef __CUDA_ARCH__
@@ -51,7 +51,7 @@ template <class T>
 #endif
 }
 
-/// Returns 2^x within 2^-22; 0 for subnormal results.
+/// Returns 2^x with a relative error of at most 2^-22. On a GPU, subnormal results are 0.
 [[nodiscard]] constexpr float power_of_two(float x) {
 #ifdef __CUDA_ARCH__
   float power;
@@ -62,7 +62,7 @@ template <class T>
 #endif
 }
 
-/// Rows of `width` elements in shared memory. Each row is 16 bytes longer, so that the rows of an 8 x 8 matrix are in
+/// Rows of `width` elements in shared memory. Rows are padded by 16 bytes, so that the rows of an 8 x 8 matrix are in
 /// different banks.
 template <class T, int width>
 struct MatrixTile {
@@ -89,7 +89,7 @@ struct MatrixTile {
 template <int n>
 using WarpSums = float[n][4];
 
-/// Adds to sums[i] (rows [16 i, 16 i + 16) of `left` from first_row on) (rows [0, 8 n) of `right`)^T.
+/// Adds a b^T to sums[i]; a: the 16 rows of `left` from first_row + 16 i on, b: rows [0, 8 n) of `right`.
 template <class B, class T, int width, int m, int n>
 constexpr void multiply_rows(B& block, const MatrixTile<T, width>& left, int first_row,
                              const MatrixTile<T, width>& right, WarpSums<n> (&sums)[m]) {
@@ -108,7 +108,7 @@ constexpr void multiply_rows(B& block, const MatrixTile<T, width>& left, int fir
   });
 }
 
-/// Adds to sums[i] (left[i], rounded to T) (columns [0, 8 n) of `right` from first_column on).
+/// Adds a b to sums[i]; a: left[i], rounded to T, b: the 8 n columns of `right` from first_column on.
 template <class B, class T, int width, int m, int k, int n>
 constexpr void multiply_sums(B& block, const WarpSums<k> (&left)[m],
                              const MatrixTile<T, width>& right, int first_column,
@@ -130,7 +130,7 @@ constexpr void multiply_sums(B& block, const WarpSums<k> (&left)[m],
   });
 }
 
-/// Rounds sums, times a factor for each row, into rows of a tile.
+/// Stores sums in a tile, rounded to T. `upper` and `lower` are the factors of a lane's rows g and g + 8.
 template <class B, class T, int width, int n>
 constexpr void store_sums(const B& block, const WarpSums<n>& sums, float upper, float lower,
                           const MatrixTile<T, width>& to, int first_row, int first_column) {

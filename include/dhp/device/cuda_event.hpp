@@ -1,5 +1,4 @@
-// CudaStream: a shared handle of an owned or borrowed stream. CudaEvent: a point in its work. CudaClock: a point's
-// time.
+// Shared handles of owned or borrowed streams, their events, and CudaClock, which converts events to the trace's time.
 #pragma once
 
 #include <dhp/core/trace.hpp>
