@@ -1,4 +1,4 @@
-// Batch normalization: sums over columns, and maps whose threads read the per-column vectors only once.
+// Batch normalization, by column sums and by maps whose threads read the per-column vectors only once.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>

@@ -26,7 +26,7 @@ struct KeepIfApplied {
   }
 };
 
-/// Moves the `wanted` largest magnitudes of x to `values`, in one block. Finds their threshold bit by bit.
+/// Moves the `wanted` elements of largest magnitude to `values`, in one block. Finds their threshold bit by bit.
 template <class T>
 struct TakeLargest {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;

@@ -1,7 +1,7 @@
 // The fused linear ops of ops/linear.hpp on Cuda, as cuBLASLt epilogues; each saves a pass over the activations. If
 // cuBLASLt cannot run an op, the function returns false and writes nothing. cuBLASLt has only the tanh form of GELU,
-// which f32 must not use, so f32 stays unfused. Deterministic devices may use epilogues, because a size always gets the
-// same algorithm and cuBLAS repeats its bits on GPUs of one model ("cuBLAS", Results Reproducibility).
+// which f32 must not use, so GELU in f32 stays unfused. Deterministic devices may use epilogues, because a size always
+// gets the same algorithm and cuBLAS repeats its bits on GPUs of one model ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>

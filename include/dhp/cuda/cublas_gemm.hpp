@@ -8,7 +8,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Describes the call of c = alpha op(a) op(b) + beta c.
+/// Describes cuBLASLt's call for c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {

@@ -40,7 +40,7 @@ template <class Dev>
   problem.causal = options.causal;
   return problem;
 }
-/// Returns whether cuDNN may run attention: it needs a 16-bit type, and no dropout or library_dropout.
+/// Returns whether cuDNN may run attention: only with a 16-bit type, and dropout only with library_dropout.
 [[nodiscard]] inline bool is_for_cudnn(const Cuda& dev, DType type, double dropout) {
   return size_of(type) == 2 && (dropout == 0 || dev.options().library_dropout);
 }

@@ -36,7 +36,7 @@ struct AttentionProblem {
 };
 
 /// How a backward graph sums dq. `none` adds in a fixed order and takes no scratch. The others add to f32 scratch in an
-/// order that depends on timing: `rows` to rows as of q, `dense` to [samples, heads, length, head_size].
+/// order that depends on timing. `rows`: laid out like q. `dense`: [samples, heads, length, head_size].
 enum class DqSums { none, rows, dense };
 /// Returns how dq is summed on a GPU of this compute capability. cuDNN accepts sums in rows on all GPUs, but its
 /// results are wrong on 8.x and 12.x, and if there are gaps between dq's rows.
@@ -155,7 +155,7 @@ class AttentionTensors {
     return problem_.shares_keys() ? problem_.key_heads : problem_.heads;
   }
 
-  /// Computes q k^T / sqrt(head_size), and minus infinity for padding and unseen keys. padding: as for
+  /// Computes q k^T / sqrt(head_size), and minus infinity for padding and unseen keys. padding: see
   /// CudnnGraph::multiply.
   [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
                                           const CudnnTensor& scale, bool padding) const {
@@ -200,7 +200,7 @@ class AttentionTensors {
     graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);
     return made;
   }
-  /// Returns true for each element whose index along `axis` is less than the length.
+  /// Returns a boolean tensor: whether an element's index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
                                    const CudnnTensor& length) const {
     const auto at = index(like, axis);
@@ -266,7 +266,7 @@ class AttentionTensors {
   const auto dq = make.wide_rows(Uids::dq);
   const auto dk = make.key_rows(Uids::dk);
   const auto dv = make.key_rows(Uids::dv);
-  // Writes dk or dv by make_heads(to); if heads share keys, writes the sum over these heads.
+  // Writes dk or dv by make_heads(to). If heads share keys, writes the sum over these heads.
   const auto of_keys = [&](const CudnnTensor& to, std::int64_t of_heads, const auto& make_heads) {
     if (!problem.shares_keys()) return make_heads(to);
     const auto heads =

@@ -134,7 +134,7 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto mask = cuda::dropout_mask<T>(rows, options);
-    // Treats contiguous rows as one long row.
+    // Treats whole rows with consecutive numbers as one long row.
     const bool one = mask.index == nullptr && x.columns() == options.total_columns;
     cuda::dropout(dev, mask, one ? 1 : x.rows(), one ? x.count() : x.columns(),
                   x.template data<T>(), y.template data<T>());

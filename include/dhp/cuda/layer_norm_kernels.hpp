@@ -89,7 +89,7 @@ struct LayerNormBackwardArguments {
   A* parts = nullptr;  ///< sums of dgamma and dbeta [blocks, 2, columns], for rows in registers
 };
 
-/// A thread's sums over its rows: dy * xhat for dgamma, dy for dbeta. A separate pass sums rows beyond registers.
+/// A thread's sums over its rows: dy * xhat for dgamma, dy for dbeta. Rows too long for registers have a separate pass.
 template <class T, class Rows, bool = Rows::in_registers>
 struct NormSums {
   using A = Accumulator<T>;

@@ -219,7 +219,7 @@ class CudnnPlans : public CudaCached {
   }
 
   /// Returns the texts of compiled plans by name. Several threads compile them for a description of the device, because
-  /// a handle serves only one thread at a time. A plan is missing if it has nothing to compile or failed to compile.
+  /// a handle serves only one thread at a time. The caller makes the plans that are missing here.
   std::map<std::string, std::string> compiled(Cuda& dev, const CudnnGraph& graph,
                                               std::span<const CudnnCandidate* const> wanted,
                                               const CudnnRules& rules) {
@@ -245,7 +245,7 @@ class CudnnPlans : public CudaCached {
         if (const auto plan = CudnnPlan::make(graph, *described_, task, rules))
           texts.at(task.name()) = plan->text();
       });
-    } catch (const CudaError&) {  // each plan is then compiled later
+    } catch (const CudaError&) {  // then the caller compiles each plan
     }
     std::erase_if(texts, [](const auto& one) { return one.second.empty(); });
     return texts;

@@ -17,7 +17,7 @@ template <class Dev>
 /// Decides a step in one block. Each thread sums a fixed part of the squares; the parts are added in a fixed order.
 struct DecideStep {
   StepRule rule;
-  std::int64_t losses, row;  ///< number of losses; numbers in a row, of which the first must be finite
+  std::int64_t losses, row;  ///< number of losses; length of a row, whose first is tested
   const double* loss;
   std::int64_t parameters;
   const double* squares;

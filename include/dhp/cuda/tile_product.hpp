@@ -7,7 +7,7 @@
 namespace dhp::detail::cuda {
 
 /// Computes c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k, column)
-/// return A; take(part, row, column, sum) gets each result. Parts of `part_size` k are summed separately.
+/// return A; take(part, row, column, sum) gets each result. k is summed in parts of `part_size`.
 template <class A, class Left, class Right, class Take>
 struct TileProduct {
   static constexpr int tile = 64;   // rows and columns of a block

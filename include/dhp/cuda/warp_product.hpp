@@ -4,7 +4,7 @@
 //   left, 16 x 16:  words 0, 1 have columns 2 t, 2 t + 1 of rows g, g + 8; words 2, 3 columns 2 t + 8, 2 t + 9 of these
 //   right, 16 x 8:  words 0, 1 have rows 2 t, 2 t + 1 and rows 2 t + 8, 2 t + 9 of column g
 //   sums, 16 x 8:   numbers 0, 1 have columns 2 t, 2 t + 1 of row g; numbers 2, 3 have these columns of row g + 8
-// The rounded sums of two neighboring results are thus the left operand of a next product.
+// The rounded sums of two neighboring 16 x 8 results thus are the left operand of a later product.
 //
 // A block has two functions for such products. All lanes of a warp must call them together.
 //   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r passes the
@@ -85,7 +85,7 @@ struct MatrixTile {
   }
 };
 
-/// The sums of a warp: 16 rows, 8 n columns.
+/// A lane's part of the sums of a warp, 16 rows by 8 n columns.
 template <int n>
 using WarpSums = float[n][4];
 

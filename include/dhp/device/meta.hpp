@@ -1,6 +1,6 @@
 // Meta: a device whose tensors have no data, like PyTorch's meta device. Operations check shapes but compute nothing.
 // Memory is counted but not used, so that a run's memory is known before it is allocated. Blocks up to small_bytes do
-// have memory, because ranks compare a few numbers.
+// have memory, because code that compares ranks reads a few numbers.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -22,7 +22,7 @@ namespace dhp {
 
 class Meta;
 namespace detail {
-/// Counts bytes as the caching allocators of Cpu and Cuda do. Not thread-safe.
+/// Counts bytes like the caching allocators of Cpu and Cuda. Not thread-safe.
 class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
@@ -105,7 +105,7 @@ struct MetaSpan {
   std::string name{};
   std::size_t depth = 0;  ///< number of enclosing scopes
   MetaCount count{};
-  double kept_bytes = 0;  ///< bytes allocated in the scope and still in use
+  double kept_bytes = 0;  ///< growth of the bytes in use
 };
 }  // namespace detail
 

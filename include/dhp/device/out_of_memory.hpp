@@ -11,7 +11,7 @@ namespace dhp {
 
 class OutOfMemory : public Error {
  public:
-  /// bytes: size of the request. memory: which memory is full, and how full it is.
+  /// bytes: the size of the request. memory: a text about the full memory: its name and its use.
   OutOfMemory(std::size_t bytes, std::string memory, std::string layer = {})
       : Error(concat("out of memory: cannot allocate ", bytes, " bytes for a tensor",
                      layer.empty() ? "" : " of layer ", layer, memory.empty() ? "" : " in ", memory,
