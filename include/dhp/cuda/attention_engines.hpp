@@ -34,7 +34,7 @@ struct AttentionEngines {
 }
 
 /// Returns the multiply-adds of a multiprocessor per cycle, by mma.m16n8k16 with fp32 sums. On Hopper, mma reaches 62 %
-/// of the rate of Hopper's own instructions. A B200 is assumed to match an A100.
+/// of the rate of wgmma. A B200 is assumed to match an A100.
 [[nodiscard]] constexpr double flash_products_per_cycle(int major, int minor) {
   if (major == 9) return 0.62 * 2048;
   return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;

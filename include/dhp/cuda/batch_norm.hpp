@@ -6,7 +6,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The mask of dy: none, or ReLU's by the sign of the recomputed output (value) or of the stored output y (result).
+/// ReLU's mask of dy: none, or the signs of the recomputed output (value) or of the stored output y (result).
 enum class NormGate { none, value, result };
 
 template <class A>

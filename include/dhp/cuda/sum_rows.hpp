@@ -31,8 +31,8 @@ struct RowLists {
     const auto list = all_of(keys[place]);
     return list.last - list.first > long_list ? list : Part{0, 0, 0};
   }
-  // Parts get slots without counting. All positions are cut into windows of long_list. In a window, at most one long
-  // list starts, and at most one later part of a list, so two slots for each window suffice.
+  // Parts get slots without counting. All positions are cut into windows of long_list. A window contains the start of
+  // at most one long list and the start of at most one later part, so it has two slots.
   [[nodiscard]] constexpr std::int64_t windows() const {
     return (count + long_list - 1) / long_list;
   }

@@ -59,7 +59,7 @@ struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
 
-/// Returns the number of GPUs that this process can use. Throws Error if CUDA does not work.
+/// Returns the number of GPUs that this process can use. Throws Error if there is none.
 [[nodiscard]] inline int usable_gpus() {
   int count = 0;
   const auto code = cudaGetDeviceCount(&count);
