@@ -51,7 +51,7 @@ void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t
   for (std::int64_t row = 0; row < tokens; ++row)
     convert(from + row * stride, to + row * size, size);
 }
-/// Rounds a dense matrix to the rows of a run, whose padding becomes 0. to: the run's first row.
+/// Rounds a dense matrix into the rows of a run, and sets the padding rows of the run to 0. to: the run's first row.
 template <class T, class A = Accumulator<T>>
 void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
   for (std::int64_t row = 0; row < run.rows; ++row)
@@ -155,7 +155,7 @@ template <class A>
 struct OnlineSoftmax {
   std::vector<A> y, most, sum;
 
-  /// Replaces a row of scores by weights with dropout applied. Updates the maximum, the sum and y of the query.
+  /// Replaces a row of scores by weights with dropout applied. Updates the query's maximum and sum, and rescales its y.
   void add(const ScoreBlock& block, std::int64_t query, std::int64_t width, std::int64_t size,
            A* row) {
     const auto seen = block.seen(query), at = query * size;
@@ -192,7 +192,7 @@ struct OnlineSoftmax {
 
 /// Replaces scores by probabilities after dropout, and gradients of probabilities by gradients of scores. With
 /// probabilities p and scaled dropout mask m, y = (p m) v. Hence dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
-/// because sum_j p m (dy v^T) = dy . y for each query.
+/// because sum_j p m (dy v^T) = dy . y for each query. inner: dy . y.
 template <class A>
 void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A logsumexp, A inner,
            A* row, A* gradients) {

@@ -42,7 +42,8 @@ void map_rows(Cpu& dev, T* y, std::int64_t rows, std::int64_t columns, auto f,
 }
 
 /// Sums the gradients dy, and dy * (x - mean), over rows. mask(index of the first element, first column, count, x,
-/// others..., buffer) returns a block of dy. It may use the buffer: a single loop would not vectorize.
+/// others..., buffer) returns a block of masked dy. It may write to the buffer: a loop that masks and sums would not
+/// vectorize.
 template <class T>
 void sum_norm_gradients(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>& vectors,
                         View<Cpu> sum_dy, View<Cpu> sum_dy_xhat, auto mask, const auto&... others) {

@@ -36,7 +36,7 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish(which, column, result[as_size(which * columns + column)]);
 }
 
-/// Like reduce_columns, of dense matrices `from` with rows of `stride` elements. add(row, first, count, totals,
+/// Like reduce_columns, for dense matrices `from` with rows of `stride` elements. add(row, first, count, totals,
 /// values...) adds a block of columns to totals[sum * columns + column]. values: the block of each matrix, as A.
 template <class A>
 void sum_rows(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t stride,
@@ -58,7 +58,7 @@ class LaneSum {
  public:
   static constexpr std::int64_t lanes = 16;
 
-  /// Adds term(at) for all at in [0, count). More terms may be added only if count is a multiple of `lanes`.
+  /// Adds term(at) for all at in [0, count). It can be called again only if count was a multiple of `lanes`.
   void add(std::int64_t count, auto term) {
     std::int64_t at = 0;
     for (; at + lanes <= count; at += lanes)

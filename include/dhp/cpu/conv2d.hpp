@@ -8,7 +8,7 @@
 namespace dhp::detail::cpu {
 
 /// Defines in which order the pixels (image, h, w) of a batch are rows of a product: in memory order or, if `by_rows`,
-/// in order (h, image, w). The latter lets many neighbors of small images see the same rows of padding.
+/// in order (h, image, w). In the second order, many neighboring rows meet the same padding if images are small.
 struct Grid {
   std::int64_t images, height, width;
   bool by_rows;
@@ -53,7 +53,7 @@ class ImageSource final : public Source<T> {
 
   [[nodiscard]] const Grid& pixels() const { return grid_; }
   [[nodiscard]] std::int64_t piece() const override { return taps_w_ * channels_; }
-  /// Returns the pixels below: those above have been read with other rows of the grid.
+  /// Returns the image rows that only the last row of taps meets. The previous row of the grid has read those above.
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t /*length*/) const override {
     if (grid_.by_rows || first > 0) return {};
@@ -80,8 +80,8 @@ class ImageSource final : public Source<T> {
       write(pixel, tap, first, count, to);
   }
   /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
-  /// returns 0. Lines of a run may overlap in the image. At borders each tap has a run, without the pixels outside the
-  /// image; where kernels cannot leave these out, the run is a padded copy of an image row.
+  /// returns 0. Lines of a run may overlap in the image. At borders, each tap has its own run, which leaves out the
+  /// pixels outside the image. If the kernel cannot leave them out, the run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const override {
     const auto upper = grid_.at(line), lower = grid_.at(line + half);
@@ -139,8 +139,8 @@ class ImageSource final : public Source<T> {
       grid_.advance(pixel);
     }
   }
-  /// Returns the pixels that all these taps meet outside the image. Where they are left out, an infinite weight makes
-  /// no NaN.
+  /// Returns, as bits, the lines whose elements [first, first + count) all lie outside the image. The kernel leaves
+  /// them out, so that an infinite weight is not multiplied by 0, which would give NaN.
   [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
                                std::int64_t count) const override {
     const auto tap = first / channels_, last = (first + count - 1) / channels_;
@@ -156,7 +156,7 @@ class ImageSource final : public Source<T> {
   }
 
  private:
-  /// A row of the image from an element on, which may lie outside the image.
+  /// A row of the image, from an element on. The element may lie outside the image.
   struct Row {
     const T* from;
     std::int64_t at;  ///< index of the element within the row
@@ -176,7 +176,7 @@ class ImageSource final : public Source<T> {
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
-    const auto tap_row = taps_w_ * channels_;  // contiguous in the image, but at borders
+    const auto tap_row = taps_w_ * channels_;  // contiguous in the image, except at borders
     first -= th * tap_row;                     // index within the row of taps
     for (; count > 0; ++th, first = 0) {
       const auto length = std::min(count, tap_row - first);
@@ -297,7 +297,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                         right.above - right.count + 1,
                                         right.count,
                                         true};
-        // The flipped kernel, a matrix [taps * O, C] of those weights [O, K, K, C] that these pixels meet.
+        // The flipped kernel: a matrix [taps * O, C] of the weights [O, K, K, C] that these pixels meet.
         const auto line_at = [&](std::int64_t line) {
           const auto tap = line / out_channels, o = line % out_channels;
           const auto kh = down.first + stride * (down.count - 1 - tap / right.count);
@@ -334,7 +334,7 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       A* const out = dw.data<A>();
       if (n % columns == 0 || m % columns != 0)
         return B::multiply_dense(&dev, gradient, image, m, n, k, out, n, A(1), kept);
-      const auto turned = cpu::make_buffer<A>(m * n);  // the transpose has whole panels of B
+      const auto turned = cpu::make_buffer<A>(m * n);  // dw^T, whose columns fill whole panels
       if (kept != 0)
         for (std::int64_t i = 0; i < m * n; ++i) turned[i] = out[i % m * n + i / m];
       B::multiply_dense(&dev, image, gradient, n, m, k, turned.get(), m, A(1), kept);

@@ -9,8 +9,8 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls one(from, to) for blocks of 8 elements. The last block may begin in the one before; if there is none, it is
-/// copied and padded with zeros.
+/// Calls one(from, to) for blocks of 8 elements. The last block may overlap the block before it. If count < 8, the only
+/// block is copied and padded with zeros.
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;

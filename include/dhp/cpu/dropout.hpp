@@ -22,7 +22,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
   const auto threshold = dropout_threshold(p);
   constexpr auto together = static_cast<std::int64_t>(8 * PhiloxBlocks::count);
-  auto at = -static_cast<std::int64_t>(first % 8);  // index of the element that uses number 0
+  auto at = -static_cast<std::int64_t>(first % 8);  // index of the block's element 0
   for (auto block = first / 8; at < count; block += PhiloxBlocks::count, at += together) {
     const PhiloxBlocks blocks(random, block);
     const std::int64_t from = at < 0 ? -at : 0;

@@ -28,7 +28,7 @@ template <class A>
   });
   return block;
 }
-/// Rounds `count` values of A to the elements of y from `first` on. Does nothing if y has type A.
+/// Rounds `count` values of A to the elements of y from `first` on. No-op if y has type A: map() wrote in place.
 template <class A>
 void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* block) {
   visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
@@ -64,7 +64,7 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
     }
   });
 }
-/// The same in the accumulation type of y. f takes floats, doubles, or vectors of floats.
+/// Like map<A>, where A is the accumulation type of y. f takes floats, doubles, or vectors of floats.
 void map(Cpu& dev, const View<Cpu>& y, auto f, const auto&... from) {
   visit_accumulator(accumulation_type(y.dtype()),
                     [&]<class A>(TypeTag<A>) { map<A>(dev, y, f, from...); });

@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls body(TypeTag<E>, TypeTag<T>) for matrices of T packed as E, which is Pair if the processor multiplies pairs.
+/// Calls body(TypeTag<E>, TypeTag<T>): T is the type of the matrices, E the type in panels (see Blocks).
 void visit_products(const Cpu& dev, DType type, const auto& body) {
   visit_floating(type, [&]<class T>(TypeTag<T> of) {
     if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
@@ -22,7 +22,7 @@ void visit_products(const Cpu& dev, DType type, const auto& body) {
 /// Returns where a row of the product is written: the offset in elements from the beginning of the output.
 using Place = FunctionRef<std::int64_t(std::int64_t row)>;
 
-/// Multiplies sources A and B tile by tile of C, in blocks of k. E, the packed element, is float, double or Pair.
+/// Multiplies two Sources, A and B, by tiles of C and blocks of k. E, the type in panels, is float, double or Pair.
 template <class E>
 struct Blocks {
   using T = Sum<E>;
@@ -30,7 +30,7 @@ struct Blocks {
   static constexpr bool pairs = Panel<E, Native>::pairs;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 154;     // approximate number of rows of A packed together
-  static constexpr std::int64_t few_rows = 128;  // packing B does not pay for so few rows of A
+  static constexpr std::int64_t few_rows = 128;  // up to so many rows of A, packing B does not pay
   static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
   /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
@@ -66,7 +66,7 @@ struct Blocks {
   /// Called when rows [first, first + count) of a tile are complete.
   using Done = FunctionRef<void(std::int64_t first, std::int64_t count)>;
 
-  /// A tile of C. packed: the tile's columns of op(B) as panels, block by block of k; null if multiply() packs them.
+  /// A tile of C. packed: the tile's columns of op(B) as panels, ordered by blocks of k; null if multiply() packs them.
   struct Tile {
     std::int64_t row, rows, column, columns;
     const E* packed = nullptr;
@@ -81,7 +81,6 @@ struct Blocks {
   /// Returns the number of packed elements for `length` elements along k; a Pair holds two.
   static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
 
-  /// Computes a tile of C.
   template <class R>
   static void multiply(
       R registers, const From& from_a, const From& from_b, const Tile& tile, std::int64_t length,
@@ -113,12 +112,13 @@ struct Blocks {
       const auto deep = std::min(depth, k - p0);
       a_there.find(p0, deep);
       b_there.find(p0, deep);
-      const auto full = b_there.columns;  // the last panel is packed if it is not full
+      // The last panel of B is packed if it is not full.
+      const auto full = b_there.columns;
       if (packed == nullptr && full < columns)
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) / Ahead::every;  // for a panel of rows
+      const auto steps = deep * panels<R>(columns) / Ahead::every;  // calls of step() per row panel
       Soon soon;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         soon.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
@@ -128,7 +128,7 @@ struct Blocks {
         if (!a.deep && deep > 0 && tall_rows < high)
           a.copy(p0, deep, row + i0 + tall_rows, high - tall_rows, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
-        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // only prefetched
+        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
         const auto below = i0 + high;
         const bool next_rows = below < rows;
         const auto next = std::min(high_group, next_rows ? rows - below : rows);
@@ -293,8 +293,8 @@ struct Blocks {
   }
 };
 
-/// Computes the dense, row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with the
-/// bits of gemm(). If ta, A is stored as [k, m]; if tb, B is stored as [n, k]. If beta is 0, C is not read.
+/// Computes the dense, row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread. The bits
+/// are those of gemm(). If ta, A is stored as [k, m]; if tb, B is stored as [n, k]. If beta is 0, C is not read.
 template <class T>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                  const T* a, const T* b, double beta, T* c) {

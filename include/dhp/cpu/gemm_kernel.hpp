@@ -33,7 +33,7 @@ using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements o
 using Native = Registers<vector_bytes, 6>;  // 12 accumulators and 2 vectors of B: 16 registers
 #endif
 
-/// Two neighbors along k. Panels hold Pairs instead of single elements where the machine multiplies pairs of bf16.
+/// Two neighboring elements along k. Panels of bf16 hold Pairs if the machine multiplies pairs.
 struct Pair {
   bf16 first, second;
 };
@@ -54,8 +54,8 @@ struct Vector<Pair, R> {
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs if its lines lie along k ("deep"), with copied lines `line` apart; else it is `rows` columns of lines
-/// across k. Panels of pairs hold the first element of a pair in the upper half.
+/// list of Runs if its lines lie along k ("deep"); copied lines begin `line` elements apart. Otherwise, a panel of A is
+/// [k][rows]. In panels of pairs, the upper 16 bits hold the first element of a pair.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -67,7 +67,7 @@ struct Panel {
   static constexpr int columns = 2 * width;
 };
 
-/// Lines that a kernel can leave out of a panel, as bits: at borders of images, the first or the last of a half.
+/// Masks of zero lines that a kernel can leave out at image borders: the first or last of one half or of both, or all.
 struct Borders {
   unsigned first, last, firsts, lasts, all;
 
@@ -78,7 +78,7 @@ struct Borders {
         firsts(first | first << lines),
         lasts(last | last >> lines),
         all(last | (last - 1)) {}
-  /// Returns these lines if a kernel of T can leave out all of them, else 0. Only kernels of f32 leave out lines.
+  /// Returns `lines` if a kernel of T can leave out exactly these, else 0. Only kernels of f32 leave out lines.
   template <class T>
   [[nodiscard]] constexpr unsigned that_can_go(unsigned lines) const {
     if constexpr (std::is_same_v<T, float>)
@@ -88,15 +88,15 @@ struct Borders {
   }
 };
 
-/// A part of a panel of A along k, in place. In a deep panel (see Panel), `upper` points to the first half of its lines
-/// and `lower` to the second. Otherwise `upper` points to the whole panel.
+/// A range along k of a panel of A, which is read in place. In a deep panel (see Panel), `upper` points to the first
+/// half of its lines and `lower` to the second. Otherwise `upper` points to the whole panel.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
   std::int64_t stride;  ///< from line to line of a half; if not deep, from step to step along k
   std::int64_t length;  ///< number of elements along k
-  unsigned zeros = 0;   ///< Borders of lines that are 0: neither read nor multiplied
+  unsigned zeros = 0;   ///< mask of lines that are 0 (see Borders): neither read nor multiplied
   const T* right = nullptr;  ///< the first line of B; null: the line after those of the last run
 };
 
@@ -110,7 +110,7 @@ struct Target {
   const T* bias;  ///< one element per column, or null
 };
 
-/// Keeps a product from being fused into a later sum: otherwise, the bits would depend on inlining.
+/// Prevents compilers from fusing a product into a later sum: otherwise, the bits would depend on inlining.
 [[gnu::always_inline]] inline void keep_product([[maybe_unused]] auto& value) {
 #if defined(__clang__)  // clang fuses only within an expression
 #elif defined(__x86_64__)
@@ -180,7 +180,7 @@ struct Columns {
   std::int64_t stride;
 };
 
-/// What a kernel holds while it multiplies the runs of a panel.
+/// The state of a kernel while it multiplies the runs of a panel.
 template <class T, class R, int rows>
 struct Running {
   using V = typename Vector<T, R>::type;
@@ -189,7 +189,8 @@ struct Running {
   Soon soon;
   int prefetched = 0;
 
-  /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps of this run.
+  /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps left in the
+  /// run.
   [[gnu::always_inline]] void next(V& first, V& second, const Target<Sum<T>>& to,
                                    std::int64_t left) {
     constexpr int width = Panel<T, R>::width;
@@ -205,14 +206,14 @@ struct Running {
     __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
   }
 };
-/// Returns line i of a panel at the present step along k.
+/// Returns the address of line i of a panel at the present step along k.
 template <bool deep, int half, class T>
 [[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
                                                int i) {
   return !deep ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
-/// Adds the products of a run, but for those of its lines `zeros`.
+/// Adds the products of a run, without its lines in the mask `zeros`.
 template <bool deep, unsigned zeros, class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
                                                 Running<T, R, rows>& now) {

@@ -74,11 +74,11 @@ class PairSource final : public Source<Pair> {
   }
 
  private:
-  /// Copies pairs of a line and the one below.
+  /// Copies pairs made of a line and the next line.
   void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
     constexpr std::int64_t most = 256;
     static constexpr bf16 none[most] = {};
-    alignas(64) std::byte spare[2][most * sizeof(bf16)];  // bytes, as bf16 would be set to 0
+    alignas(64) std::byte spare[2][most * sizeof(bf16)];  // uninitialized, unlike an array of bf16
     for (std::int64_t length; count > 0; first += length, count -= length, to += length) {
       length = std::min(count, most);
       const auto run = [&](std::int64_t of, std::byte* copy) {
@@ -112,7 +112,7 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// g++ 11 has no such shuffles, and nvcc 13 does not expand their packs: both pack element by element.
+// g++ 11 lacks this builtin, and nvcc 13 does not expand parameter packs in it: both compilers pack element by element.
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
 /// Number of elements in a lane of 16 bytes. Shuffles within a lane cost least.
 template <class T>
@@ -131,7 +131,7 @@ template <class V, class Half, int... at>
 V join(Half lower, Half upper, std::integer_sequence<int, at...>) {
   return __builtin_shufflevector(lower, upper, at...);
 }
-/// Loads a vector from one lane of each lane_width-th line, at element p.
+/// Loads a vector that consists of one lane, at element p, of every lane_width-th line.
 template <class T, int bytes = Native::bytes>
 Bytes<T, bytes> load_lanes(const T* const* lines, std::int64_t p) {
   using V = Bytes<T, bytes>;
@@ -192,7 +192,7 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int6
   }
 }
 
-/// Number of lines across k that are packed together, because panels lie far apart and often share cache sets.
+/// Number of lines across k that are packed together. A single line visits all panels, which often share cache sets.
 inline constexpr int flat_lines = 8;
 /// Packs elements [first, first + count) of lines [line, line + depth) of a source that is not deep. Each panel has
 /// depth * wide elements. scratch has (flat_lines + 1) * count elements.
@@ -223,8 +223,8 @@ template <class T>
   return ((count + line - 1) / line | 1) * line;
 }
 
-/// Returns the runs of rows [row, row + rows) and columns [p0, p0 + depth) of a deep source, or none if all are zeros.
-/// `rows` is at most P::rows. scratch has room for P::rows lines.
+/// Returns the runs of rows [row, row + rows) and columns [p0, p0 + depth) of a deep source, or no runs if all elements
+/// are 0. `rows` is at most P::rows. scratch has room for P::rows lines.
 template <class R, class T>
 std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::int64_t rows,
                                    std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {

@@ -1,4 +1,4 @@
-// Prefetches what a product needs next while it multiplies what it has.
+// Prefetches the next parts of A and B while a product multiplies the present ones.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -9,13 +9,13 @@
 
 namespace dhp::detail::cpu {
 
-/// Memory as lines, with their length and distance in bytes.
+/// `count` lines of memory. `bytes`: length of a line; `stride`: bytes from one line to the next.
 struct Lines {
   const std::byte* at = nullptr;
   std::int64_t count = 0, bytes = 0, stride = 0;
 };
-/// Prefetches lines into the L2 cache little by little, in each fourth step along k of products: many prefetches at
-/// once wait for each other, and one in each step costs more than it gains.
+/// Prefetches lines into the L2 cache little by little, in every fourth step of a product along k. Many prefetches at
+/// once would wait for each other, and a prefetch in every step would cost more than it gains.
 class Ahead {
  public:
   static constexpr int every = 4;
@@ -50,7 +50,7 @@ class Ahead {
   std::int64_t next_ = 0;  // bytes from the end of a line to the next line
   std::int64_t pace_ = 0, left_ = 0, bytes_ = 0;
 };
-/// What is prefetched while panels are multiplied: the parts of A and B that are needed next.
+/// The parts of A and B that are prefetched while panels are multiplied.
 struct Soon {
   Ahead a, b;
   [[gnu::always_inline]] void step() {

@@ -1,5 +1,5 @@
-// Source: a matrix of a product, as lines in memory. MatrixSource holds a plain matrix, LinesSource one whose lines
-// begin anywhere; the images of convolutions have their own.
+// A Source presents a matrix of a product as lines in memory. MatrixSource holds a dense matrix, LinesSource a matrix
+// whose lines begin anywhere, and ImageSource (conv2d.hpp) the images of a convolution.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
@@ -28,7 +28,7 @@ template <class T>
 }
 
 inline constexpr int most_runs = 40;  // the largest number of Runs of a panel
-/// Returns whether lines `stride` apart can be read in place; multiples of 4 KiB compete for few sets of the L1 cache.
+/// Returns whether lines with this stride can be read in place: at multiples of 4 KiB they compete for few sets of L1.
 template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
@@ -81,7 +81,7 @@ class Source {
     for (; lines > 0; --lines, ++line, to += stride)
       if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
   }
-  /// If deep: makes at most most_runs runs of 2 * half lines and returns their number; if 0, lines are copied.
+  /// If deep: makes at most most_runs runs of 2 * half lines and returns their number, or 0 if the caller must copy.
   virtual int panel(std::int64_t /*line*/, int /*half*/, std::int64_t /*first*/,
                     std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
     return 0;
@@ -146,7 +146,7 @@ template <class S>
 template <class T, class S>
 class MatrixSource final : public Source<T> {
  public:
-  /// `stride`: number of elements from the begin of one line to that of the next.
+  /// `stride`: number of elements from one line to the next.
   MatrixSource(const S* data, std::int64_t stride, bool is_deep)
       : Source<T>(is_deep), data_(data), stride_(stride) {}
 
@@ -200,7 +200,7 @@ class LinesSource final : public Source<T> {
                T* scratch) const override {
     return widened(line_at_(line) + first, count, scratch);
   }
-  /// Most lines are as far apart as the first two.
+  /// Assumes that lines are as far apart as the first two. This holds for most, and only prefetches depend on it.
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
     const S* const from = line_at_(line);

@@ -54,8 +54,8 @@ void norm_gradient(std::int64_t columns, const A* dy, const A* x, const A* gamma
     dx[c] = inv_std * (scaled(c) - mean_gradient - normalised(c) * mean_product);
 }
 
-/// Computes the gradients of all rows, and sums dgamma and dbeta by fixed tiles of rows. write(row, values) receives an
-/// unrounded row of the gradient of x, which it may change, after the last read of that row of dy.
+/// Computes the gradients of all rows, and sums dgamma and dbeta by fixed tiles of rows. Calls write(row, values) after
+/// the last read of that row of dy. values: the row of the gradient of x before rounding, which write may change.
 template <class T, class Write>
 void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu> gamma,
                     ConstView<Cpu> mean, ConstView<Cpu> inv_std, View<Cpu> dgamma, View<Cpu> dbeta,

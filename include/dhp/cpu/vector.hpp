@@ -1,4 +1,4 @@
-// Provides vectors of the build's target by the extensions of GCC and clang. Operators work element by element,
+// Vectors of the build target's width, by the vector extensions of GCC and clang. Operators work element by element,
 // comparisons return masks, and `mask ? a : b` selects element by element.
 #pragma once
 
