@@ -1,7 +1,7 @@
-// BatchNorm (Ioffe & Szegedy 2015) normalizes the channels of [N, H, W, C]: y = norm(x), or y = ReLU(norm(x) +
-// residual) by options. The statistics come from one micro-batch or, when synchronised, from the concurrent
-// micro-batches of all replicas. Running statistics are buffer parameters: each micro-batch adds its mean and variance
-// to the buffer's gradient; a step sums these gradients over the global batch and applies them once.
+// BatchNorm (Ioffe & Szegedy 2015) normalizes the channels of [N, H, W, C]: y = norm(x), optionally with a residual and
+// a ReLU: y = ReLU(norm(x) + residual). The statistics come from one micro-batch or, when synchronised, from the
+// concurrent micro-batches of all replicas. Running statistics are buffer parameters: each micro-batch adds its mean
+// and variance to the buffer's gradient; a step sums these gradients over the global batch and applies them once.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -23,8 +23,8 @@ struct BatchNormOptions {
   bool synchronised = false;
 };
 
-/// On the tensor axis, placement by columns gives this rank's channels. With tensor groups, x and y are pieces [pieces,
-/// N, H, W, channels of a group], and each piece is normalized by itself.
+/// On the tensor axis, a norm placed by columns normalizes this rank's channels. With tensor groups, x and y are pieces
+/// [pieces, N, H, W, channels of a group], and each piece is normalized by itself.
 template <class Dev>
 class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:
@@ -81,7 +81,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
     tape.push(std::move(made.signs));
-    // Saved for the ReLU's backward pass, which reads x only without a residual.
+    // The ReLU's backward pass needs y if there is a residual; otherwise x tells it where y > 0.
     if (options_.relu && adds) tape.push(made.y.share());
     made.y.carry_norm(std::move(trace));
     return std::move(made.y);
@@ -99,7 +99,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   }
 
  private:
-  /// Makes the norm of one piece, which gets its parameters later.
+  /// Makes the norm of one piece; the caller sets its parameters.
   BatchNorm(BatchNormOptions options, Comm<Dev> group)
       : options_(options), group_(std::move(group)) {}
 
@@ -175,7 +175,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
                              made.y.mut());
     return made;
   }
-  /// Computes the statistics from the column sums that the operation which produced x has stored.
+  /// Computes the statistics from the column sums that were attached to x when it was computed.
   void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());  // [C]
@@ -212,7 +212,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     const Tensor<Dev> x = tape.pop();        // [..., C]
     const auto of = vectors(mean, inv_std);
     if (group_.size() == 1) {
-      if (dy.has_norm_sums()) {  // the sums are those of a dy that has passed the ReLU
+      if (dy.has_norm_sums()) {  // this dy and its sums have already passed the ReLU
         auto sums = dy.take_norm_sums();
         add_gradients(dev, sums);
         return applied(dev, std::move(dy), x, of, false, residual, static_cast<double>(x.rows()),
@@ -226,7 +226,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     }
     return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
   }
-  /// y is empty unless a ReLU follows a residual. Overwrites dy if nobody shares it.
+  /// y: the forward result if there are a residual and a ReLU, else empty. Overwrites dy if it is not shared.
   detail::BatchNormGradients<Dev> unfused_gradients(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
                                                     const detail::BatchNormVectors<Dev>& of,
                                                     const Tensor<Dev>& y, bool residual,
@@ -307,7 +307,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
 
   BatchNormOptions options_;
   Comm<Dev> group_;
-  Parameter<Dev> gamma_, beta_, running_mean_, running_var_;  // null where there are pieces
+  Parameter<Dev> gamma_, beta_, running_mean_, running_var_;  // null if there are pieces
   std::vector<BatchNorm> pieces_;
 };
 

@@ -48,7 +48,7 @@ void compare_gradient(std::vector<double>& values, const std::vector<double>& gr
   }
 }
 
-/// forward(x, tape) returns the objective; backward(tape) the gradient of x or an empty tensor. x may be empty.
+/// forward(x, tape) returns the objective; backward(tape) returns the gradient of x. Both tensors may be empty.
 template <class Dev, class Part, class Forward, class Backward>
 GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, const Tensor<Dev>& x,
                          Forward forward, Backward backward) {
@@ -127,7 +127,7 @@ template <class Dev, Layer<Dev> L>
       });
 }
 
-/// Checks a loss in the same way as check_gradients checks a layer; the objective is the sum of the loss's terms.
+/// Like check_gradients, for a loss. The objective is a multiple of the sum of the loss's terms.
 template <class Dev, Loss<Dev> L>
 [[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
                                                const MicroBatch<Dev>& batch) {

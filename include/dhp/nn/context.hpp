@@ -2,8 +2,8 @@
 // attention work row by row. For attention, HeadExchange trades rows for heads; alternatively, keys and values travel
 // between ranks (ring_attention.hpp, grouped_attention.hpp).
 //
-// A context group is the part of each sample that is computed together. A rank holds one; or, if all layouts have the
-// same number of groups, equally many as each other rank.
+// A context group is the part of each sample that is computed together. Each rank holds one group or, if all layouts
+// have the same number of groups, an equal number of them.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -23,8 +23,8 @@
 namespace dhp::detail {
 
 /// Returns the rows of a sample in half 0 or 1 of a group. The sample's `rows` are cut into 2 * groups blocks; half 0
-/// is block `group`, half 1 is block 2 * groups - 1 - group. With a causal mask all groups then have equally many
-/// query-key pairs.
+/// is block `group`, half 1 is block 2 * groups - 1 - group. With a causal mask, all groups then have about the same
+/// number of query-key pairs.
 [[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
   return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
 }
@@ -48,11 +48,11 @@ namespace dhp::detail {
 }
 
 struct ContextCut {
-  int groups = 0;             ///< groups in every layout; 0: one of any length for each rank
+  int groups = 0;  ///< number of groups in every layout; 0: one group per rank, of any length
   std::int64_t multiple = 1;  ///< each group's number of rows is rounded up to a multiple of this
 };
 
-/// The rows of each group, at least one. Padding makes groups equally long if all layouts have the same groups.
+/// The rows of each group (at least one). If all layouts have the same groups, padding makes them equally long.
 struct ContextRows {
   template <class Dev>
   ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks, ContextCut cut)
@@ -62,7 +62,7 @@ struct ContextRows {
     for (int group = 0; group < groups; ++group) {
       by_group.push_back(context_runs(offsets, lengths, group, groups));
       auto& runs = by_group.back();
-      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // a list may name row 0
+      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // lists may contain row 0
       most = std::max(most, rows_of(by_group.back()));
     }
     equally_long = cut.groups > 0;
@@ -89,7 +89,7 @@ struct ContextRows {
 
   std::vector<std::int32_t> offsets;  // offsets of the whole samples
   std::vector<std::vector<TokenRuns>> by_group;
-  std::int64_t most = 0;  // rows of a group
+  std::int64_t most = 0;  // rows of the longest group
   bool equally_long = false;
 };
 
@@ -112,8 +112,8 @@ template <class Dev>
 }
 
 /// Adds these groups' share of the lists of labelled rows to `share`. Each group gets equally many entries; surplus
-/// entries have the label -1, which losses ignore. The list "first_rows" keeps one place for each sample, and
-/// "sample_numbers" numbers these samples. Returns the names of the side inputs that were added.
+/// entries have the label -1, which losses ignore. The list "first_rows" keeps one entry for each sample, and
+/// "sample_numbers" has the numbers of these samples. Returns the names of the added lists and of their labels.
 template <class Dev>
 std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, Range groups,
                                          MicroBatch<Dev>& share) {
@@ -248,7 +248,7 @@ class HeadExchange {
     const auto& shape = of.shape();
     return of.mut().slice(rank, rank + 1).as({shape[1], shape[2]}).slice(0, rows);
   }
-  /// Calls body(rows in a rank's block, first row in the whole samples) for each run of rows.
+  /// Calls body(a run of rows in a rank's block, their first row in the whole samples) for all runs of all ranks.
   void for_runs(auto body, Tensor<Dev>& in) {
     for (int rank = 0; rank < context_.size(); ++rank)
       rows_.for_parts(rank, [&](std::int64_t row, Range part) {

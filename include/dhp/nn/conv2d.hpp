@@ -160,7 +160,7 @@ class Conv2d final {
     return dx;
   }
   /// Computes the input gradient together with the column sums that the preceding batch norm needs, if the device can.
-  /// If the gradient is a sum over pieces, this is impossible: the norm's ReLU must pass the complete sum.
+  /// Returns nullopt if the gradient is a sum over pieces, because the norm's ReLU has to mask the complete sum.
   [[nodiscard]] std::optional<Tensor<Dev>> gradient_to_norm(Dev& dev, const Tensor<Dev>& dy,
                                                             const Tensor<Dev>& x,
                                                             const Tensor<Dev>& onto) {
@@ -205,8 +205,8 @@ class Conv2d final {
       weights[detail::as_size(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
-  /// On the CPU, an element's bits do not depend on which other elements one call computes. One convolution therefore
-  /// computes the split outputs of all groups: a single piece would have few channels.
+  /// On the CPU, an element's bits do not depend on which other elements one call computes. Therefore one convolution
+  /// computes all groups together, which is faster than one convolution with few channels for each.
   static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;

@@ -17,8 +17,8 @@ namespace dhp {
 template <class Dev>
 class CrossEntropy {
  public:
-  /// logits: the placement of the weight that computes them; by columns or words, a rank has the logits of its
-  /// part_of() the classes. padded: the logits may have surplus columns, which are ignored.
+  /// logits: the placement of the weight that computes them; if it is `columns` or `words`, each rank has the logits of
+  /// its part_of() the classes. padded: the logits may have surplus columns, which are ignored.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes,
                Placement logits = Placement::replicated, double smoothing = 0,
                bool padded = false) {
@@ -107,7 +107,7 @@ class CrossEntropy {
 
  private:
   [[nodiscard]] int count() const { return static_cast<int>(pieces_.size()); }
-  /// Sums each group and rounds its sum to 2^-32. Sums below 2^19 then add up exactly, in any order of the groups.
+  /// Sums each group and rounds this sum to a multiple of 2^-32. Sums below 2^19 then add up exactly, in any order.
   static void total_of_groups(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
                               ConstView<Dev> rank, int groups, View<Dev> totals) {
     const std::vector<double> shift(loss_fields, 0x1.8p20), back(loss_fields, -0x1.8p20);

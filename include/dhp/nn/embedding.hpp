@@ -66,7 +66,8 @@ class Embedding {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_of_all(dev, {this}, std::move(dy), tape);
   }
-  /// Runs the backward pass of a sum of embeddings; dy is the sum's gradient. summands: last forward first.
+  /// Runs the backward pass of a sum of embeddings; dy is the sum's gradient. summands: the last one of the forward
+  /// pass comes first.
   static Tensor<Dev> backward_of_all(Dev& dev, const std::vector<Embedding*>& summands,
                                      Tensor<Dev> dy, Tape<Dev>& tape) {
     auto& shares = summands.front()->shares_;
@@ -101,7 +102,7 @@ class Embedding {
     });
   }
 
-  /// A GPU's kernel cannot throw: there, the row of an id that the table does not have is zero.
+  /// On a GPU, where kernels cannot throw, an id outside the table gives a row of zeros instead of an error.
   void check_ids(ConstView<Dev> ids) const {
     if constexpr (std::same_as<Dev, Cpu>)
       for (std::int64_t row = 0; row < ids.count(); ++row) {

@@ -1,6 +1,6 @@
 // FeedForward: y = GELU(x W1^T + b1) W2^T + b2, the two linear layers of a transformer block (Vaswani et al. 2017,
-// section 3.3). A device may fuse GELU and its gradient into the matrix products; in 16-bit types it then uses GELU's
-// tanh form (ops/linear.hpp).
+// section 3.3). A device may fuse GELU and its gradient into the matrix products; in 16-bit types it may then use
+// GELU's tanh form (ops/linear.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>

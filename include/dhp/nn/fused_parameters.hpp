@@ -63,7 +63,7 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     const auto split = views.begin() + static_cast<std::ptrdiff_t>(weights.size());
     const std::vector<View<Dev>> groups[] = {{views.begin(), split}, {split, views.end()}};
     bool in_place = true;
-    // segments_are_adjacent also decides, so that a sharded store rounds as an unsharded store does.
+    // segments_are_adjacent does not depend on the sharding, so sharded and unsharded stores round alike.
     for (const auto& group : groups)
       in_place = in_place && are_adjacent(group) &&
                  segments_are_adjacent(group[0].count(), std::ssize(group));

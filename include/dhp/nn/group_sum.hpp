@@ -64,7 +64,7 @@ class GroupSum {
 
   [[nodiscard]] int pieces() const { return groups_ == 0 ? 1 : groups_ / group_.size(); }
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
-  /// Returns whether a piece of this rank is the first of all pieces: only its summand gets a bias added.
+  /// Returns whether a piece of this rank is the first of all pieces. Only this piece's summand includes a bias.
   [[nodiscard]] bool is_first(int piece) const { return group_.rank() == 0 && piece == 0; }
   [[nodiscard]] RowShares<Dev>& shares() { return shares_; }
   [[nodiscard]] const RowShares<Dev>& shares() const { return shares_; }
@@ -122,11 +122,11 @@ class GroupSum {
   }
 
  private:
-  /// The sums that a rank makes of its own pieces (own_adds), and of the sums that it receives (adds).
+  /// The additions among a rank's own pieces (own_adds), and among the sums that it receives (adds).
   struct Plan {
     std::vector<detail::TreeAdd> own_adds, adds;
-    std::vector<std::int64_t> sent;  // rows with this rank's sums
-    std::int64_t most_sent = 0;      // most sums of any rank: the rows received from each rank
+    std::vector<std::int64_t> sent;  // own pieces that hold sums after own_adds
+    std::int64_t most_sent = 0;      // largest number of sums that a rank sends to another
   };
   [[nodiscard, gnu::cold]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks,
                                                                       int groups) {

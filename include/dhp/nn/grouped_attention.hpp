@@ -1,7 +1,7 @@
 // Attention on a context axis whose bits do not depend on the number of ranks. Each group of queries meets the groups
 // of keys in a fixed order, and the gradients of a group of keys are summed over the groups of queries along one tree.
 // Each rank temporarily holds the keys and values of all ranks, as in Llama 3 (Dubey et al. 2024, section 3.3.2), and
-// its own queries' contributions to all their gradients.
+// its own queries' contributions to the gradients of all keys and values.
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 
-/// Does the work of RingAttention, with results whose bits are the same for any number of ranks.
+/// Like RingAttention, but the results have the same bits for any number of ranks.
 template <class Dev>
 class GroupedAttention {
  public:
@@ -98,7 +98,7 @@ class GroupedAttention {
   [[nodiscard]] AnyView statistics(AnyView all, int own) const {
     return all.as({own_, all.count() / own_}).slice(own, own + 1);
   }
-  /// Sees a group's [rows, 2 * columns] as two blocks [rows, columns], and returns block `at`.
+  /// Interprets a group's [rows, 2 * columns] as two blocks [rows, columns], and returns block `at`.
   template <class AnyView>
   [[nodiscard]] static AnyView half(AnyView of, int at) {
     const auto rows = of.rows();

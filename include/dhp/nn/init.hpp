@@ -26,7 +26,8 @@ struct Initializer {
     }
     return 0;
   }
-  /// Writes the elements from `first` on, with the same bits as operator(). Normal values in narrow types are faster.
+  /// Writes the elements from `first` on, with the same bits as operator(). If T is not double, normal values take less
+  /// time.
   template <class T>
   void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
     const auto one = [&](std::size_t at) {
@@ -51,15 +52,15 @@ struct Initializer {
   }
 
  private:
-  static constexpr std::size_t short_run = 32;  // fewer elements do not repay a block of normals
+  static constexpr std::size_t short_run = 32;  // for fewer elements, a NormalBlock does not pay
 
   template <class T>
   [[nodiscard]] static std::uint32_t bits(T value) {
     if constexpr (is_16_bit<T>) return value.bits;
     else return std::bit_cast<std::uint32_t>(value);
   }
-  /// Rounds a lower and an upper bound of each element. Equal rounded bounds are the element's value; about one float
-  /// in a million is too close to a rounding boundary for this. Returns whether all bounds were equal.
+  /// Rounds a lower and an upper bound of each element. If they round alike, the result is the element's value. About
+  /// one float in a million has a rounding boundary in between. Returns whether all round alike.
   template <class T>
   [[nodiscard]] bool bounds(const detail::NormalBlock& normals, T* low, T* high) const {
     const double size = std::fabs(value);

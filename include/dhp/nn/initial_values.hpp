@@ -1,5 +1,5 @@
-// InitialValues writes a rank's part of the parameters' initial values. The host's threads compute them in the
-// parameter's own type.
+// InitialValues writes a rank's part of the parameters' initial values. The host's threads compute them and round them
+// to the type of the values.
 #pragma once
 
 #include <dhp/device/thread_pool.hpp>
@@ -39,7 +39,7 @@ class InitialValues {
 
  private:
   static constexpr std::int64_t tile = 1 << 13;
-  // A larger copy would make Cuda use a separate copy stream, which needs memory on the GPU.
+  // A larger copy of f32 would make Cuda use a separate copy stream, which needs memory on the GPU.
   static constexpr std::int64_t most_staged = 24 * tile;
 
   void fill(const ParameterState<Dev>& parameter, std::int64_t first, DType type, std::byte* to,

@@ -60,7 +60,7 @@ constexpr void require_flops_and_parameters() {
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
 
-/// Makes the compiler name the missing member of a type that is no layer.
+/// Makes the compiler name the member that a type lacks to be a layer.
 template <class L, class Dev>
 constexpr void require_layer() {
   static_assert(HasForward<L, Dev>,
@@ -73,22 +73,22 @@ constexpr void require_layer() {
   static_assert(!LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
-/// Sees [.., C] as a matrix [rows, C].
+/// Returns a view of [.., C] as a matrix [rows, C].
 template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
-/// Returns x for adding to it, or a copy if x is shared.
+/// Returns x itself, or a copy if x is shared, so that the caller can add to it.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
-/// Returns x for adding to it, or a copy if x is shared; for an empty x, uninitialized memory of that type and shape.
+/// Like writable(dev, x), but returns uninitialized memory of this type and shape if x is empty.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
   return x ? writable(dev, std::move(x)) : Tensor<Dev>(dev, dtype, shape);
 }
-/// Returns x in this floating-point type. Integers, and no tensor, stay what they are.
+/// Converts x to this floating-point type. Returns integer tensors and empty tensors unchanged.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_type(Dev& dev, Tensor<Dev> x, DType type) {
   if (!x || !is_floating(x.dtype()) || x.dtype() == type) return x;
@@ -96,7 +96,8 @@ template <class Dev>
   cast(dev, x.view(), made.mut());
   return made;
 }
-/// Returns body(), one pass of the named layer. Throws NotFinite if the tape checks values; names the layer in errors.
+/// Returns body(), one pass of a layer; errors name the layer. Throws NotFinite if the tape asks for a check and it
+/// fails.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape,

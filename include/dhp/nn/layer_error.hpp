@@ -43,9 +43,9 @@ class LayerError : public Error {
   std::string layer_, inner_;
 };
 
-/// Throws the current exception again, with the layer's name; call it in a handler. Two kinds of errors stay as they
-/// are: types that callers catch, such as a lost rank or one of a user's own, and messages that already name a layer,
-/// as the tape's do.
+/// Rethrows the current exception with the layer's name added; call it in an exception handler. Two kinds of errors are
+/// not changed: special types that callers may catch, such as a lost rank or a user's own type, and messages that
+/// already name a layer, such as the tape's.
 [[noreturn]] inline void rethrow_inside(const std::string& layer) {
   try {
     throw;
@@ -60,7 +60,7 @@ class LayerError : public Error {
     if (typeid(error) != typeid(Error) || names_layer) throw;
     throw LayerError(layer, error.sentence(), error.where());
   } catch (const std::exception& error) {
-    const std::string_view type = typeid(error).name();  // begins so if it is of namespace std
+    const std::string_view type = typeid(error).name();  // mangled: std is St or NSt
     if (!type.starts_with("St") && !type.starts_with("NSt")) throw;
     throw LayerError(layer, sentence_of(error), std::source_location::current());
   }

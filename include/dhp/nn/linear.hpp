@@ -27,7 +27,7 @@ struct TiedLinearOptions {
 
 namespace detail {
 
-/// A linear layer, and the parts of its passes of which layers of several products are made.
+/// A linear layer. Composite layers, such as FeedForward, also call the parts of its passes.
 template <class Dev>
 class LinearParts {
  public:
@@ -68,13 +68,13 @@ class LinearParts {
     return dx;
   }
 
-  // These functions are parts of both passes, for composite layers. Their x and dy have all rows.
+  // Parts of both passes, for composite layers. Their x and dy have all rows.
 
   /// Gathers all rows of x from the ranks' shares.
   [[nodiscard]] Tensor<Dev> gathered(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
     return sum_.shares().gather(dev, std::move(x), tape);
   }
-  /// kept: this rank's rows of x, saved for the backward pass.
+  /// Computes y. kept: this rank's rows of x, saved for the backward pass.
   Tensor<Dev> forward_of(Dev& dev, const Tensor<Dev>& x, Tensor<Dev> kept, Tape<Dev>& tape) {
     check_columns(x.shape());
     Tensor<Dev> y;
@@ -119,8 +119,8 @@ class LinearParts {
     return dx ? std::move(dx) : std::move(sum).wait(dev);
   }
 
-  /// Computes dx = beta dx + dy W with piece `at` of W, without the adapter's contribution. By columns, dy is that
-  /// piece and dx the complete x's; by rows, dx is that piece and dy complete. dx and dy may be a range of rows.
+  /// Computes dx = beta dx + dy W with piece `at` of W, without the adapter's contribution. By columns, dy is piece
+  /// `at` and dx is complete; by rows, dy is complete and dx is piece `at`. Both may be a range of rows.
   void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
     gemm(dev, as_matrix(dy), weight(at)->value, as_matrix(dx),
          {.beta = beta, .padded = is_padded()});
@@ -139,7 +139,6 @@ class LinearParts {
   /// The pieces of the bias: empty without a bias, one if the bias is replicated.
   [[nodiscard]] const ParameterList<Dev>& biases() const { return biases_; }
   [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
-  /// Returns whether an adapter adds to the layer's product.
   [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -197,8 +196,8 @@ class LinearParts {
     if (adapter_) adapter_->backward(dev, x, dy, dx, tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(biases), tape);
   }
-  /// Defers the gradients of weight and bias together, because a device may fuse them. biases: one for each piece,
-  /// maybe null, or an empty list.
+  /// Defers the gradients of weight and bias together, because a device may fuse them. biases: one entry for each
+  /// piece, which may be null, or an empty list.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, ParameterList<Dev> biases,
                        Tape<Dev>& tape) {
     biases.resize(weights_.size());
@@ -208,8 +207,8 @@ class LinearParts {
               padded = is_padded(), by_rows = by_rows_, grouped = sum_.is_grouped(),
               row_groups = tape.row_groups()](Dev& device) {
           const auto pieces = static_cast<int>(weights.size());
-          // By rows, the axis decides which pieces have a bias; a product that also sums a bias gradient may have other
-          // bits, so the two are computed separately.
+          // By rows, the size of the axis decides which pieces have a bias. A product fused with the bias gradient may
+          // have other bits, so both are computed separately.
           const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
             const auto& weight = weights[as_size(at)];
@@ -287,9 +286,9 @@ class LinearParts {
 
 /// x is [.., in], y is [.., out]; the weight is "name.weight" [out, in], the bias "name.bias" [out]. By columns or
 /// words, each rank has the complete x and computes its outputs in y. By rows, x holds the rank's inputs, and each rank
-/// gets the complete y; the first rank adds the replicated bias, whose gradient each rank computes alone. With tensor
-/// groups, a rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank
-/// holds only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
+/// gets the complete y; the first rank adds the replicated bias, and all compute its gradient. With tensor groups, a
+/// rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank holds
+/// only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
 class Linear final : detail::LinearParts<Dev> {
   using Parts = detail::LinearParts<Dev>;
@@ -299,8 +298,8 @@ class Linear final : detail::LinearParts<Dev> {
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          PlacementDims dims = {.columns = 0, .rows = 1, .words = 0})
       : Parts(build, name, options, dims) {}
-  /// Uses the weights of another layer with the same placement: a tied decoder. A template, because g++ would also take
-  /// {.in = 8, .out = 0} for 8 null parameters; so it takes it for the options.
+  /// Uses the weights of another layer with the same placement: a tied decoder. It is a template because g++ could
+  /// otherwise read {.in = 8, .out = 0} as a list of 8 null parameters instead of options.
   template <std::same_as<ParameterList<Dev>> List = ParameterList<Dev>>
   Linear(ModelBuilder<Dev>& build, const std::string& name, List tied,
          TiedLinearOptions options = {})

@@ -55,7 +55,7 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// Makes the compiler name the missing member of a type that is no loss.
+/// Makes the compiler name the member that a type lacks to be a loss.
 template <class L, class Dev>
 constexpr void require_loss() {
   static_assert(HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
@@ -71,8 +71,7 @@ constexpr void require_loss() {
 /// forward: pushes on the tape and writes every term to totals, f64 [terms, loss_fields] on the device.
 /// backward: returns the gradient of the objective sum_t scales[t] * sum_t for the last layer's output. scales, f64
 /// [terms] on the device, are loss scale / global count.
-/// predict (optional): returns what the model was trained for, such as logits or embeddings, from the last layer's
-/// output.
+/// predict (optional): returns predictions, such as logits or embeddings, from the last layer's output.
 template <class L, class Dev>
 concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
     detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
@@ -88,7 +87,6 @@ class AnyLoss {
     model_ = std::make_unique<Model<L>>(std::move(loss));
   }
 
-  /// Returns whether there is a loss.
   [[nodiscard]] explicit operator bool() const { return model_ != nullptr; }
   [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
@@ -158,7 +156,7 @@ struct Model {
   AnyLoss<Dev> loss;
 
   void add(std::string name, auto layer) { layers.emplace_back(std::move(name), std::move(layer)); }
-  /// Returns the parameters of all layers and of the loss; a tied one is there twice.
+  /// Returns the parameters of all layers and of the loss. A tied parameter appears twice.
   [[nodiscard]] ParameterList<Dev> parameters() const {
     ParameterList<Dev> list;
     for (const auto& layer : layers) layer.parameters(list);
@@ -191,9 +189,9 @@ struct GlobalLoss {
 
 namespace detail {
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
-/// and the pipeline axis, with a request also over the tensor axis. `mine`: the losses of this rank's `batches`; zeros
-/// on ranks without the loss. request: f64 [1] to sum over all ranks; the result then has one more row, which begins
-/// with this sum.
+/// and the pipeline axis and, if there is a request, over the tensor axis. mine: the losses of this rank's `batches`;
+/// zeros on ranks without the loss. request: f64 [1], a value to sum over all ranks; the sum begins an additional last
+/// row of the result.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,

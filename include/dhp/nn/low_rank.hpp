@@ -1,7 +1,7 @@
 // LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A [r,
 // in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so at first the layer's output is
 // unchanged. The factors follow the layer's placement: by rows, A is split and B replicated; by columns, heads or
-// words, B is split and A replicated. A replicated factor gets the same gradient on each rank, from a sum of [rows, r].
+// words, B is split and A replicated. A sum [rows, r] over the ranks gives replicated factors equal gradients.
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -135,7 +135,6 @@ class LowRank final : public Adapter<Dev> {
     }
     return made;
   }
-  /// Applies dropout to piece `at` of x.
   void drop(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows, int at, const Tape<Dev>& tape,
             View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
@@ -147,7 +146,7 @@ class LowRank final : public Adapter<Dev> {
   double scale_;
   std::int64_t columns_;  // inputs of the whole layer
   DropoutUse<Dev> dropout_;
-  RowShares<Dev> shares_;     // shares of y by rows, otherwise of dx
+  RowShares<Dev> shares_;     // row shares: of y by rows, otherwise of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces
   GroupSum<Dev> sum_;         // sums A x by rows, otherwise the gradient of A x
 };

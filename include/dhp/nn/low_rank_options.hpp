@@ -11,7 +11,7 @@
 namespace dhp {
 
 struct LowRankOptions {
-  /// Adapted linear layers, by the end of their names: "query" matches each "....self.query". An empty list means none.
+  /// The linear layers to adapt, by the end of their names: "query" matches "encoder.layer.0.attention.self.query".
   std::vector<std::string> layers{};
   std::int64_t rank = 8;
   double alpha = 16;   ///< the adapter's output is scaled by alpha / rank

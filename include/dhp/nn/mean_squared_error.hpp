@@ -26,7 +26,6 @@ class MeanSquaredError {
     tape.push(std::move(difference));
   }
 
-  /// Returns x, the last layer's output.
   Tensor<Dev> predict(Dev&, Tensor<Dev> x, Tape<Dev>&) { return x; }
 
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {

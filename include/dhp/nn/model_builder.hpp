@@ -38,7 +38,7 @@ class Adapter {
   [[nodiscard]] virtual double flops(std::int64_t rows) const = 0;
   virtual void parameters(ParameterList<Dev>& out) const = 0;
 };
-/// Makes the adapter of the layer with this name and weight [out, in], with the builder's adapter options.
+/// Makes the adapter of the layer with this name and weight [out, in], from the builder's low_rank() options.
 template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
@@ -62,7 +62,7 @@ class ModelBuilder {
   Comm<Dev> data;     ///< for synchronised batch norm only
   Comm<Dev> context;  ///< splits the rows of samples
 
-  /// store: its options; a deterministic store also gives the model tensor groups, see group().
+  /// store: options of the parameter store. If it is deterministic, the model also gets tensor groups, see group().
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
@@ -74,8 +74,8 @@ class ModelBuilder {
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
   /// Sets the model's table of placements on the tensor axis; call it before making layers. Without a table all
-  /// parameters are replicated. divisible: the split dimensions (such as heads) can be cut into any number of equal
-  /// groups that divides this one; 0 means that the model has no tensor groups.
+  /// parameters are replicated. divisible: each divisor of this number is a number of equal groups into which all split
+  /// dimensions (such as heads) can be cut; 0 means that the model has no tensor groups.
   void place(Placements table, std::int64_t divisible = 0) {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
@@ -84,13 +84,13 @@ class ModelBuilder {
   }
   /// Sets the number of tensor groups; call it before place(). Layers then compute split dimensions in `groups` equal
   /// pieces for any size of the tensor axis, and add their sums in one order, so the axis changes no bit. 0 means the
-  /// highest possible number up to 12. Your own layers do the same if they make their parameters with pieces().
+  /// highest possible number up to 12. Your own layers follow this too if they make their parameters with pieces().
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// Returns the number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
-  /// Returns the number of a sample's row groups, equal in all layouts; attention adds several groups in order.
+  /// Returns the number of row groups of a sample, the same in all layouts. Attention adds the groups in a fixed order.
   [[nodiscard]] int context_groups() const { return context_groups_; }
-  /// Returns the progress helper of all layers that send around the context axis while they compute. Collective.
+  /// Returns the one progress helper for all layers that send around the context axis during computation. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
     if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
     return around_context_;
@@ -100,8 +100,8 @@ class ModelBuilder {
     if (place == Placement::replicated) return {};
     return GroupSum<Dev>(tensor, groups_, std::move(shares));
   }
-  /// Returns each rank's rows of x and y between the layers that the tensor axis splits, for layers made now. Ranks
-  /// have shares of rows if the table has a row with `shares`, until whole_rows() is called.
+  /// Returns which rows of x and y each rank holds between layers that the tensor axis splits. It applies to layers
+  /// made now: ranks share rows if the table has a row with `shares`, until whole_rows() is called.
   [[nodiscard]] RowShares<Dev> row_shares() const {
     if (whole_rows_) return {};
     return RowShares<Dev>(shares_rows_ ? tensor : Comm<Dev>(), groups_);
@@ -113,7 +113,6 @@ class ModelBuilder {
     whole_rows_ = true;
     return before;
   }
-  /// Returns the parameter's placement from the table.
   [[nodiscard]] Placement placement(const std::string& parameter) {
     return placements_.of(parameter, tensor.size());
   }
@@ -139,7 +138,7 @@ class ModelBuilder {
     return make_adapter_(*this, layer, weight);
   }
   /// Call it after all layers are made: throws Error if an adapter's name matches no layer, or if a row of the
-  /// placements matches no parameter.
+  /// placements decides nothing.
   void check_described() const {
     placements_.check_used(tensor.size());
     for (const auto& entry : low_rank_.layers)

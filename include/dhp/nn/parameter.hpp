@@ -94,14 +94,14 @@ class ParameterState {
   const ParameterSpec spec;
   const std::uint32_t use;  ///< the random stream of its initial values
   const int index;          ///< index in the whole model, over all stages
-  // Set for tied weights before the store is made.
-  bool owned = true;    ///< false where another pipeline stage owns it
-  bool tied = false;    ///< several stages use it
-  bool listed = false;  ///< a layer or the loss of the model names it
+  // Set before the store is made.
+  bool owned = true;    ///< false if another pipeline stage owns this tied weight
+  bool tied = false;    ///< whether several stages use it
+  bool listed = false;  ///< whether a layer or the loss of the model lists it
 
   // Set by the store.
   Range range;
-  View<Dev> value;  ///< in the compute type, or in the accumulation type with spec.keep_fp32
+  View<Dev> value;  ///< in the compute type; with spec.keep_fp32 or buffer, the accumulation type
   /// In the accumulation type; only accumulate() adds to it. Empty while a sharded bucket holds the gradient.
   ConstView<Dev> gradient;
 
@@ -151,7 +151,7 @@ class ParameterState {
   }
   /// Makes the gradient's memory ready; returns whether the gradient has exact sums.
   [[nodiscard]] bool prepare_exact(Dev& dev) {
-    // A bucket's weights may be freed before a deferred gradient is added.
+    // In a bucket, `value` may be empty: the weights may be freed before a deferred gradient is added.
     check(bucket_ != nullptr || !value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
@@ -182,7 +182,7 @@ template <class Dev>
 
 namespace detail {
 
-/// Numbers of a model's parameters and of the pieces that each may have on the tensor axis.
+/// Number of a model's parameters, and of the tensor groups, each of which may have a piece of a parameter.
 struct ParameterCount {
   ParameterCount(int parameters_in_model, int tensor_groups = 1)
       : parameters(parameters_in_model), groups(tensor_groups) {}
@@ -236,7 +236,7 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
 template <class Dev>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
                     std::type_identity_t<WriteAll<Dev>> write) {
-  // A tied weight may have got a contribution before the bias beside it.
+  // A tied weight may already have a contribution while the bias beside it has none.
   bool all_fresh = true;
   for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
   for (const auto& parameter : parameters)

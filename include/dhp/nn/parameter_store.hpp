@@ -23,7 +23,7 @@ struct ParameterStoreOptions {
   DType compute = DType::f32;
   /// Sums gradients as exact integers, so that order changes no bit, and computes in tensor groups.
   bool deterministic = false;
-  int tensor_groups = 0;   ///< 0: see ModelBuilder::group; a store takes the model's number
+  int tensor_groups = 0;   ///< number of tensor groups; 0: see ModelBuilder::group
   int context_groups = 0;  ///< number of row groups of a sample; 0: one for each context rank
   std::uint64_t seed = 0;  ///< seeds the initial values
   bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
@@ -66,8 +66,8 @@ class ParameterStore {
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Returns the range in which this replica sums gradients: all but the copies of other replicas' shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
-  /// Returns the range of this replica's own shares, or of its copies of those of the replica `ahead` places after it
-  /// (Sharding::redundancy).
+  /// Returns the range of this replica's own shares or, if ahead > 0, of its copies of the shares of the replica
+  /// `ahead` places after it (Sharding::redundancy).
   [[nodiscard]] Range shares(int ahead = 0) const {
     const auto length = summed_ - whole_;
     return {whole_ + ahead * length, summed_ + ahead * length};
@@ -91,8 +91,8 @@ class ParameterStore {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// Called with everything that this replica adds to sums over replicas. first: start of the summands in the store's
-  /// numbering; times: -1 for summands that are sent along but are not this replica's own contribution.
+  /// Called with all summands that this replica contributes to sums over replicas. first: start of the summands in the
+  /// store's numbering. times: 1, or -1 for summands that are sent too but are not this replica's own contribution.
   using SumWatcher = std::function<void(Dev&, const std::vector<View<Dev>>& summands,
                                         std::int64_t first, std::int64_t times)>;
   void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }
@@ -191,7 +191,7 @@ class ParameterStore {
     for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
     return bytes;
   }
-  /// Returns the number of elements of redundant shares; their weights do not count.
+  /// Returns the number of elements of the redundant shares in each flat buffer.
   [[nodiscard]] std::size_t redundant_elements() const { return detail::as_size(size_ - summed_); }
   /// Returns the bytes of gradients and exact sums, including summands that replicas have yet to reduce.
   [[nodiscard]] std::size_t gradient_bytes() const {
@@ -334,7 +334,7 @@ class ParameterStore {
         replica_.rank == 0);
   }
   /// Makes a table of held parts. Tiles are those of whole parameters, so sums over tiles are the same in any sharding.
-  /// with_whole: includes what every replica holds; with_redundant: includes copies of other replicas' shares.
+  /// with_whole: includes unsharded parameters; with_redundant: includes copies of other replicas' shares.
   [[nodiscard, gnu::cold]] detail::SegmentTable<Dev> table(
       Dev& dev, FunctionRef<bool(const ParameterState<Dev>&)> which, bool with_whole,
       bool with_redundant = false) const {

@@ -15,7 +15,7 @@ namespace dhp {
 enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
 
 /// A flat range of a box. The box is the whole tensor, or a range of one of its dimensions (a tensor rank's part). The
-/// range counts the box's elements in row-major order, the order in which ZeRO cuts.
+/// range counts the box's elements in row-major order; ZeRO cuts parameters in this order.
 struct Piece {
   std::string name;          ///< global, unique name
   Shape shape{};             ///< shape of the whole tensor
@@ -30,7 +30,6 @@ struct Piece {
   }
   [[nodiscard]] std::int64_t count() const { return range.size(); }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count()) * size_of(dtype); }
-  /// Returns the elements [first, last) of this piece as a piece.
   [[nodiscard]] Piece slice(std::int64_t first, std::int64_t last) const {
     Piece cut = *this;
     cut.range = {range.first + first, range.first + last};

@@ -1,5 +1,5 @@
-// Placements: how a model lies on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A table beside
-// the model maps parameter names to placements: what each rank of the axis holds. The model's layers follow the table.
+// Placements: how a model is distributed over H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A
+// table beside the model maps the name of each parameter to its placement, and the layers follow this table.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -16,11 +16,11 @@ namespace dhp {
 /// inputs; between a column-parallel layer and its row-parallel partner, ranks exchange nothing.
 enum class Placement {
   replicated,  ///< each rank has the whole parameter
-  columns,     ///< some outputs or channels, as in y; the gradient of x is summed
-  rows,        ///< some inputs, as in x; y is summed
-  heads,       ///< as columns, but in whole attention heads
+  columns,     ///< some outputs or channels of y; the gradient of x is summed
+  rows,        ///< some inputs or channels of x; y is summed
+  heads,       ///< like columns, but in whole attention heads
   words,       ///< some entries of a vocabulary
-  shares,      ///< the whole parameter, for a share of rows; gradients are summed (row_shares.hpp)
+  shares,  ///< the whole parameter, used for a share of rows; gradients are summed (row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
   constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words", "shares"};
@@ -29,7 +29,7 @@ enum class Placement {
 }
 
 namespace detail {
-/// A pattern for names: * stands for any characters, {a,b} for a or b.
+/// pattern: matches parameter names; * stands for any characters, {a,b} for a or b.
 struct PlacementRow {
   std::string pattern;
   Placement placement;

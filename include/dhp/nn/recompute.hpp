@@ -14,7 +14,7 @@ class Recompute {
   explicit Recompute(Inner inner) : inner_(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    x.drop_norm();  // the trace for a fused norm would keep one more tensor
+    x.drop_norm();  // the trace for a fused norm would keep another tensor in memory
     tape.push(x.share());
     auto nothing_kept = tape.nested(false, false);
     return inner_.forward(dev, std::move(x), nothing_kept);

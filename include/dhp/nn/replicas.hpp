@@ -1,6 +1,6 @@
 // Replicas: the communication between replicas beyond sums of gradients, for code that uses weights and gradients:
-// stages, norms, trainers and checkpoints. Some reducers implement it, and DataParallel::replicas() returns it; a null
-// pointer means that none is needed.
+// stages, norms, trainers and checkpoints. Reducers that need it implement this class. DataParallel::replicas() returns
+// it, or null if no such communication is needed.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -8,7 +8,7 @@
 
 namespace dhp {
 
-/// Base of reducers. All replicas make the same calls in the same order; by default most calls do nothing.
+/// Base class of such reducers. All replicas make the same calls in the same order. By default most calls do nothing.
 template <class Dev>
 class Replicas : detail::NonCopyable {
  public:

@@ -20,7 +20,7 @@ class ResidualBatchNorm {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto inner = body_.forward(dev, x.share(), tape);
-    x.drop_norm();  // not fused: the ReLU before x passes the sum of both gradients
+    x.drop_norm();  // not fused: the ReLU before x masks the sum of both gradients
     auto residual = shortcut_.forward(dev, std::move(x), tape);
     return detail::in_layer(dev, name_, "output", tape, [&] {
       return norm_.forward(dev, std::move(inner), std::move(residual), tape);

@@ -38,7 +38,7 @@ class RingTransfer : NonCopyable {
 };
 
 /// Attention of this rank's rows to the rows of all ranks. It equals attention_forward() and attention_backward() on
-/// whole samples up to rounding: each rank adds a row's sum in another order.
+/// whole samples up to rounding: each rank adds the contributions of the keys in another order.
 template <class Dev>
 class RingAttention {
  public:
@@ -69,7 +69,7 @@ class RingAttention {
     sums.end(dev_, y);
   }
 
-  /// The gradients of keys and values follow these around the ring, then go one step further to their own rank.
+  /// Gradients travel around the ring one step behind their keys and values, and finally to the rank that owns these.
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
@@ -114,7 +114,7 @@ class RingAttention {
     cast(dev_, v, half(made.mut(), 1));
     return made;
   }
-  /// Returns the rows of the rank whose keys are here: keys for `at` 0, values for 1.
+  /// Returns the keys (`at` 0) or the values (`at` 1) in a tensor [2, rows, columns], without padding rows.
   template <class AnyView>
   [[nodiscard]] AnyView half(AnyView of, int at) const {
     return of.slice(at, at + 1).as({of.shape()[1], of.shape()[2]}).slice(0, rows_of(parts_.keys));

@@ -76,7 +76,7 @@ class RowShares {
           own(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
     made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
     auto in = x.view();
-    if (x.shape()[0] < most) {  // fills the place in the gathered tensor with zeros
+    if (x.shape()[0] < most) {  // pads the share with zeros, at its place in the gathered tensor
       const auto place = made.all_.mut().slice(rank * most, (rank + 1) * most);
       dev.fill_zero(place.bytes(), place.size_bytes());
       dev.copy(place.bytes(), in.bytes(), in.size_bytes());

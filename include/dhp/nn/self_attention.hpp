@@ -24,19 +24,20 @@ namespace dhp {
 struct SelfAttentionOptions {
   int heads = 1;                ///< number of heads of the whole layer
   std::int64_t columns = 0;     ///< columns of the whole layer, heads * head size
-  std::int64_t max_length = 0;  ///< longest sample; attention dropout numbers its masks by it
+  std::int64_t max_length = 0;  ///< length of the longest sample; dropout masks depend on it
   double dropout = 0;
   int key_heads = 0;       ///< number of key heads, a divisor of heads; 0: as many as heads
   bool causal = false;     ///< each token sees only itself and earlier tokens
   double rotary_base = 0;  ///< base of rotary positions; 0: none
   bool bias = true;        ///< true: the projections have biases
-  /// On a context axis, ranks exchange rows for heads (on GPUs always); if false, keys and values travel around a ring.
+  /// On a context axis: if true (always on GPUs), ranks exchange rows for heads, else send keys and values around a
+  /// ring.
   bool exchange_heads = false;
   std::array<std::string, 3> names{"query", "key", "value"};  ///< names of the projections
 };
 
 /// x is [rows, columns]; y is [rows, columns of this rank's heads] or, with tensor groups, [pieces, rows, columns of a
-/// group's heads]. The weights "name.query.weight", ... have one placement, which splits off whole key heads.
+/// group's heads]. The weights "name.query.weight", ... are all placed by (whole) heads, or all replicated.
 template <class Dev>
 class SelfAttention final {
  public:
@@ -326,7 +327,6 @@ class SelfAttention final {
             of.dtype(),
             {of.rows(), columns}};
   }
-  /// Returns the columns of q and k.
   [[nodiscard]] static View<Dev> first_two(View<Dev> of) {
     return {of.bytes(), of.dtype(), {of.rows(), of.columns() / 3 * 2}};
   }
@@ -353,7 +353,7 @@ class SelfAttention final {
   SelfAttentionOptions options_;
   std::uint32_t use_;
   Comm<Dev> context_, alone_;
-  std::shared_ptr<Progress<Dev>> ring_;  // null unless keys and values travel
+  std::shared_ptr<Progress<Dev>> ring_;  // null unless keys and values travel on it
   bool exchanges_heads_ = false;
   bool is_grouped_ = false;  // all layouts have the same groups of rows
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;

@@ -1,7 +1,7 @@
 // ShardedBucket: parameters that replicas shard (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward
 // training trillion parameter models", section 5). One reduce-scatter sums their gradients, one all-gather collects
-// their weights. A share consists of whole pages, and no tile of a parameter crosses a page, so sums over tiles have
-// the same bits for any number of replicas.
+// their weights. A share consists of whole pages of segment_tile elements, and no tile of a parameter crosses a page.
+// Therefore sums over tiles have the same bits for any number of replicas.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -25,7 +25,7 @@ enum class ZeroStage {
 
 struct Sharding {
   ZeroStage stage = ZeroStage::none;
-  /// Minimum size of a bucket of gradients. From stage 2 on, the size of 1/32 of all gradients or of 1 MiB suffices.
+  /// Minimum size of a bucket of gradients. From stage 2 on, max(all gradients / 32, 1 MiB) is enough.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   /// Number of following replicas whose shares each replica also holds and updates. State survives the loss of that
   /// many neighboring replicas.
@@ -37,13 +37,13 @@ namespace detail {
 struct ReplicaOf {
   int rank = 0, size = 1;
   int sharing = 1;  ///< number of neighboring ranks that have the same samples
-  /// Returns the most micro-batches of a step that one replica computes.
+  /// Returns the largest number of a step's micro-batches that one replica computes.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
     return (micro_batches * sharing + size - 1) / size;
   }
 };
 
-/// Returns the place of a parameter from element `at` on: none of the parameter's tiles crosses a page.
+/// Returns the first place from element `at` on where none of the parameter's tiles crosses a page.
 template <class Dev>
 [[nodiscard]] Range in_pages(std::int64_t at, const ParameterState<Dev>& parameter) {
   constexpr auto page = segment_tile;
@@ -86,7 +86,7 @@ class ShardedBucket : NonCopyable {
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
   /// Returns this replica's share, as a range of the optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// Returns the parameter's elements in the share of the replica `ahead` places on, relative to the parameter.
+  /// Returns which of the parameter's elements are in the share of the replica `ahead` places after this one.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
     const auto in = in_bucket(parameter), share = share_at(ahead);
     const auto first = std::max(in.first, share.first);
@@ -98,7 +98,7 @@ class ShardedBucket : NonCopyable {
     return held_ + in_bucket(parameter).first + held_of(parameter, ahead).first -
            share_at(ahead).first;
   }
-  /// Returns the weights of held_of(), as the optimizer writes them.
+  /// Returns the weights of held_of(), which the optimizer updates.
   [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter, int ahead) {
     const auto begin = stage_ == ZeroStage::weights ? share_at(ahead).first - ahead * share() : 0;
     const auto part = held_of(parameter, ahead);
@@ -135,7 +135,7 @@ class ShardedBucket : NonCopyable {
     gather_under_way_ = std::move(event);
     gathering_ = true;
   }
-  /// Waits for it. Call it before each use of the weights.
+  /// Waits for the registered all-gather. Call this before each use of the weights.
   void finish_gather(Dev& dev) {
     if (std::exchange(gathering_, false)) gather_under_way_.wait(dev);
   }

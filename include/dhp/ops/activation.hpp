@@ -14,7 +14,7 @@ namespace detail {
   return kind == Activation::relu || kind == Activation::tanh;
 }
 
-/// GELU's tanh form, x (1 + tanh(v / 2)) / 2, as x times the sigmoid of v: the sigmoid keeps digits of small values.
+/// GELU's tanh form, x (1 + tanh(v / 2)) / 2, computed as x sigmoid(v): 1 + tanh cancels if v < 0.
 template <class A>
 struct GeluTanhTerm {
   /// The type of constants. A may be a vector of floats.

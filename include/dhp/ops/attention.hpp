@@ -29,7 +29,7 @@ struct AttentionOptions {
   int heads = 1;  ///< number of heads in these tensors
   int first_head = 0;
   int total_heads = 1;
-  int key_heads = 0;    ///< heads of k and v, each for consecutive heads of q; 0: `heads`
+  int key_heads = 0;  ///< number of heads of k and v; consecutive heads of q share one; 0: `heads`
   bool causal = false;  ///< query i attends only to the keys j <= i of its sample
   double dropout = 0;
   RandomStream random{};
@@ -48,7 +48,7 @@ namespace detail {
 /// A run of consecutive tokens of one sample.
 struct TokenRun {
   std::int64_t row = 0;       ///< row of the first token
-  std::int64_t rows = 0;      ///< number of rows; the last rows - length are padding
+  std::int64_t rows = 0;      ///< number of rows; those from `length` on are padding
   std::int64_t length = 0;    ///< number of tokens
   std::int64_t position = 0;  ///< position of the first token in its sample
 };
@@ -118,7 +118,7 @@ void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
         " are not i32, i32 and i64");
 }
 
-/// Throws Error unless each sample's runs lie in `rows` rows, and their tokens in a sample of the longest length.
+/// Throws Error unless each run lies within `rows` rows, and its tokens at positions below max_length.
 inline void check_runs(const char* what, const std::vector<TokenRuns>& samples, std::int64_t rows,
                        std::int64_t max_length) {
   for (const auto& runs : samples)

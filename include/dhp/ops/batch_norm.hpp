@@ -39,9 +39,9 @@ void batch_norm_squared_deviations(Dev& dev, InView<Dev> x, InView<Dev> mean, Ou
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
-/// Writes mean, inv_std = 1 / sqrt(variance + epsilon) and squared_deviations, their sum over rows, [C], from the sums
-/// [2, C] of x and of x^2 over `rows` rows. The variance E[x^2] - E[x]^2 is computed in double, because the difference
-/// cancels if the mean is much larger than the deviations.
+/// Writes mean, inv_std = 1 / sqrt(variance + epsilon), and squared_deviations = the sum of (x - mean)^2, all [C], from
+/// the sums [2, C] of x and of x^2 over `rows` rows. The variance E[x^2] - E[x]^2 is computed in double, because the
+/// difference cancels if the mean is much larger than the deviations.
 template <Device Dev>
 void batch_norm_from_sums(Dev& dev, InView<Dev> sums, std::int64_t rows, double epsilon,
                           OutView<Dev> mean, OutView<Dev> inv_std,
@@ -69,8 +69,8 @@ void batch_norm_apply(Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vect
 }
 
 /// sum_dy [C] = the sum of dy [.., C] over rows; sum_dy_xhat [C] = the sum of dy * xhat over rows, where xhat = (x -
-/// mean) * inv_std of x [.., C]. With `relu`, dy is masked by the sign of the output without residual, which is
-/// recomputed.
+/// mean) * inv_std of x [.., C]. With `relu`, dy counts as 0 where the output (without residual, recomputed) is not
+/// positive.
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, bool relu, OutView<Dev> sum_dy,

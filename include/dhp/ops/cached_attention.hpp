@@ -19,7 +19,7 @@ void check_cache(InView<Dev> cache, InView<Dev> q, InView<Dev> positions, int sh
 }
 
 /// Appends k and v [R, key columns] to the cache [2, N, capacity, key columns]. Their rows are row_stride elements
-/// apart; 0 means contiguous rows. offsets: i32 [N + 1], of the samples; positions: i32 [R].
+/// apart; 0 means contiguous rows. offsets i32 [N + 1]: rows of the samples. positions i32 [R]: of the rows.
 template <Device Dev>
 void append_to_cache(Dev& dev, InView<Dev> k, InView<Dev> v, InView<Dev> offsets,
                      InView<Dev> positions, std::int64_t row_stride, OutView<Dev> cache) {
@@ -32,8 +32,8 @@ void append_to_cache(Dev& dev, InView<Dev> k, InView<Dev> v, InView<Dev> offsets
                      cache);
 }
 
-/// Row n of q, y [N, heads * head size] attends to sample n's keys in the cache [2, N, capacity, key columns] up to
-/// position n of positions, i32 [N]. There is no dropout.
+/// Row n of q [N, heads * head size] attends to sample n's keys in the cache [2, N, capacity, key columns], up to
+/// position positions[n], i32 [N]. y is like q. There is no dropout.
 template <Device Dev>
 void attention_step(Dev& dev, InView<Dev> q, InView<Dev> cache, InView<Dev> positions,
                     const AttentionOptions& options, OutView<Dev> y) {

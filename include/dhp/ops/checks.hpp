@@ -1,5 +1,5 @@
-// Checks that several ops share. Their argument `what` begins the error message, as in "batch_norm: dx", and tells the
-// op's line.
+// Checks that several ops share. Their argument `what` is the beginning of the error message, such as "batch_norm: dx",
+// and records the line of the call.
 #pragma once
 
 #include <dhp/tensor/view.hpp>

@@ -11,8 +11,8 @@
 #include <limits>
 
 namespace dhp::detail {
-/// Updates an error memory after a step: memory = fresh if the step was applied, else memory, times loss_scale /
-/// used_loss_scale for the next step's loss scale. fresh, memory [n] have one floating-point type.
+/// Updates an error memory after a step: memory = (step was applied ? fresh : memory) * loss_scale / used_loss_scale.
+/// The factor converts the memory to the next step's loss scale. fresh, memory [n] have one floating-point type.
 template <Device Dev>
 void keep_if_applied(Dev& dev, InView<Dev> state, InView<Dev> fresh, OutView<Dev> memory) {
   check_step_state<Dev>(state);
@@ -55,7 +55,7 @@ void add_signs(Dev& dev, InView<Dev> bits, InView<Dev> magnitudes, double factor
 }
 
 /// Makes the columns of x [M, R], R <= M, orthonormal by Gram-Schmidt, with two passes per column ("twice is enough",
-/// Giraud et al. 2005). A column that depends on earlier ones is first replaced by random numbers. f32 or f64.
+/// Giraud et al. 2005). A column that depends on earlier columns is first replaced by random numbers. f32 or f64.
 template <Device Dev>
 void orthonormalize(Dev& dev, OutView<Dev> x, const RandomStream& random) {
   check(x.shape().rank() == 2 && x.columns() <= x.rows(), "orthonormalize: the columns of ",

@@ -1,5 +1,5 @@
 // conv2d: convolution of images [N, H, W, C] with a square kernel, and its gradients. Weights are [O, K, K, C], so that
-// a row of weights has the memory order of the pixels.
+// the weights of an output channel and the pixels under the kernel have the same order in memory.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -61,11 +61,11 @@ template <Device Dev>
   check_conv2d("forward_with_sums", x, w, y, geometry, x.dtype());
   return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
 }
-/// The input gradient, from dy [N, OH, OW, O] and w [O, K, K, C], of a convolution whose x comes from a batch norm with
-/// a ReLU, passed through that ReLU: dx [N, H, W, C] = the input gradient + onto [N, H, W, C] where x > 0, else 0. An
-/// empty `onto` counts as 0. Returns the sums that the norm's gradient needs, [2, C] in the accumulation type: the sums
-/// of dx and of dx * xhat over rows, where xhat is the norm's normalized input. Returns nullopt if the device has no
-/// such kernel; the caller must then write dx again.
+/// Computes the input gradient of a convolution whose input x [N, H, W, C] is the output of a batch norm with ReLU, and
+/// passes it through this ReLU: dx [N, H, W, C] = (x > 0 ? input gradient + onto : 0), from dy [N, OH, OW, O], w [O, K,
+/// K, C] and onto [N, H, W, C]. An empty `onto` counts as 0. Returns the sums [2, C] that the norm's gradient needs, in
+/// the accumulation type: the sums over rows of dx and of dx * xhat, where xhat is the norm's normalized input. Returns
+/// nullopt if the device has no such kernel; dx is then undefined.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry, InView<Dev> onto,

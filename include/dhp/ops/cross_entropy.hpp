@@ -1,6 +1,6 @@
 // Softmax cross-entropy for classes that may be split over ranks (Shoeybi et al. 2019, "Megatron-LM", section 3).
-// Between these functions the caller all-reduces a maximum, three sums and a rank per row. Logits are not exchanged,
-// and probabilities are not stored.
+// Between these functions the caller all-reduces a maximum, three sums and, in evaluation, the label's rank among the
+// logits, for each row. Logits are not exchanged, and probabilities are not stored.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -24,7 +24,7 @@ struct CrossEntropyOptions {
   }
 };
 
-// labels i32 [M]: rows with label -1 are ignored; other labels outside [0, classes) are an error.
+// labels i32 [M]: -1 ignores the row. Other labels outside [0, classes) throw Error on a CPU, and give NaN on a GPU.
 
 namespace detail {
 /// Throws Error unless the columns have the expected number of classes and these are in [0, classes).
@@ -82,8 +82,8 @@ void cross_entropy_loss(Dev& dev, InView<Dev> max, InView<Dev> sums, InView<Dev>
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (in sums [3, M]), or an
-/// equal one and a smaller index; 0 in rows that labels, i32 [M], ignores. The caller then all-reduces by sum; 0 is a
+/// rank i32 [M] = number of local classes of logits [M, V] whose logit is larger than the label's (from sums [3, M]),
+/// or equal at a smaller index; 0 in rows that labels, i32 [M], ignores. The caller then all-reduces by sum; 0 is a
 /// correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, InView<Dev> logits, InView<Dev> sums, InView<Dev> labels,
@@ -96,8 +96,8 @@ void cross_entropy_rank(Dev& dev, InView<Dev> logits, InView<Dev> sums, InView<D
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
-/// totals f64 [4] = the sum of loss [M], the number of rows that labels, i32 [M], counts, and how many of these have
-/// rank 0 and rank below 5. rank is i32 [M], or empty: the last two totals are then 0.
+/// totals f64 [4] = {sum of loss [M], number of rows with a label, number of these with rank 0, number of these with
+/// rank below 5}. labels i32 [M]. rank is i32 [M], or empty; then the last two totals are 0.
 template <Device Dev>
 void cross_entropy_totals(Dev& dev, InView<Dev> loss, InView<Dev> labels, InView<Dev> rank,
                           OutView<Dev> totals) {
@@ -120,8 +120,8 @@ void cross_entropy_backward(Dev& dev, InView<Dev> logits, InView<Dev> max, InVie
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
 }
 
-/// Returns the loss of one counted row, the same on every device. Subtracts the maximum first, because large logits
-/// would cancel the digits of the loss.
+/// Returns the loss of one row that has a label, by the same formula on every device. Subtracts the label's logit from
+/// the maximum first, because sums with large logits would lose digits of the loss.
 template <class A>
 [[nodiscard]] constexpr A cross_entropy_of(A smoothing, A classes, A max, A powers, A wanted,
                                            A below_max) {

@@ -18,7 +18,8 @@ void embedding_forward(Dev& dev, InView<Dev> table, InView<Dev> ids, std::int64_
   embedding_forward_on(dev, table, ids, first_id, y);
 }
 
-/// dtable [V, C] = beta * dtable; then dtable[ids[r] - first_id] += dy[r] in the order of r; ids i32 [R], dy [R, C].
+/// dtable [V, C] = beta * dtable; then dtable[ids[r] - first_id] += dy[r]; ids i32 [R], dy [R, C]. The order of these
+/// additions depends only on ids.
 template <Device Dev>
 void embedding_backward(Dev& dev, InView<Dev> dy, InView<Dev> ids, std::int64_t first_id,
                         OutView<Dev> dtable, double beta) {

@@ -45,8 +45,8 @@ void exact_finalize(Dev& dev, InView<Dev> high, InView<Dev> low, InView<Dev> fla
 namespace detail {
 __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 
-/// Converts between int64 and doubles with integer values below 2^51. This form vectorizes on instruction sets that
-/// have no such conversion.
+/// Adding this converts between int64 and doubles with integer values below 2^51. It vectorizes even on instruction
+/// sets without such a conversion.
 inline constexpr double integer_shift = 0x1.8p52;
 /// Returns value as an integer, for shifted = value + integer_shift.
 [[nodiscard]] constexpr std::int64_t to_integer(double shifted) {

@@ -26,7 +26,6 @@ template <Device Dev>
           b.shape()[options.transpose_b ? 1 : 0]};
 }
 
-/// Throws Error on wrong shapes or types.
 template <Device Dev>
 void check_gemm(InView<Dev> a, InView<Dev> b, InView<Dev> c, GemmOptions options,
                 InView<Dev> bias) {

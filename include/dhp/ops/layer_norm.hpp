@@ -107,9 +107,9 @@ void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
                                  mean, inv_std);
 }
 
-/// Writes dresidual, the gradient of the sum, and dgamma and dbeta as layer_norm_backward does, and dx = dropout of the
-/// unrounded gradient. dy, sum, dresidual, dx [.., C]; gamma, dgamma, dbeta [C]; mean, inv_std [R]. dresidual may alias
-/// dy, and dx may alias sum.
+/// Writes dresidual, the gradient of the sum; dx, the dropout of the gradient of the sum before rounding; and dgamma
+/// and dbeta like layer_norm_backward. dy, sum, dresidual, dx [.., C]; gamma, dgamma, dbeta [C]; mean, inv_std [R].
+/// dresidual may alias dy, and dx may alias sum.
 template <Device Dev>
 void residual_layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> sum, InView<Dev> gamma,
                                   InView<Dev> mean, InView<Dev> inv_std,

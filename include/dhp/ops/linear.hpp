@@ -1,6 +1,7 @@
 // Fused linear ops: a product with GELU or with its gradient, and a weight gradient with the bias gradient. A device
 // without fused kernels runs the unfused ops. For 16-bit types a device may use GELU's tanh form (Hendrycks & Gimpel
-// 2016, section 2): value within 5e-4, gradient within 9e-4, about the rounding error. f32 and f64 use the exact GELU.
+// 2016, section 2). Its value deviates by up to 5e-4, its gradient by 9e-4: about the rounding error. f32 and f64 use
+// the exact GELU.
 #pragma once
 
 #include <dhp/ops/activation.hpp>

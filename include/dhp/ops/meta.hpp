@@ -1,5 +1,5 @@
-// Operations of the device Meta. They compute nothing and count FLOP, bytes and launches. None is fused, because the
-// unfused operations need at least as much memory.
+// Operations of the device Meta. They compute nothing and count FLOP, bytes and launches. None is fused: unfused
+// operations need at least as much memory, so the estimate of memory is not too low.
 #pragma once
 
 #include <dhp/device/meta.hpp>
@@ -82,7 +82,7 @@ inline void attend_to_part_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, 
                       dk, dk);
 }
 
-/// Keeps these overloads out of `name_on<Cpu>`, which dhp/cpu_instances.ipp names.
+/// Excludes these overloads where dhp/cpu_instances.ipp names an instance `..._on<Cpu>`.
 template <class Dev>
 concept IsMeta = std::same_as<Dev, Meta>;
 

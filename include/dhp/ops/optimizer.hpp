@@ -1,7 +1,7 @@
-// Fused optimizer updates of all segments of a table, which read gradient and state once and write weights once. All
-// tensors have the table's flat numbering and accumulation type. An update changes the values; for 16-bit values it
-// changes the master weights and rounds them to the values. Kernels read learning rates, gradient scale and the
-// decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
+// Fused optimizer updates of all segments of a table. They read gradient and state once and write weights once. All
+// tensors have the table's flat numbering and accumulation type. An update changes the values in place; if the values
+// have 16 bits, it changes the master weights and rounds them into the values. Kernels read learning rates, gradient
+// scale and the decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>
@@ -52,7 +52,7 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
 
 /// The first pass of LAMB. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which this
 /// pass does not store. Writes the sums of squared weights and of squared directions per tile, f64 [table.sum_count()],
-/// as tile_squares does. gradient, m, v, masters [table.size()].
+/// in the order of tile_squares. gradient, m, v, masters [table.size()].
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                   InView<Dev> state, InView<Dev> gradient, InView<Dev> m, InView<Dev> v,

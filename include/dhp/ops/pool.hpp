@@ -23,7 +23,8 @@ struct PoolGeometry {
 }
 
 /// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 [N, OH, OW, C],
-/// is h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
+/// is h * W + w of the first pixel with this value. y has x's type. All pooling ops throw Error on wrong shapes or
+/// types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, InView<Dev> x, PoolGeometry geometry, OutView<Dev> y,
                       OutView<Dev> index) {

@@ -1,6 +1,6 @@
 // Rotary position embedding (Su et al. 2021, "RoFormer", section 3.2.2) rotates each head of queries and keys by angles
-// that grow with the position, so that products of queries and keys depend only on their distance. Column c of a head's
-// first half and column c of its second half form a pair, as in Llama.
+// that grow with the position, so that a product of query and key depends on their positions only by the distance.
+// Column c of a head's first half and column c of its second half form a pair, as in Llama.
 #pragma once
 
 #include <dhp/tensor/view.hpp>

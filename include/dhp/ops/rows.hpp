@@ -17,7 +17,7 @@ inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range
         " groups of equally many");
   for (std::int64_t at = 0; at < groups; ++at) body({at * each, (at + 1) * each});
 }
-/// Throws Error unless `rows` has a row for each element of index, like the rows of `all`.
+/// Throws Error unless index is i32 and `rows` has one row per index, with the columns and the type of `all`.
 template <Device Dev>
 void check_indexed_rows(const char* op, InView<Dev> index, InView<Dev> rows, InView<Dev> all) {
   check(index.dtype() == DType::i32, op, ": the index is i32, got ", index.dtype());
@@ -41,15 +41,16 @@ void copy_columns(Dev& dev, InView<Dev> from, std::int64_t first_from, OutView<D
   copy_columns_on(dev, from, first_from, to, first_to, columns);
 }
 
-/// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside [0, R) is an error.
+/// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. For an index outside [0, R), a CPU throws Error; a GPU, whose
+/// kernels cannot throw, writes NaN (in integers: -1 or 255).
 template <Device Dev>
 void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
   detail::check_indexed_rows<Dev>("gather_rows", index, y, x);
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m; dx [R, C], index i32 [M], dy [M, C]. An index outside [0, R) is an error
-/// and leaves dx unchanged.
+/// dx[index[m]] += dy[m], in an order that depends only on index; dx [R, C], index i32 [M], dy [M, C]. For an index
+/// outside [0, R), a CPU throws Error and leaves dx unchanged; a GPU skips the row.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, InView<Dev> dy, InView<Dev> index, OutView<Dev> dx) {
   detail::check_indexed_rows<Dev>("scatter_add_rows", index, dy, dx);

@@ -1,8 +1,8 @@
 // Segments: a model's parameters as ranges of one flat numbering, which gradients and optimizer state share. Segments
 // are cut into tiles of a fixed number of elements, so that one launch covers all segments, large and small. The table
 // of tiles is built once and lives on the device. Sums are taken per tile and then over a parameter's tiles in order,
-// so that neighboring segments change no bit. If replicas hold different tiles (ZeRO), the sums of tiles are
-// all-reduced in between.
+// so neighboring segments do not change a bit of a parameter's sum. If replicas hold different tiles (ZeRO), the sums
+// of tiles are all-reduced in between.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -22,7 +22,7 @@ inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements per tile
 }
 
 /// Returns whether `parts` segments of `count` elements each can be adjacent without padding, in any sharding. Either
-/// all of them fit into one page of a tile's size, or each consists of whole tiles.
+/// all of them fit into one page (segment_tile elements, see nn/sharded_bucket.hpp), or each consists of whole tiles.
 [[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {
   return count % segment_alignment == 0 &&
          (count * parts <= segment_tile || count % segment_tile == 0);
@@ -52,7 +52,7 @@ struct SegmentTile {
 /// The range of tile sums that belong to one parameter, or to one piece of a parameter.
 struct TileSums {
   std::int64_t first = 0, last = 0, parameter = 0;
-  std::int64_t group = 0;  ///< tensor group that holds the piece
+  std::int64_t group = 0;  ///< index of the tensor group that has the piece
 };
 
 template <class Dev>
@@ -70,7 +70,7 @@ class SegmentTable {
     }
     fill(dev, segments, sums);
   }
-  /// sums: the tile sums of whole parameters, which may include segments outside this table.
+  /// sums: the tile sums of whole parameters. They may include tiles that are not in this table.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments,
                const std::vector<TileSums>& sums)
       : compute_(compute) {
@@ -163,7 +163,7 @@ class SegmentTable {
   Tensor<Dev> sums_;   // rows of TileSums
 };
 
-/// Throws Error unless `flat` has the table's size and accumulation type.
+/// Throws Error unless `flat` has at least the table's size, its accumulation type, and an address aligned to 16 bytes.
 template <Device Dev>
 void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table,
                 ConstView<Dev> flat) {
@@ -202,7 +202,8 @@ void tile_squares(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> x, OutVi
   check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
-/// Like tile_squares, for weights: masters [table.size()] of 16-bit values, else values. sums f64 [table.sum_count()].
+/// Like tile_squares, for weights: masters [table.size()] if values have 16 bits, else values. sums f64
+/// [table.sum_count()].
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> masters,
                          OutView<Dev> sums) {
@@ -211,7 +212,7 @@ void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> m
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[group * stride + parameter] = the sum of the parameter's tile sums, in order. Other entries are unchanged.
-/// sums f64 [table.sum_count()], squares f64 [at least parameters].
+/// sums f64 [table.sum_count()], squares f64 [table.parameters() or more].
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> sums, OutView<Dev> squares,
                std::int64_t stride = 0) {
@@ -223,7 +224,7 @@ void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> sums, OutVi
   if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares, stride);
 }
 
-/// Returns a tile's data: in the flat tensor or, for the weights of a tile that is not narrow, in the values.
+/// Returns a pointer to a tile's elements: to the values if these are weights of more than 16 bits, else into `flat`.
 template <class A>
 struct TileSource {
   const A* flat;

@@ -38,7 +38,7 @@ struct StepState {
 };
 /// Dynamic loss scaling for f16 (Micikevicius et al. 2018, "Mixed precision training", sec. 3.2).
 struct LossScaleOptions {
-  bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
+  bool dynamic = false;  ///< non-finite gradients skip the step and divide the scale by `growth`
   double initial = 1, growth = 2;
   int growth_interval = 2000;  ///< steps without a skip before the scale grows
   double largest = 16777216;   ///< 2^24
@@ -46,7 +46,6 @@ struct LossScaleOptions {
 
 namespace detail {
 inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
-/// Deserializes a state from the device's bytes.
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),
         " bytes, got ", bytes.size());
@@ -82,7 +81,7 @@ struct StepRule {
   double spike = 0;
   bool skip = false;  ///< replicas request to skip this step
 
-  /// Number of updates that define the usual norm, and number of successive outliers that redefine it.
+  /// Number of updates before the usual norm is trusted; number of consecutive spikes after which it starts anew.
   static constexpr std::int64_t updates_before_spikes = 20;
   static constexpr std::int32_t most_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
@@ -92,7 +91,7 @@ struct StepRule {
 };
 
 /// Decides the step. squares: the squared norm of all gradients. finite: whether losses and gradients are finite. If
-/// not, a dynamic loss scale above 1 shrinks and the step is skipped; otherwise training stops.
+/// not, training stops, unless the loss scale is dynamic and above 1: then it shrinks, and the step is skipped.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
   constexpr double least_scale = 1;
@@ -135,8 +134,8 @@ struct StepRule {
   }
   return state;
 }
-/// scales[t] = loss scale / counts[t], or 0 if the count is 0. This is the derivative of the objective by the sum of
-/// loss term t. counts i64 [n], scales f64 [n].
+/// scales[t] = loss scale / counts[t], or 0 if the count is 0. This is the derivative of the scaled objective with
+/// respect to the sum of loss term t. counts i64 [n], scales f64 [n].
 template <Device Dev>
 void objective_scales(Dev& dev, InView<Dev> counts, InView<Dev> state, OutView<Dev> scales) {
   check_step_state<Dev>(state);
@@ -167,8 +166,8 @@ template <Device Dev>
   return read;
 }
 
-/// state = decided(state), from losses, f64 [.., loss_fields], and squares, f64 [P], of norms, which are summed in
-/// order. The first field of each row of losses must be finite.
+/// state = decided(state). squares f64 [P]: squared norms, which are added in order. losses f64 [.., loss_fields]: the
+/// step is finite if this sum and the first field of each row of losses are finite.
 template <Device Dev>
 void decide_step(Dev& dev, const detail::StepRule& rule, InView<Dev> losses, InView<Dev> squares,
                  OutView<Dev> state) {

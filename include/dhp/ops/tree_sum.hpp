@@ -17,7 +17,7 @@ struct TreeAdd {
 /// The maximum number of leaves. It is small because kernels take the additions as an argument.
 inline constexpr int most_tree_leaves = 64;
 
-/// Plans the additions that sum the given parts, which are the sums of some of the tree's nodes, as far as possible.
+/// Plans additions of given parts, each the sum of one node of the tree, until no two siblings are left.
 class TreeSum {
  public:
   /// parts: the range of leaves of each node, in ascending order, without overlap.

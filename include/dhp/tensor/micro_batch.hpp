@@ -1,6 +1,5 @@
-// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch may be shorter.
-// Replicas are assigned whole micro-batches, so results do not depend on the assignment. StepBatches: the micro-batches
-// of one replica in one step.
+// Micro-batch k of a step holds b samples, [k*b, (k+1)*b) of the step. The last micro-batch of an epoch may be shorter.
+// Each replica is assigned whole micro-batches, so results do not depend on the assignment.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -26,21 +25,21 @@ struct MicroBatch {
   std::int64_t first_sample = 0;  ///< index in the step of this micro-batch's first sample
   std::int64_t samples = 0;       ///< N: number of samples
   Tensor<Dev> input;  ///< input of the first layer: images [N, H, W, C]; empty for tokens
-  /// Side inputs by name, which every stage can read: "labels", "token_ids", ...
+  /// Side inputs by name, such as "labels" or "token_ids". Every stage can read them.
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
   /// Number of tokens or samples that each loss term counts in this micro-batch, by the term's name.
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// Cache of earlier rows of the samples, for evaluation passes that compute only later rows. Null means no cache.
+  /// A key-value cache: evaluation passes that compute only later rows read the earlier rows' keys and values from it.
   struct Cache {
-    std::int64_t capacity = 0;  ///< maximum of rows per sample
-    /// Keys and values [2, N, capacity, columns], keyed by the random use and the piece of the attention layer.
+    std::int64_t capacity = 0;  ///< maximum number of rows per sample
+    /// Keys and values [2, N, capacity, columns], keyed by the layer's RandomStream::use and the piece.
     std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
   };
-  std::shared_ptr<Cache> cache{};
+  std::shared_ptr<Cache> cache{};  ///< null: no cache
   /// How the ranks of a context axis share the rows. Null means that each rank has all rows.
   std::shared_ptr<const detail::ContextRows> context{};
-  /// The rows form this many consecutive groups of equally many rows, and an exact sum over rows adds up one sum per
-  /// group. 0 means that sums are over all rows at once.
+  /// Number of consecutive, equally long groups of rows. Sums over rows first sum each group, then add these sums
+  /// exactly. 0: sums are over all rows at once.
   int row_groups = 0;
 
   /// Returns a second owner of the same tensors.
@@ -81,7 +80,6 @@ struct StepBatches {
   /// Whether all micro-batches of all replicas have the same shape and all replicas have equally many.
   bool same_shapes = false;
 
-  /// Returns a second owner of the same tensors.
   [[nodiscard]] StepBatches share() const {
     StepBatches second{{}, micro_batches, samples, same_shapes};
     for (const auto& batch : batches) second.batches.push_back(batch.share());

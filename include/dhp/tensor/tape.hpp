@@ -21,7 +21,7 @@ struct StepContext {
   std::uint32_t step = 1;  ///< number of the step, counted from 1
   /// If not null, kernels read RandomStream::series from this address.
   const std::uint32_t* series_at = nullptr;
-  bool find_nonfinite = false;  ///< check each layer's result and name the first non-finite one
+  bool find_nonfinite = false;  ///< throw NotFinite at the first layer with a non-finite result
   /// Whether all replicas have equally many micro-batches, so that a layer may wait for other replicas.
   bool equal_shares = true;
   bool same_shapes = false;  ///< the micro-batches of all replicas have the same shape
@@ -39,7 +39,7 @@ class Work {
  public:
   template <class Body>
   explicit Work(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
-  /// Runs the gradient and releases its captures on return.
+  /// Computes the gradient and releases the captured tensors on return.
   void operator()(Dev& dev) {
     check(body_ != nullptr, "a weight gradient that was put off runs only once");
     const auto body = std::move(body_);
@@ -147,7 +147,7 @@ class Tape {
   }
 
   [[nodiscard]] bool empty() const { return tensors_.empty() && shapes_.empty(); }
-  /// Returns the bytes that the tape holds. Each holder of a shared tensor counts that tensor.
+  /// Returns the bytes of the saved tensors. A tensor that is shared with others counts in full.
   [[nodiscard]] std::size_t size_bytes() const {
     std::size_t bytes = 0;
     for (const auto& tensor : tensors_) bytes += tensor.size_bytes();
@@ -172,7 +172,7 @@ class Tape {
   std::vector<detail::Work<Dev>>* defer_ = nullptr;
   std::vector<Mark> marks_;            // marks of the parts that await their backward pass
   Mark bottom_;                        // mark of the part in its backward pass
-  const std::string* part_ = nullptr;  // name of the part that runs
+  const std::string* part_ = nullptr;  // name of that part, for messages
 };
 
 }  // namespace dhp

@@ -21,7 +21,7 @@ struct ElementFacts;
 template <class Dev>
 class Tensor {
  public:
-  Tensor() = default;  ///< an empty tensor: the input of a stage that reads only side inputs
+  Tensor() = default;  ///< empty: for example, the input of a stage that reads only side inputs
   /// Allocates uninitialized device memory.
   [[gnu::noinline]] Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
@@ -37,7 +37,7 @@ class Tensor {
     read_only_ = true;
   }
 
-  // Moves and destructors are not inlined, because they would enlarge the code of every use of a tensor.
+  // Move assignment and destructor are not inlined, because they would enlarge the code of every use of a tensor.
   Tensor(Tensor&&) noexcept = default;
   [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
     dtype_ = other.dtype_;
@@ -54,7 +54,7 @@ class Tensor {
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
-  /// Returns zeros that live as long as a run, in memory of exactly this size where the device has such memory.
+  /// Returns zeros that live as long as a run. If the device can, it allocates exactly this size, outside its pool.
   [[nodiscard, gnu::noinline]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = detail::as_size(shape.count()) * size_of(dtype);
@@ -135,7 +135,7 @@ class Tensor {
   [[nodiscard]] ConstView<Dev> column_sums() const {
     return facts_ == nullptr ? ConstView<Dev>() : facts_->column_sums.view();
   }
-  /// Attaches the input of the batch norm with ReLU that made this tensor, for its gradient. Writing drops the input.
+  /// Attaches, to the output of a batch norm with ReLU, the norm's input for its gradient. Writing drops the input.
   void carry_norm(std::shared_ptr<const detail::NormTrace<Dev>> norm) {
     if (norm != nullptr) facts().norm = std::move(norm);
   }
@@ -147,14 +147,13 @@ class Tensor {
   void drop_norm() {
     if (facts_ != nullptr) facts_->norm.reset();
   }
-  /// Attaches, to a gradient that is already 0 where the ReLU was closed, the batch norm's sums [2, C] of dy and of dy
-  /// * normalized x. Writing to the tensor or sharing it drops the sums.
+  /// Attaches the batch norm's sums [2, C] of dy and of dy * normalized x to a gradient dy that the ReLU has already
+  /// masked. Writing to the tensor drops the sums, and share() does not copy them.
   void carry_norm_sums(Tensor sums) { facts().norm_sums = std::move(sums); }
   [[nodiscard]] bool has_norm_sums() const {
     return facts_ != nullptr && !facts_->norm_sums.empty();
   }
   [[nodiscard]] Tensor take_norm_sums() { return std::move(facts().norm_sums); }
-  /// Returns the same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
     if (shape != shape_) facts_.reset();

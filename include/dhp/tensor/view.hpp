@@ -65,7 +65,6 @@ class BasicView {
   }
   [[nodiscard]] detail::Elements<BasicView> data() const { return {*this}; }
 
-  /// Returns the same elements with another shape.
   [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
     check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
     return {data_, dtype_, shape};
@@ -98,7 +97,7 @@ template <class Dev>
 using OutView = std::type_identity_t<View<Dev>>;
 
 namespace detail {
-/// Copies the bytes of `from` to `to`, which has as many.
+/// Copies the bytes of `from` to `to`, which has the same size.
 template <Device Dev>
 void copy(Dev& dev, InView<Dev> from, OutView<Dev> to) {
   dev.copy(to.bytes(), from.bytes(), from.size_bytes());
