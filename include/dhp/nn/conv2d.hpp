@@ -129,7 +129,8 @@ class Conv2d final {
       conv2d_backward_data(dev, dy, weight(at)->value, geometry_, made, beta);
     });
   }
-  /// Lets `write` fill memory of `type` and casts the result: sums of pieces are wider than what convolutions write.
+  /// Lets `write` fill memory of `type` and casts this to `to`: convolutions write `type`, and sums of pieces are
+  /// wider.
   static void in_type_of(Dev& dev, DType type, View<Dev> to, FunctionRef<void(View<Dev>)> write) {
     if (to.dtype() == type) return write(to);
     Tensor<Dev> made(dev, type, to.shape());

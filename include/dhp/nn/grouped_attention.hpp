@@ -1,7 +1,7 @@
-// Attention on a context axis whose bits do not depend on the number of ranks. Each group of queries meets the groups
-// of keys in a fixed order, and the gradients of a group of keys are summed over the groups of queries along one tree.
-// Each rank temporarily holds the keys and values of all ranks, as in Llama 3 (Dubey et al. 2024, section 3.3.2), and
-// its own queries' contributions to the gradients of all keys and values.
+// Attention on a context axis, with bits that do not depend on the number of ranks. Each group of queries meets the
+// groups of keys in a fixed order, and the gradients of a group of keys are summed over the groups of queries along one
+// tree. Each rank temporarily holds the keys and values of all ranks, as in Llama 3 (Dubey et al. 2024, section 3.3.2),
+// and its own queries' contributions to the gradients of all keys and values.
 #pragma once
 
 #include <dhp/nn/context.hpp>

@@ -1,6 +1,6 @@
-// A layer: forward pushes what backward needs on the tape; backward pops this, adds weight gradients and returns the
-// input gradient. Containers hold type-erased layers, so a model is cut into stages by splitting a vector. For residual
-// connections a layer can add its input gradient onto another tensor: see backward_onto.
+// A layer: forward pushes the tensors that backward needs on the tape; backward pops them, adds weight gradients and
+// returns the input gradient. Containers hold type-erased layers, so a model is cut into stages by splitting a vector.
+// For residual connections a layer can add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
 #include <dhp/nn/group_sum.hpp>

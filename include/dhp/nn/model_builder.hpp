@@ -123,7 +123,8 @@ class ModelBuilder {
     trains_ = std::move(accepts);
   }
 
-  /// Adds adapters to linear layers made later, if the options name them. train_only() chooses what else is trained.
+  /// Adds adapters to linear layers made later, if the options name them. train_only() chooses the other trained
+  /// parameters.
   void adapt(LowRankOptions options) {
     low_rank_ = std::move(options);
     make_adapter_ = detail::make_low_rank<Dev>;  // programs without adapters do not compile them

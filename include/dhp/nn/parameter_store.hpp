@@ -92,7 +92,7 @@ class ParameterStore {
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
   /// Called with all summands that this replica contributes to sums over replicas. first: start of the summands in the
-  /// store's numbering. times: 1, or -1 for summands that are sent too but are not this replica's own contribution.
+  /// store's numbering. times: 1, or -1 to subtract earlier sums that other summands contain.
   using SumWatcher = std::function<void(Dev&, const std::vector<View<Dev>>& summands,
                                         std::int64_t first, std::int64_t times)>;
   void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }

@@ -1,4 +1,4 @@
-// Attention on a context axis whose keys and values travel around a ring (Liu et al. 2023, "Ring attention with
+// Attention on a context axis: keys and values travel around a ring of ranks (Liu et al. 2023, "Ring attention with
 // blockwise transformers"). While a rank computes with keys and values, it sends them on and receives the next ones.
 #pragma once
 

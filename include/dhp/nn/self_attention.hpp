@@ -1,8 +1,9 @@
 // Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is a separate
-// layer. Samples are ragged, and a sample attends only to itself: side inputs "offsets", "lengths", "row_numbers"
-// (ops/attention.hpp). Decoders add a causal mask, grouped-query heads and rotary positions, the side input "positions"
-// (ops/rotary.hpp). If a batch has a cache, evaluation stores keys and values in the cache; after the first pass, each
-// pass has one row for each sample, at the sample's position (ops/cached_attention.hpp).
+// layer. Samples are ragged, and a sample attends only to itself; the side inputs "offsets", "lengths" and
+// "row_numbers" describe them (ops/attention.hpp). Decoders add a causal mask, grouped-query heads and rotary positions
+// (ops/rotary.hpp) from the side input "positions". If a batch has a cache, evaluation stores keys and values in the
+// cache; after the first pass, each pass has one row for each sample, at the sample's position
+// (ops/cached_attention.hpp).
 #pragma once
 
 #include <dhp/nn/context.hpp>
@@ -26,7 +27,7 @@ struct SelfAttentionOptions {
   std::int64_t columns = 0;     ///< columns of the whole layer, heads * head size
   std::int64_t max_length = 0;  ///< length of the longest sample; dropout masks depend on it
   double dropout = 0;
-  int key_heads = 0;       ///< number of key heads, a divisor of heads; 0: as many as heads
+  int key_heads = 0;       ///< number of key heads, a divisor of heads; 0: same as heads
   bool causal = false;     ///< each token sees only itself and earlier tokens
   double rotary_base = 0;  ///< base of rotary positions; 0: none
   bool bias = true;        ///< true: the projections have biases

@@ -19,7 +19,7 @@ namespace detail {
 struct GemmSize {
   std::int64_t m, n, k;
 };
-/// Returns the extents of a product whose shapes fit.
+/// Returns the extents of a product. The shapes must fit.
 template <Device Dev>
 [[nodiscard]] GemmSize gemm_size(InView<Dev> b, InView<Dev> c, const GemmOptions& options) {
   return {c.shape()[0], b.shape()[options.transpose_b ? 0 : 1],

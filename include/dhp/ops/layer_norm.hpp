@@ -89,8 +89,8 @@ void rms_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamm
 /// sum = residual + dropout(x), rounded once, and y = layer_norm(sum). x, residual, sum, y [.., C]; gamma, beta [C].
 /// Writes mean and inv_std, [R] for R rows. sum may alias x, the residual, or, if no backward pass follows, y.
 /// dropout.total_columns must be x's columns; probability 0 draws no random numbers. The backward pass reads sum:
-/// saving the normalized sum would cost as many bytes and a second rounding, and y cannot be inverted where gamma is 0
-/// or much smaller than beta.
+/// saving the normalized sum would take the same memory and a second rounding, and y cannot be inverted where gamma is
+/// 0 or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
                                  const RowNumbers<Dev>& rows, const DropoutOptions& dropout,

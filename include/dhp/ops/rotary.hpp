@@ -15,7 +15,7 @@ namespace dhp::detail {
 struct RotaryOptions {
   int heads = 1;  ///< number of heads in a row
   double base = 10000;
-  bool inverse = false;  ///< rotate backwards, as the gradient does
+  bool inverse = false;  ///< rotate backwards, for gradients
   /// Elements from one row to the next, if x is columns of a wider matrix. 0 means contiguous rows.
   std::int64_t row_stride = 0;
 };
