@@ -32,8 +32,8 @@ void append_to_cache(Dev& dev, InView<Dev> k, InView<Dev> v, InView<Dev> offsets
                      cache);
 }
 
-/// Row n of q [N, heads * head size] attends to sample n's keys in the cache [2, N, capacity, key columns], up to
-/// position positions[n], i32 [N]. y is like q. There is no dropout.
+/// Row n of q attends to sample n's keys in the cache [2, N, capacity, key columns], up to position positions[n], i32
+/// [N]. q, y [N, heads * head size]. There is no dropout.
 template <Device Dev>
 void attention_step(Dev& dev, InView<Dev> q, InView<Dev> cache, InView<Dev> positions,
                     const AttentionOptions& options, OutView<Dev> y) {
