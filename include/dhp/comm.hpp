@@ -1,5 +1,5 @@
-// comm: communicators, collectives, and ranks as threads. Include watchdogs and process engines by name: dhp/watch.hpp,
-// dhp/mpi.hpp, dhp/gloo.hpp, dhp/nccl.hpp.
+// comm: communicators, collectives, and ranks as threads. Watchdogs and process engines have headers of their own:
+// dhp/watch.hpp, dhp/mpi.hpp, dhp/gloo.hpp, dhp/nccl.hpp.
 #pragma once
 
 #include <dhp/comm/collective.hpp>

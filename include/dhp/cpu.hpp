@@ -1,5 +1,5 @@
-// dhp on the CPU: all of dhp with the kernels of device Cpu. It needs only the standard library. Kernels are templates
-// of the device, so that a program compiles only the kernels that it calls.
+// dhp on the CPU: all of dhp with the kernels of device Cpu. It needs only the standard library. Kernels are templates,
+// so a program compiles only the kernels that it calls.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -30,7 +30,7 @@
 
 namespace dhp::detail {
 
-/// Never called. nn/layer.hpp checks for this declaration to see whether the kernels of the Cpu are included.
+/// Never called. nn/layer.hpp looks for this declaration to see whether the kernels of the Cpu are included.
 void kernels_are_included(const Cpu&);
 
 }  // namespace dhp::detail

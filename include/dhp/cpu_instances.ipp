@@ -1,7 +1,7 @@
-// The instances of dhp for the Cpu. One source file of a program has nothing but
+// Explicit template instances of dhp for the Cpu. One source file of a program contains only
 //   #include <dhp/cpu_instances.ipp>
-// and compiles them; all others include dhp/cpu_declared.hpp, and compile in a fraction of the time. dhp::cpu_compiled
-// is made of this list, too: its sections compile side by side.
+// and compiles them. All other files include dhp/cpu_declared.hpp, and compile in a fraction of the time.
+// cmake/cpu_compiled.cmake makes a source file of dhp::cpu_compiled from each section of this list.
 #include <dhp/cpu.hpp>
 
 #ifndef DHP_INSTANCE

@@ -1,5 +1,5 @@
-// dhp on the GPU: all of dhp and the kernels of device Cuda, its own and those of cuBLASLt and cuDNN. For nvcc,
-// with --expt-relaxed-constexpr.
+// dhp on the GPU: all of dhp with the kernels of device Cuda, which are dhp's own, cuBLASLt's and cuDNN's. Compile with
+// nvcc and --expt-relaxed-constexpr.
 #pragma once
 
 #include <dhp/core/config.hpp>

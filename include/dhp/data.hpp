@@ -1,4 +1,4 @@
-// data: datasets, batches and the loader. Readers that need another library have headers that you include yourself.
+// data: datasets, batches and the loader. Readers that need another library have headers of their own.
 #pragma once
 
 #include <dhp/data/augment.hpp>

@@ -1,4 +1,4 @@
-// DefaultDevice: Cpu in a program that g++ compiles, Cuda in a program that nvcc compiles.
+// DefaultDevice: Cuda in a program that nvcc compiles, Cpu in any other program.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,5 +1,5 @@
 // dhp: everything that needs only the standard library and no particular device. dhp/cpu.hpp or dhp/cuda.cuh adds the
-// kernels. Readers of files that need other libraries have headers that you include yourself.
+// kernels. File readers that need other libraries have headers of their own.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,5 +1,5 @@
-// Exchanges tensors with other libraries without a copy, by DLPack, which NumPy, PyTorch, CuPy, JAX and others support.
-// No function here waits for work on a GPU: both sides use one stream, or one of them synchronizes first.
+// Exchanges tensors with NumPy, PyTorch, CuPy, JAX and other libraries without a copy, by DLPack. No function here
+// waits for a GPU: both sides must use the same stream, or one of them must synchronize first.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -11,8 +11,8 @@
 
 namespace dhp {
 
-/// DLPack's published ABI of versions 1.x and of the version before. Programs that include dlpack.h may use its structs
-/// instead, because the functions below only use the names of members.
+/// The structs of DLPack's published ABI, of versions 1.x and of the version before. Programs that include dlpack.h may
+/// use that header's structs instead, because the functions below rely only on the names of members.
 namespace dlpack {
 
 struct DLPackVersion {
@@ -80,8 +80,8 @@ struct Export {
 
 }  // namespace dlpack
 
-/// Exports a tensor to another library, which owns it until it calls the deleter, on any thread. If the elements have
-/// other owners (share()), they are read-only, which a DLManagedTensor cannot express.
+/// Exports a tensor to another library, which must call the deleter; it may do so on any thread. If the elements have
+/// other owners (share()), the export is read-only, which a DLManagedTensor cannot express.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   requires(detail::has_data<Dev>)
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {

@@ -1,5 +1,5 @@
-// Watchdogs: run_ranks with a time limit for ranks as threads, deadlines, and flight recorders. The headers of ranks as
-// processes include this one. It needs only the standard library.
+// Watchdogs for ranks as threads: run_ranks with a time limit, deadlines, and flight recorders. Process engines have
+// their own watchdog. It needs only the standard library.
 #pragma once
 
 #include <dhp/core/config.hpp>

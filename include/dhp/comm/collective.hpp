@@ -19,10 +19,10 @@ enum class Reduce { sum, max, min };
   return "?";
 }
 
-/// The call site, for messages about missing ranks.
+/// The source location of a call, for error messages.
 using CallSite = std::source_location;
 
-/// Every kind of call that a communicator has. send and recv concern two ranks, all others the whole group.
+/// Every kind of call of a communicator. send and recv concern two ranks, all others the whole group.
 enum class CallKind {
   all_reduce,
   reduce_scatter,
@@ -43,8 +43,8 @@ enum class CallKind {
   return names[static_cast<int>(kind)];
 }
 
-/// Returns the bytes that a rank sends to others, on average over the group, if the call has `bytes` on each rank, by
-/// the optimal ring algorithms (Patarasuk and Yuan 2009). Received bytes count at the sender.
+/// Returns the bytes that a rank sends to others, averaged over the group, by the optimal ring algorithms (Patarasuk
+/// and Yuan 2009). bytes: size of one rank's input. A message counts at its sender only.
 [[nodiscard]] constexpr double sent_bytes(CallKind kind, std::int64_t bytes, int ranks) {
   const auto brought = static_cast<double>(bytes);
   const auto others = static_cast<double>(ranks - 1);
@@ -63,7 +63,7 @@ enum class CallKind {
   return 0;
 }
 
-/// A call without its buffers: the part that all ranks must agree on, and the local call site.
+/// A call without its buffers: what all ranks must agree on, and the local call site.
 struct CommCall {
   CallKind kind = CallKind::barrier;
   std::int64_t count = 0;  ///< number of elements of this rank's input, or of the message
@@ -74,7 +74,7 @@ struct CommCall {
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
-  /// Returns the part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  /// Returns what the ranks of the call must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;
@@ -137,7 +137,7 @@ struct Collective {
     return {{CallKind::shift, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
 
-  /// Throws Error if the views do not fit a group of this size. Engines call this, so they need no checks of their own.
+  /// Throws Error if the views do not fit a group of this size. Engines call this and need no checks of their own.
   void check_for(int ranks) const {
     const detail::Located name(name_of(call.kind), call.where);
     const auto blocks = [&](const auto& whole, const auto& block) {

@@ -37,7 +37,7 @@ class SelfComm {
 };
 }  // namespace detail
 
-/// A group of ranks. Collective says what each call reads and writes, Communicator when its buffers are free again.
+/// A group of ranks. See Collective for what each call reads and writes, Communicator for when buffers are free again.
 template <class Dev>
 class Comm {
  public:
@@ -100,17 +100,17 @@ class Comm {
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, buffer, from, where);
   }
-  /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. This has an
-  /// effect only on engines whose messages wait for their receiver.
+  /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. Engines whose
+  /// messages do not wait for their receiver ignore the call.
   void expect(Dev& dev, DType dtype, const Shape& shape, int from,
               CallSite where = CallSite::current()) {
     model_->expect(dev, dtype, shape, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
-  /// Makes the host wait for all earlier work of the device. Throws Aborted if the world has ended, because received
-  /// data may then be garbage. Call this before the host reads results of collectives.
+  /// Makes the host wait for all earlier work of the device; call it before the host reads results of collectives.
+  /// Throws Aborted if the world has ended, because received data may then be garbage.
   void synchronize(Dev& dev) { model_->synchronize(dev); }
-  /// Returns this rank's new group: the ranks of its color, ordered by key. With a negative color it is a group of one.
+  /// Returns this rank's new group: the ranks of its color, ordered by key. A negative color gives a group of one.
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);
   }

@@ -1,5 +1,5 @@
-// Communicator is the concept of a group of ranks and their calls. Engines (threads, MPI, Gloo, NCCL) model it, and so
-// can your own class. All ranks of a group make the same calls in the same order. Engines share the helpers below.
+// Communicator is the concept of a group of ranks. The engines (threads, MPI, Gloo, NCCL) satisfy it; a class of your
+// own may too. All ranks of a group make the same calls in the same order. The helpers below serve all engines.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -53,7 +53,7 @@ struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// Returns rank `rank`'s new group as ranks of this group, ordered as by MPI_Comm_split. color_keys is indexed by rank.
+/// Returns rank `rank`'s new group as ranks of this group, in the order of MPI_Comm_split. color_keys: one per rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
   const auto color_key = [&](int of) { return color_keys[as_size(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
@@ -65,7 +65,7 @@ struct ColorKey {
   return part;
 }
 
-/// Marks a communicator as used by this thread; throws Error if another thread of the rank is using the communicator.
+/// Marks a communicator as in use by this thread. Throws Error if another thread of the rank is using the communicator.
 class ExclusiveUse : NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
@@ -84,11 +84,11 @@ class ExclusiveUse : NonCopyable {
 /// send: takes the tensor without a copy; message.share() keeps a second, read-only owner. send is asynchronous until
 /// send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
 /// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
-/// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
+/// with a negative color gets a group of one. transport: the engine's name. abort: stops all ranks of the world.
 ///
-/// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where), which begins the
-/// next recv. Engines whose collectives run on the device also have synchronize(dev): the host waits for the device.
-/// synchronize throws if the world has ended, because received data may then be garbage.
+/// Optional members: expect(dev, dtype, shape, from, where) begins the next recv; engines have it if a message stays
+/// with its sender until it is received. synchronize(dev) makes the host wait for the device; engines have it if their
+/// collectives run on the device. It throws if the world has ended, because received data may then be garbage.
 template <class C, class Dev>
 concept Communicator = detail::HasRankAndSize<C> && detail::HasStart<C, Dev> &&
     detail::HasSendAndRecv<C, Dev> && detail::HasGroupCalls<C>;

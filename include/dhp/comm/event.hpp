@@ -1,5 +1,5 @@
-// Event is a pending collective, cheap to copy. wait() throws the collective's error. On a device with a stream, the
-// stream waits and the host goes on. After wait(), later work of this rank sees the result on every kind of device.
+// Event is a pending collective, cheap to copy. After wait(), later work of this rank sees the result; wait() throws
+// the collective's error. On a device with a stream, only the stream waits, and the host goes on.
 #pragma once
 
 #include <dhp/device/device.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// Event of a device whose work runs on the host.
+/// Event of a device whose collectives run on the host.
 template <class Dev>
 class Event {
  public:
@@ -85,7 +85,7 @@ class Event<Dev> {
    public:
     virtual ~Work() = default;
     [[nodiscard]] virtual bool done() const = 0;
-    /// Orders later work after the collective: work of the collective's own device, or work of `dev`.
+    /// order() makes later work of the collective's own device wait for it; order(dev), later work of `dev`.
     virtual void order() const = 0;
     virtual void order(Dev& dev) const = 0;
   };

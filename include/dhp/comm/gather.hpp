@@ -1,4 +1,4 @@
-// gather and gather_texts return the numbers or the text of every rank, on all ranks of a group.
+// gather and gather_texts collect the numbers or the text of every rank, on all ranks of a group.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -14,8 +14,8 @@
 namespace dhp {
 
 namespace detail {
-/// Sends one message between neighbors of the group. NCCL needs all ranks at the first message, so call this first if
-/// only some ranks send messages later. Collective.
+/// Sends one message from each rank to the next. NCCL needs all ranks for a group's first message, so call this if only
+/// some ranks send messages later. Collective.
 template <class Dev>
 void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
   const int n = comm.size(), me = comm.rank();
@@ -37,14 +37,14 @@ template <class Dev, class T>
 }
 }  // namespace detail
 
-/// Returns every rank's `own`, all of equal length; numbers of rank r start at r * own.size(). Collective.
+/// Returns every rank's `own`, all of equal length: the numbers of rank r start at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
   return detail::rows_of_all(dev, comm, own, where);
 }
 
-/// Returns every rank's text, of any length. Collective.
+/// Returns every rank's text, of any length, in rank order. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm,
                                                     const std::string& own,
@@ -68,7 +68,7 @@ template <class Dev>
 }
 
 namespace detail {
-/// Returns every rank's value, of any type that Fields can write and parse. Collective.
+/// Returns every rank's value, in rank order. T: any type that Fields can write and parse. Collective.
 template <class Dev, class T>
 [[nodiscard]] std::vector<T> gather_values(Dev& dev, Comm<Dev>& comm, const T& own,
                                            CallSite where = CallSite::current()) {

@@ -1,4 +1,4 @@
-// Latch ends a world with a reason that all of its ranks get. Engines see nothing else of a watchdog.
+// Latch ends a world: all of its ranks then throw the same reason. It is the only part of a watchdog that engines use.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,13 +15,13 @@
 
 namespace dhp {
 
-/// Thrown on a rank when the world has ended for a reason that is not this rank's own; the sentence is the reason.
+/// Thrown on a rank if the world has ended for a reason that is not this rank's own. The message is that reason.
 class Aborted : public Error {
  public:
   using Error::Error;
 };
 
-/// Ends the world, and knows which ranks of this process have finished. Thread-safe.
+/// Ends the world, and records which ranks of this process have finished. Thread-safe.
 class Latch : detail::NonCopyable {
  public:
   virtual ~Latch() = default;
@@ -32,12 +32,12 @@ class Latch : detail::NonCopyable {
     if (ended_) [[unlikely]]
       throw_ended();
   }
-  /// Ends every rank with this message; the first message counts. Returns when other processes can have received it.
+  /// Ends every rank with this message; only the first message counts. Returns after other processes could learn of it.
   virtual void abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     end(why);
   }
-  /// Reports that the connection to a rank has broken; throws Aborted when all ranks know the cause.
+  /// Reports a broken connection to a rank; throws Aborted after all ranks know the cause.
   [[noreturn]] virtual void lost(int peer, const std::string& why) {
     abort(concat("the connection to rank ", peer, " has broken (", why, ")"));
     throw_ended();
@@ -56,8 +56,8 @@ class Latch : detail::NonCopyable {
   }
 
   using OnChange = std::function<void()>;
-  /// Registers `call`, which any thread runs when the world ends or a rank of this process finishes, until the handle
-  /// is gone. The lock is held then, so `call` may use nothing of the latch but ended().
+  /// Runs `call` when the world ends (at once if it has ended) and when a rank of this process finishes, on any thread,
+  /// until the returned handle is destroyed. The latch is locked meanwhile, so `call` may only use ended().
   [[nodiscard]] std::shared_ptr<void> on_change(OnChange call) {
     const auto held = std::make_shared<OnChange>(std::move(call));
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
-// run_ranks starts a world of ranks as threads of this process and waits for them. A rank that throws ends all others,
-// and so does a rank that waits for a finished rank; the caller gets the error. dhp/watch.hpp has a run_ranks with a
-// time limit. RankLauncher<Dev> starts the ranks of a device; this header has the one for the Cpu.
+// run_ranks starts a world of ranks as threads of this process and waits for them. If a rank throws, or waits for a
+// finished rank, all others end, and the caller gets the error. dhp/watch.hpp has a run_ranks with a time limit.
+// RankLauncher<Dev> starts the ranks of a device; this header has the one for the Cpu.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -20,8 +20,8 @@ namespace dhp {
 
 namespace detail {
 
-/// Runs body(rank) on a thread per rank and waits for all threads. Throws the error of the first rank that failed by
-/// itself, not the Aborted of other ranks.
+/// Runs body(rank) on a thread per rank and waits for all threads. Throws the first error that is a rank's own, not the
+/// Aborted of the others.
 void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   std::mutex mutex;
   std::string failure;
@@ -65,7 +65,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   }
 }
 
-/// Runs body(Comm<Dev>) on each rank of a device, here on threads of the Cpu. Compiled once, in dhp::cpu_compiled.
+/// Runs body(Comm<Dev>) on each rank; the ranks of the Cpu are threads. Compiled once, in dhp::cpu_compiled.
 template <class Dev>
 class RankLauncher {
  public:
@@ -88,7 +88,7 @@ void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where)
 }
 
 /// Runs body(world) on each of `ranks` threads; all threads share the body. Throws Error("rank 3: ...") for the first
-/// rank that failed. A world of one rank runs in the calling thread, and its exceptions pass unchanged.
+/// rank that failed. A world of one rank runs in the calling thread and passes its exceptions on unchanged.
 template <class Dev = Cpu, class Body>
 void run_ranks(int ranks, Body body, CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);

@@ -1,5 +1,6 @@
-// run_process_rank runs this process as one rank of a launched job: it connects to the others, is monitored with them,
-// runs a body, and reports how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
+// run_process_rank runs this process as one rank of a launched job: it connects to the other ranks, starts a watchdog,
+// runs a body, and reports how it ended. The caller chooses the engine: connect_gloo or connect_nccl. (For MPI see
+// MpiSession.)
 #pragma once
 
 #include <dhp/comm/launch.hpp>
@@ -17,14 +18,14 @@
 namespace dhp {
 
 struct ProcessOptions {
-  /// Limit of the rendezvous, in seconds; without deadlines also of each wait and of a rank's silence. 0: no limit.
+  /// Time limit of the rendezvous; without `deadlines`, also of each wait and of a rank's silence. 0: no limit.
   double timeout_s = 300;
-  std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section, which the program reports
-  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null makes one
-  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: that towards rank 0
-  /// Receives a message for each client that the rendezvous refuses. Other threads may call this too.
+  std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section of the program
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: a new one
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: automatic
+  /// Receives a message for each client that the rendezvous refuses; may be called on another thread.
   std::function<void(const std::string& message)> log{};
-  /// Called when the world has ended and this rank does not return from its own work: see WatchOptions.
+  /// Called if this rank does not return from its own work after the world has ended: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
 
@@ -56,14 +57,14 @@ namespace detail {
           .log = options.log};
 }
 
-/// Throws a rank's exception as run_ranks does: Error("rank 3: ..."). Aborted names the rank that is the cause.
+/// Throws a rank's exception like run_ranks, as Error("rank 3: ..."). Aborted stays as it is: it names the failed rank.
 [[noreturn]] inline void leave_rank(int rank, const std::exception& error, CallSite where) {
   if (const auto* const aborted = dynamic_cast<const Aborted*>(&error)) throw Aborted(*aborted);
   const auto* const own = dynamic_cast<const Error*>(&error);
   throw Error(concat("rank ", rank, ": ", sentence_of(error)),
               own != nullptr ? own->where() : where);
 }
-/// Runs work() of a rank. If work() throws, publishes the exception to the other ranks, then throws it with the rank.
+/// Runs work(). If work() throws, tells the other ranks, then throws Error("rank 3: ...").
 void run_in(Latch& latch, int rank, auto work, CallSite where) {
   try {
     work();
@@ -79,8 +80,8 @@ void run_in(Latch& latch, int rank, auto work, CallSite where) {
 }  // namespace detail
 
 /// Makes the world's communicator by connect(watchdog, me, options), a collective call, and runs body(Comm<Dev>). An
-/// exception of body reaches the caller as Error("rank 3: ...") when all ranks know of it. Throws Aborted if another
-/// rank is the cause.
+/// exception of body is thrown as Error("rank 3: ...") after all ranks know of it. Throws Aborted if another rank has
+/// failed.
 void run_process_rank(const ProcessRank& me, auto connect, auto body,
                       const ProcessOptions& options = {}, CallSite where = CallSite::current()) {
   const auto store = rendezvous(detail::rendezvous_of(me, options));
@@ -92,8 +93,8 @@ void run_process_rank(const ProcessRank& me, auto connect, auto body,
   detail::run_in(*watchdog, me.rank, work, where);
 }
 
-/// Runs body(Comm<Dev>) on each rank of a job. If a launcher (mpirun, srun, torchrun) started this process, the process
-/// is one rank of a job whose size the launcher chose, connected by `connect`. Otherwise `ranks` threads run the body.
+/// Runs body(Comm<Dev>) on each rank of a job. If a launcher (mpirun, srun, torchrun) started this process, it runs one
+/// rank of the job, whose size the launcher chose, and connects by `connect`. Otherwise `ranks` threads run the body.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();

@@ -14,15 +14,15 @@ namespace dhp {
 
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1, context = 1;
-  /// Returns the number of ranks, at most the largest int.
+  /// Returns the number of ranks; at most the largest int, instead of overflowing.
   [[nodiscard]] int size() const {
     std::int64_t ranks = 1;
     for (const int axis : {data, tensor, pipeline, context})
       ranks = std::min<std::int64_t>(std::numeric_limits<int>::max(), ranks * std::max(axis, 0));
     return static_cast<int>(ranks);
   }
-  /// Returns the number of ranks that hold the same weights, or shards of them. Each replica works on other samples, or
-  /// on other rows of the same samples.
+  /// Returns the number of replicas: ranks that hold the same weights, or shards of them, and work on different samples
+  /// or on different rows of the same samples.
   [[nodiscard]] int replicas() const { return data * context; }
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
@@ -49,7 +49,7 @@ class Mesh {
     context_index_ = replica % shape.context;
     data_index_ = replica / shape.context;
     pipeline_index_ = rank / (shape.tensor * replicas);
-    // The color of a rank numbers the groups of an axis by the coordinates on the other axes.
+    // The color of an axis encodes a rank's coordinates on the other axes.
     tensor_ = world_.split(pipeline_index_ * replicas + replica, tensor_index_);
     data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, replica);
     const int column = replica * shape.tensor + tensor_index_;
@@ -70,9 +70,9 @@ class Mesh {
   [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
   /// The same ranks as pipeline(), for the opposite direction.
   [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
-  /// Index of the part of all samples that this rank works on.
+  /// Index of this rank's part of the samples.
   [[nodiscard]] int data_index() const { return data_index_; }
-  /// Index of the part of the samples' rows that this rank works on.
+  /// Index of this rank's part of each sample's rows.
   [[nodiscard]] int context_index() const { return context_index_; }
   [[nodiscard]] int tensor_index() const { return tensor_index_; }
   [[nodiscard]] int pipeline_index() const { return pipeline_index_; }
@@ -87,8 +87,8 @@ class Mesh {
 };
 
 namespace detail {
-/// Makes the device deterministic if there is a tensor axis. Every rank of a tensor group computes what is not split,
-/// so results must not depend on autotuning or on the order of sums: copies of a weight must stay equal.
+/// Makes the device deterministic if there is a tensor axis. The ranks of a tensor group hold copies of unsplit weights
+/// and all compute their updates. Autotuning, or sums in another order, would make the copies differ.
 template <class Dev>
 void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
   if constexpr (requires { dev.make_deterministic(); })

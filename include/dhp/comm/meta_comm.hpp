@@ -1,4 +1,4 @@
-// MetaComm is one rank of a group without other ranks, for devices without data: it exchanges nothing.
+// MetaComm stands for one rank of a group on a device without data. It has no other ranks and exchanges nothing.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -20,12 +20,12 @@ class MetaComm {
   struct Place {
     int rank = 0, size = 1;
   };
-  /// If ranks are threads: for each message, in the order of sending, the number of sends and receives of this rank
-  /// after which it has been taken. Messages beyond the list are taken at once.
+  /// Only for ranks as threads. Element i: the number of sends and receives of this rank after which its i-th sent
+  /// message has been received. Messages beyond the list count as received at once.
   using Taken = std::optional<std::vector<int>>;
 
-  /// splits: the group that each split of this rank returns, in order; later splits return the whole group. Without
-  /// taken, ranks are processes, whose engine holds the last send_capacity() messages to each receiver.
+  /// splits: the groups that this rank's splits return, in order; later splits return the whole group. Without `taken`,
+  /// ranks count as processes: their engine holds the last send_capacity() messages to each receiver.
   explicit MetaComm(Place place, std::vector<Place> splits = {}, Taken taken = {})
       : place_(place), splits_(std::move(splits)), taken_(std::move(taken)) {}
   /// Returns a world for a Mesh of this shape.
@@ -70,7 +70,7 @@ class MetaComm {
     if (taken_) next_call();
     messages_->expected.erase({group_, from});
   }
-  /// Releases all sent messages of this group and of the groups split from it; sends and receives count anew.
+  /// Releases all sent messages of this group and of groups split from it; the counts of sends and receives restart.
   void all_taken() {
     messages_->waiting.clear();
     messages_->calls = 0;
@@ -93,7 +93,7 @@ class MetaComm {
       if (size() > 1) dev.count_call(bytes);
   }
 
-  /// Releases the messages that have been taken before this send or receive.
+  /// Releases the messages that have been received before this send or receive.
   void next_call() {
     auto& waiting = messages_->waiting;
     waiting.erase(waiting.begin(), waiting.lower_bound(++messages_->calls));
@@ -107,7 +107,7 @@ class MetaComm {
   struct Messages {  // keyed by the group and the other rank
     std::map<std::pair<int, int>, std::deque<Tensor<Dev>>> sent{};
     std::map<std::pair<int, int>, Tensor<Dev>> expected{};
-    std::multimap<int, Tensor<Dev>> waiting{};  // by the call before which it is taken
+    std::multimap<int, Tensor<Dev>> waiting{};  // by number of calls before the receipt
     std::size_t sends = 0;
     int calls = 0, groups = 0;
   };

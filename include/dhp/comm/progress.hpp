@@ -1,5 +1,5 @@
-// Progress starts collectives in issue order on its own thread and communicator, so that they overlap with the rank's
-// work. On devices whose collectives are asynchronous, Progress has no thread.
+// Progress starts collectives in issue order, on a thread and communicator of its own, so that they overlap with the
+// rank's work. If the device runs collectives asynchronously, there is no such thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// The buffers of a collective must stay in place, unused, until its event is done. The event's wait throws failures.
+/// The buffers of a collective must stay in place, unused, until its event is done. Event::wait() throws its error.
 template <class Dev>
 class Progress {
  public:
@@ -24,7 +24,7 @@ class Progress {
   }
   Progress(Progress&&) noexcept = default;
   Progress& operator=(Progress&&) = delete;
-  /// Finishes issued collectives. During an exception other ranks may never arrive, so the destructor ends the world.
+  /// Finishes issued collectives. During an exception it ends the world instead, as other ranks may never arrive.
   ~Progress() {
     if (!state_) return;
     const bool failing = std::uncaught_exceptions() > state_->exceptions;
@@ -83,7 +83,7 @@ class Progress {
     void abandon() noexcept {
       try {
         if (comm.size() > 1) comm.abort("a rank failed while its collectives were under way");
-      } catch (...) {  // the exception under way says more
+      } catch (...) {  // the exception in flight says more
       }
     }
 

@@ -29,8 +29,8 @@ struct Sum {
 using Inputs = std::vector<const std::byte*>;
 using Outputs = std::vector<std::byte*>;
 
-// A constant count, passed as a type, lets compilers vectorise the loop at -O2. Each constant adds another copy of the
-// code, so only sums use constants, and only for types that are summed often.
+// Compilers vectorise a loop with a constant count at -O2, so constants are passed as types. Each constant adds another
+// copy of the code, so only sums use them, and only for types that are summed often.
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
@@ -49,7 +49,7 @@ class SliceOf {
   void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
     constexpr std::int64_t run = 256, short_run = 32;
     if constexpr (std::is_same_v<Combine, Sum> && (!std::is_integral_v<T> || sizeof(T) == 8)) {
-      // An output that is input 2 or later would be overwritten by the sum before it is read.
+      // In place only if the output is input 0, 1 or none: a sum would overwrite a later input before reading it.
       const auto found = std::find(in_->begin(), in_->end(), out_->front());
       const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
       const bool in_place = home < 2;
@@ -98,7 +98,7 @@ class SliceOf {
       copy_out(rounded, 0, begin, count);
     }
   }
-  /// Reduces in the first output, without a buffer. home: the input that is this output, 0 or 1; -1 means no input.
+  /// Reduces directly in the first output. home: the index of the input that shares its memory, 0 or 1; -1: none does.
   void run_in_place(int home, std::int64_t begin, auto count, auto combine) const {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
@@ -116,7 +116,7 @@ class SliceOf {
 template <class T>
 void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
                      Reduce reduce) {
-  // If any rank has a NaN, the maximum and the minimum are NaN.
+  // max and min are NaN if any rank has a NaN.
   const auto max = [](auto total, auto value) {
     return value > total || value != value ? value : total;
   };
@@ -132,7 +132,7 @@ void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, s
 }
 
 /// Computes out[k][i] = in[0][i] op in[1][i] op ... for every k and each i in [first, last). An output may be an input.
-/// 16-bit types accumulate in float, and are rounded once.
+/// 16-bit types accumulate in float and are rounded once.
 inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std::int64_t first,
                          std::int64_t last, Reduce reduce) {
   visit_any(dtype, [&]<class T>(TypeTag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });

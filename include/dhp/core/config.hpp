@@ -1,5 +1,5 @@
-// The version of dhp, which the build reads from this file, and the compiler requirements. Every header includes this
-// one, so that a missing requirement is the first and only error.
+// dhp's version, which the build reads from this file, and checks of the compiler. Every header includes this file
+// first, so that an unmet requirement is the only error.
 #pragma once
 
 #include <cmath>  // undefines the macros isnan and isfinite of <math.h>
@@ -45,13 +45,13 @@ inline constexpr int version_minor = 2;
 inline constexpr int version_patch = 0;
 
 namespace detail {
-/// Base of classes that have an identity, such as a lock or a file, and so cannot be copied.
+/// Base of classes that must not be copied, such as locks and files.
 struct NonCopyable {
   NonCopyable() = default;
   NonCopyable(const NonCopyable&) = delete;
   NonCopyable& operator=(const NonCopyable&) = delete;
 };
-/// Converts a non-negative count to the size type of the standard library.
+/// Converts a non-negative count to std::size_t.
 [[nodiscard]] constexpr std::size_t as_size(auto count) { return static_cast<std::size_t>(count); }
 }  // namespace detail
 

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 computes this
-// checksum with an instruction of SSE 4.2.
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and TFRecord files. On x86-64, an SSE 4.2
+// instruction computes it if the CPU has one.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -53,7 +53,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   return ~crc32c_bytes(state, bytes);
 }
 
-/// Returns TFRecord's masked checksum. Its rotation and offset protect data that itself contains checksums.
+/// Returns TFRecord's masked CRC: rotated and offset, because the CRC of data that contains its own CRC is weak.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::span<const std::byte> bytes) {
   const auto crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;

@@ -1,4 +1,4 @@
-// An error message is one sentence for people: what is wrong, where, and the way out. Release builds run check() too.
+// An error message is one sentence: what is wrong, where, and what to do. check() stays active in release builds.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp {
 namespace detail {
-/// A view of a text, with the source location of the caller that check() reports.
+/// A view of a message's beginning, with the source location of the code that calls check() or fail().
 struct Located {
   std::string_view text;
   std::source_location where;
@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
         sentence_(sentence),
         where_(where) {}
 
-  /// Returns the message without the source location, as the users of a program should see it.
+  /// Returns the message without the source location, for the users of a program.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
@@ -50,7 +50,7 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
-/// Returns the message of any exception, without a source location if it is an Error.
+/// Returns the message of any exception; that of an Error has no source location.
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
   if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->sentence();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)

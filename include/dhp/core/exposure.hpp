@@ -15,11 +15,11 @@ struct Exposure {
   int steps = 0;
   double steps_s = 0;                          ///< total time of all steps
   double exposed_s = 0;                        ///< part of steps_s spent in waits
-  std::map<std::string, double> exposed_by{};  ///< seconds per call: "all_reduce at reducer.hpp:45"
+  std::map<std::string, double> exposed_by{};  ///< seconds by call: "all_reduce at reducer.hpp:45"
   [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
-/// Computes the exposed communication of a trace. Nested waits and waits outside a step do not count.
+/// Computes the exposed communication of a trace. Overlapping waits count once; waits outside a step do not count.
 [[nodiscard]] inline Exposure exposure_of(const Trace& trace) {
   struct Interval {
     double start_s, end_s;

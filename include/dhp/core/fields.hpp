@@ -1,5 +1,5 @@
-// Fields: values as bytes, for messages between ranks and for files of one machine. Reading never throws, whatever is
-// read.
+// Fields serializes values, for messages between ranks and for files that stay on one machine. Reading malformed bytes
+// never throws.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -15,17 +15,17 @@
 
 namespace dhp::detail {
 
-/// Appends four bytes, the highest first.
+/// Appends a number as four big-endian bytes.
 inline void append_number(std::string& to, std::uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>((number >> shift) & 255);
 }
-/// Appends a length and that many bytes.
+/// Appends the length of a field, then its bytes.
 inline void append_field(std::string& to, std::string_view field) {
   append_number(to, static_cast<std::uint32_t>(field.size()));
   to += field;
 }
 
-/// Takes fields from the front; returns nullopt if bytes are missing.
+/// Reads fields from the front; each call returns nullopt if bytes are missing.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : left_(bytes) {}
@@ -53,8 +53,8 @@ class FieldReader {
   std::string_view left_;
 };
 
-/// Serializes and parses structs, in native byte order. `void pass(Fields&)` lists a struct's fields once for both
-/// directions; or `visit(self, field)` does, which also names the fields.
+/// Serializes and parses structs, in native byte order. A struct lists its fields once for both directions: in
+/// `void pass(Fields&)`, or in a static `visit(self, field)`, which also names them.
 class Fields {
  public:
   [[nodiscard]] static std::string written(auto value) {
@@ -62,7 +62,7 @@ class Fields {
     to(value);
     return std::move(to.bytes_);
   }
-  /// Returns nullopt if the bytes are no such value.
+  /// Returns nullopt if the bytes are not a serialized T.
   template <class T>
   [[nodiscard]] static std::optional<T> parsed(std::string_view bytes) {
     Fields from;
@@ -121,7 +121,7 @@ class Fields {
 
   std::string bytes_;
   std::optional<FieldReader> from_;  // empty when writing
-  bool good_ = true;                 // no field was wrong so far
+  bool good_ = true;                 // false after a malformed field
 };
 
 }  // namespace dhp::detail

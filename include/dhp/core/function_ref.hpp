@@ -1,4 +1,4 @@
-// FunctionRef: a non-owning reference to a callable. A function that takes one compiles once, not once per callable.
+// FunctionRef is a non-owning reference to a callable. A function that takes one is compiled once, not per callable.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -13,7 +13,7 @@ namespace dhp {
 template <class Signature>
 class FunctionRef;
 
-/// Does not own the callable, which must outlive all calls.
+/// The callable must outlive all calls.
 template <class Result, class... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:

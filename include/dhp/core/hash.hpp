@@ -1,4 +1,4 @@
-// fnv1a(): a hash that has the same value on every machine, unlike std::hash. The hash is not cryptographic.
+// fnv1a(): a non-cryptographic hash that has the same value on every machine, unlike std::hash.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -19,7 +19,7 @@ namespace dhp::detail {
   return hash;
 }
 
-/// Writes a number with at least `least` digits, padded with zeros: "002a" for number 42, least 4 and base 16.
+/// Returns a number in base `base` with at least `least` digits, padded with zeros: "002a" for 42, least 4 and base 16.
 [[nodiscard]] inline std::string digits_of(std::uint64_t number, std::size_t least, unsigned base) {
   std::string text;
   for (; number > 0 || text.size() < least; number /= base)

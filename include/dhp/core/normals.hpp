@@ -1,4 +1,4 @@
-// Vectorizable batches of standard normals, for callers that round the values to less than double precision.
+// Batches of standard normals in vectorizable loops, for callers that round the values to less than double precision.
 #pragma once
 
 #include <dhp/core/philox.hpp>
@@ -8,10 +8,10 @@
 #include <cstdint>
 
 namespace dhp::detail {
-/// The values of RandomStream::normal for `count` consecutive indices, with an error of at most error * radius.
+/// The values of RandomStream::normal for `count` consecutive indices, each with an error of at most error * radius.
 struct NormalBlock {
   static constexpr int count = 256;
-  /// The maximum error divided by the radius. The series here and the standard library each err by at most 2^-50.
+  /// The maximum error divided by the radius: the series here and the standard library each err by at most 2^-50.
   static constexpr double error = 0x1p-48;
   double value[count];   ///< radius * cos(2 pi v)
   double radius[count];  ///< sqrt(-2 log(u))
@@ -42,8 +42,8 @@ struct NormalBlock {
   static double to_double(std::uint64_t whole) {
     return std::bit_cast<double>(whole | 0x4330000000000000u) - 0x1p52;
   }
-  /// Returns log((word + 1) / 2^32): the exponent times log 2, plus the series of 2 atanh for a mantissa between the
-  /// square roots of 1/2 and 2.
+  /// Returns log((word + 1) / 2^32), which is the exponent times log 2 plus the log of a mantissa between the square
+  /// roots of 1/2 and 2. The latter is 2 atanh(s), computed as a series.
   static double log_of_fraction(std::uint32_t word) {
     const auto bits = std::bit_cast<std::uint64_t>(to_double(word) + 1.0);
     constexpr std::uint64_t root_of_half = 0x3fe6a09e667f3bcdu;
@@ -64,8 +64,8 @@ struct NormalBlock {
     constexpr double log_2 = 0.6931471805599453;
     return (to_double(exponent) - 32.0) * log_2 + (2.0 * s + 2.0 * s * (square * series));
   }
-  /// Returns cos(2 pi word / 2^32) by the series of the sine. The angle is first advanced by a quarter turn and folded
-  /// into a quarter turn either way; both steps are exact.
+  /// Returns cos(2 pi word / 2^32), computed as the sine of the angle plus a quarter turn. Symmetry folds that angle
+  /// into [-1/4, 1/4] turn, where the series of the sine is accurate. Both steps are exact.
   static double cos_of_turn(std::uint32_t word) {
     const double turned = static_cast<std::int32_t>(word + (1u << 30));
     const double size = turned < 0 ? -turned : turned;

@@ -1,5 +1,5 @@
-// OnSignal: while an object lives, signals do not end the process but call a function on a dedicated thread. Unlike a
-// signal handler, the function may do anything, such as write a file.
+// While an OnSignal object lives, the given signals do not end the process but call a function on a dedicated thread.
+// Unlike a signal handler, the function may do anything, such as write a file.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::detail {
 
-/// Starts a thread that blocks all signals, so that signals of the process go to the threads that wait for them.
+/// Starts a thread with all signals blocked: no signal handler runs on it, and it may receive signals by sigwaitinfo().
 [[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
   ::sigfillset(&all);
@@ -26,8 +26,8 @@ namespace dhp::detail {
 class OnSignal : NonCopyable {
  public:
   /// Handles signals such as SIGUSR1. Construct it before the process starts other threads: threads that exist already
-  /// do not block the signals, which then end the process. call(number) must not throw. Each signal number that arrives
-  /// during a call causes one more call.
+  /// do not block the signals, which then end the process. call(number) must not throw. Signals that arrive during a
+  /// call cause one more call per signal number.
   OnSignal(std::vector<int> numbers, std::function<void(int)> call)
       : blocked_(std::move(numbers)),
         call_(std::move(call)),

@@ -22,7 +22,7 @@ namespace dhp {
 /// A file descriptor that the destructor closes. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
-  /// flags: those of open(2). The umask limits the permissions of a new file. To open a pipe for reading does not wait
+  /// flags: as in open(2). A new file gets permissions 0666 less the umask. Opening a pipe for reading does not wait
   /// for its writer.
   OpenFile(const std::string& path, int flags)
       : path_(path),
@@ -61,8 +61,8 @@ class OpenFile : detail::NonCopyable {
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Locks this file after other holders have released it. The lock ends with this object or the process. On a file
-  /// system without locks the call returns at once.
+  /// Waits for other holders of the file's lock, then takes the lock. Closing the file, or the end of the process,
+  /// releases it. On a file system without locks, returns at once without a lock.
   void lock() {
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
   }
@@ -75,7 +75,7 @@ class OpenFile : detail::NonCopyable {
 };
 
 namespace detail {
-/// Returns false, too, if a folder on the way cannot be looked into.
+/// Returns whether the path exists; also false if a folder on the way cannot be searched.
 [[nodiscard]] inline bool is_there(const std::string& path) {
   return ::access(path.c_str(), F_OK) == 0;
 }
@@ -87,8 +87,8 @@ namespace detail {
   return file.text(0, detail::as_size(file.size()));
 }
 
-/// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed once it is completely on the disk.
-/// Keeps a symbolic link and replaces its target. Throws Error for devices and pipes.
+/// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed after it is completely on the disk.
+/// If the path is a symbolic link, its target is replaced. Throws Error for devices and pipes.
 template <std::invocable<OpenFile&> Write>
 void replace_file(std::string path, Write write) {
   struct stat status {};

@@ -1,5 +1,5 @@
-// Vectorized Philox, with the same numbers as rng.hpp. Dropout needs one random word per element, and computing a
-// single block is a latency-bound chain of twenty multiplications.
+// Vectorized Philox, with the same numbers as rng.hpp. Dropout needs random bits for every element, and the ten rounds
+// of a single block depend on each other, so their latency would dominate.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -57,7 +57,7 @@ struct PhiloxBlocks {
  private:
   using V = PhiloxLanes;
 
-  /// at: indices of the vectors. The pack unrolls the loops so that the vectors stay in registers at -O2 too.
+  /// at: indices of the vectors. The pack unrolls the loops, so that the vectors stay in registers even at -O2.
   template <std::size_t... at>
   PhiloxBlocks(const RandomStream& random, std::uint64_t first, std::index_sequence<at...>) {
     // The four counter words of Philox, each with one lane per block.

@@ -64,7 +64,7 @@ struct RandomStream {
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }
-  /// Returns a uniform number in [0, 1). The number has 24 bits, so that float and double agree.
+  /// Returns a uniform number in [0, 1), a multiple of 2^-24, so that float and double have the same value.
   [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
     return static_cast<double>(bits(index) >> 8) * 0x1p-24;
   }
@@ -72,7 +72,7 @@ struct RandomStream {
   [[nodiscard]] constexpr std::uint32_t short_bits(std::uint64_t index) const {
     return short_bits(block(index / 8), index % 8);
   }
-  /// Returns one of the eight numbers of 16 bits that a block has.
+  /// Returns number `at` of the eight 16-bit numbers of a block.
   [[nodiscard]] static constexpr std::uint32_t short_bits(const std::array<std::uint32_t, 4>& block,
                                                           std::size_t at) {
     return block[at / 2] >> 16 * (at % 2) & 0xffffu;
@@ -90,7 +90,7 @@ struct RandomStream {
   }
 };
 
-/// Derives a new seed from a value by the finalizer of splitmix64.
+/// Derives a new seed from a value, by one step of splitmix64.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;

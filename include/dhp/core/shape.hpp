@@ -73,7 +73,7 @@ class Shape {
     check(extent >= 0, "an extent is never negative, got ", extent);
     extents_[detail::as_size(rank_++)] = extent;
   }
-  // The limit of 2^56 leaves room for counts of bytes and for the rounding of this product.
+  // The limit of 2^56 leaves room for byte counts and for rounding errors of this product.
   void check_countable() const {
     double product = 1;
     for (int dim = 0; dim < rank_; ++dim)
@@ -85,7 +85,7 @@ class Shape {
   int rank_ = 0;
 };
 
-/// The half-open interval [first, last) of a dim.
+/// The half-open interval [first, last) of indices in one dim.
 struct Range {
   std::int64_t first = 0, last = 0;
   [[nodiscard]] std::int64_t size() const { return last - first; }

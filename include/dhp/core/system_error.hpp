@@ -1,4 +1,4 @@
-// check_system(): errors of system calls, with the text of errno.
+// check_system() throws the errors of system calls, with the text of errno.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -9,8 +9,8 @@
 
 namespace dhp::detail {
 
-/// The success of a system call and its errno. The implicit conversion reads errno right after the
-/// call, before other arguments can change it.
+/// Whether a system call succeeded, and its errno. The implicit conversion from bool saves errno before later code can
+/// change it.
 struct SystemResult {
   bool good;
   int error;

@@ -1,5 +1,5 @@
-// concat(parts...): joins strings, numbers and types with a to_text() into one std::string. It avoids <sstream> and
-// <format>, which are slow to compile.
+// concat(parts...) joins strings, numbers and values that have a to_text() into one std::string. It avoids <sstream>
+// and <format>, which are slow to compile.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -48,7 +48,7 @@ void append_text(std::string& out, Number part) {
   else if constexpr (std::signed_integral<Number>) append_digits<long long>(out, part);
   else append_digits<unsigned long long>(out, part);
 }
-/// Appends any type whose namespace has `std::string to_text(const T&)`.
+/// Appends a value of any type whose namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
@@ -92,7 +92,7 @@ class TextPart {
 [[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
 
 namespace detail {
-/// Returns the number that the whole text is; nullopt if it is none.
+/// Parses the whole text as a number; returns nullopt if it is not one.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_of(std::string_view text) {
   Number value{};

@@ -16,7 +16,7 @@
 
 namespace dhp {
 
-/// A time in seconds since the start of the trace. A device may know the time only later.
+/// A time in seconds since the start of the trace. A device's time may become known only later.
 class TraceMoment {
  public:
   TraceMoment(double seconds = 0) : seconds_(seconds) {}
@@ -53,7 +53,7 @@ struct TraceSpan {
 /// The trace of one rank with all its threads. The constructing thread is the compute thread.
 class Trace : detail::NonCopyable {
  public:
-  /// capacity: the number of spans that are kept; later spans are only counted.
+  /// capacity: the number of spans to keep; later spans are only counted.
   explicit Trace(std::size_t capacity = std::size_t{1} << 18) : capacity_(capacity) {}
   virtual ~Trace() = default;
 
@@ -68,7 +68,7 @@ class Trace : detail::NonCopyable {
     lanes_.push_back(std::move(name));
     return static_cast<int>(lanes_.size()) - 1;
   }
-  /// Virtual, so that add() is compiled where traces are made and not by every program.
+  /// Virtual, so that only programs that construct a Trace compile add().
   virtual void add(TraceSpan span) {
     const std::lock_guard lock(mutex_);
     if (spans_.size() < capacity_) spans_.push_back(std::move(span));

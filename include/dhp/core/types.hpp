@@ -162,7 +162,7 @@ template <class T>
 }
 
 namespace detail {
-/// A Tag with its accumulator type: `visit_floating(dtype, [&]<class T, class A>(Tags<T, A>) {...})`.
+/// A type T with its accumulation type A: `visit_floating(dtype, [&]<class T, class A>(Tags<T, A>) {...})`.
 template <class T, class A>
 struct Tags {};
 }  // namespace detail

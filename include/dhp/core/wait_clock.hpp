@@ -1,4 +1,4 @@
-// WaitClock: measures how long a rank's thread was blocked by other ranks. Each wait reads the clock twice.
+// WaitClock measures how long a rank's thread is blocked by other ranks. Each wait reads the clock twice.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Measures the waits of the constructing thread. Waits of other threads and nested waits do not count.
+/// Measures the waits of the constructing thread. Other threads' waits do not count, and a nested wait counts once.
 class WaitClock {
  public:
   enum Of { collectives, messages };
