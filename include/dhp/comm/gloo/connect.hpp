@@ -13,12 +13,12 @@ namespace dhp {
 
 namespace detail {
 
-/// Returns the address at which others reach this rank: of the chosen interface, or found by connecting. Collective.
+/// Returns the address at which others reach this rank: the chosen interface's, or one found by connecting. Collective.
 [[nodiscard]] inline std::string own_address(ProcessWatchdog& watchdog,
                                              const ProcessOptions& options) {
   auto& store = watchdog.store();
   const auto here = host_name();
-  std::string first, other;                                  // rank 0's machine, and one elsewhere
+  std::string first, other;                                  // rank 0's host, and a remote one
   for (const auto& [key, value] : store.list("arrived/")) {  // key "arrived/3": "node7 4711"
     const auto host = value.substr(0, value.find(' '));
     if (key == "arrived/0") first = host;
@@ -29,7 +29,7 @@ namespace detail {
   if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
   const std::string key = "hosts/first";
   if (watchdog.rank() == 0) store.set(key, address);
-  // This rank reached rank 0 on their common machine by loopback; others need the address where they reach rank 0.
+  // A rank on rank 0's machine may have reached it by loopback. Other machines reach such a rank at rank 0's address.
   else if (!chosen && first == here && is_loopback(address)) address = watchdog.get(key);
   check(chosen || other.empty() || !is_loopback(address), "rank ", watchdog.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,

@@ -1,4 +1,4 @@
-// GlooMessages sends messages over Gloo. Gloo's unbound buffers allow another thread to end a wait.
+// GlooMessages sends messages over Gloo, in unbound buffers: another thread can abort a wait for one.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -74,24 +74,24 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world; this rank listens at `address` of its machine. Throws NotConnected, and Aborted
-  /// if the world ends first. Collective.
+  /// Connects all ranks of the world; this rank listens at `address`, one of its machine. Throws NotConnected on
+  /// failure, or Aborted if the world ends first. Collective.
   GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
       : context_(std::make_shared<Context>(watchdog)),
         members_(all_ranks(watchdog->size())),
         id_(0) {
     // Gloo's own error for a bad address is hard to read, and Gloo leaks what it has opened.
     check_own_address(address);
-    // Gloo waits for a rank that has ended until Gloo's own limit. So a thread connects, which is left behind if the
-    // world ends earlier with a better reason. The thread shares what it uses, and ends at Gloo's limit.
+    // Gloo waits for a lost rank until Gloo's own limit. So a thread of its own connects, and is left behind if the
+    // world ends earlier, with a better reason. It shares ownership of what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = watchdog->deadlines()->limit_s();
-    // Gloo takes five times its time limit to connect, which should be a little longer than the limit of the world.
+    // Gloo takes up to five times its time limit to connect. That should be a little longer than the world's limit.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
     std::thread([context = context_, watchdog, address, outcome, gives_up] {
-      const NoPipeSignal quiet;  // Gloo's own thread inherits the blocked signal
+      const NoPipeSignal quiet;  // the thread that Gloo starts inherits the blocked signal
       try {
         gloo::transport::tcp::attr where;
         where.hostname = address;
@@ -127,7 +127,7 @@ class GlooMessages final : public Messages {
     return std::make_unique<GlooTransfer>(context_, data, bytes, from, world_rank(from), slot(tag),
                                           false, nullptr);
   }
-  /// Each message synchronizes threads on both sides, so few long messages are better than many short ones.
+  /// Each message synchronizes threads on both sides, so few long messages are faster than many short ones.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 23; }
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
                                                   std::uint32_t id) override {
@@ -141,14 +141,14 @@ class GlooMessages final : public Messages {
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
-  // Waits have no limit of Gloo's own, because passing it would break every connection of a rank.
+  // Gloo breaks all connections of a rank when a wait passes Gloo's limit, so waits get a limit that they never reach.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
   struct Outcome {
     std::string problem{};  // why connecting failed; empty if it did not
     std::atomic<bool> known{false};
   };
-  /// The buffers that wait; the end of the world ends their waits.
+  /// The buffers with a wait in progress. The end of the world aborts their waits.
   struct Waits {
     void end() {
       const std::lock_guard lock(mutex);
@@ -162,7 +162,7 @@ class GlooMessages final : public Messages {
     std::set<Buffer*> buffers{};
     bool ended = false;
   };
-  /// The connections, shared by the messages of all groups.
+  /// The connections, shared by the GlooMessages of all groups.
   struct Context {
     explicit Context(const std::shared_ptr<ProcessWatchdog>& of)
         : watchdog(of),

@@ -1,6 +1,6 @@
-// Collectives over point-to-point messages. One rank reduces each element, in rank order, so a sum has the same bits
-// over every engine. Large buffers are chunked, so that reducing a chunk overlaps with receiving the next. All send the
-// fewest bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
+// Collectives over point-to-point messages. Elements are reduced in rank order, so a sum has the same bits over every
+// engine. Large buffers send the fewest bytes (Chan et al., "Collective communication: theory, practice, and
+// experience", 2007, section 4), in chunks, so that reducing a chunk overlaps with receiving the next.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -19,7 +19,7 @@ namespace dhp::detail {
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.
 class Scratch {
  public:
-  /// Returns memory that is not filled with zeros.
+  /// Returns uninitialized memory, valid until the next call.
   [[nodiscard]] std::byte* of(std::size_t bytes) {
     if (bytes > bytes_ || !memory_) {
       memory_.reset();
@@ -37,7 +37,7 @@ class Scratch {
 
 class MessageCollective {
  public:
-  /// scratch must outlive the transfers, even if an exception ends them. This call owns the tags `tag` and tag + 1.
+  /// scratch must outlive the transfers, even if an exception ends them. The transfers use the tags `tag` and tag + 1.
   MessageCollective(Messages& messages, Scratch& scratch, int rank, int size, std::uint64_t tag)
       : messages_(&messages), scratch_(&scratch), rank_(rank), size_(size), tag_(tag) {}
 
@@ -73,7 +73,7 @@ class MessageCollective {
   }
 
  private:
-  /// Reduces every rank's `in` into `out`, which may be `in`. Each rank gathers all inputs, and reduces all elements.
+  /// Reduces every rank's `in` into `out`, which may be `in`: each rank gathers all inputs and reduces them itself.
   void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
                     Reduce reduce) {
     const auto bytes = as_size(count) * size_of(dtype);
@@ -105,7 +105,8 @@ class MessageCollective {
       for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
-    // Receives begin first: an engine may ask its peer for a message, and the request would wait behind the sends.
+    // Receives begin before sends: an engine's request to a sender for its message would queue behind this rank's
+    // sends.
     while (begun < slots) receive();
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
@@ -131,7 +132,7 @@ class MessageCollective {
     const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
     const auto at = [&](Range chunk) { return buffer + as_size(chunk.first) * width; };
     const auto bytes = [&](Range chunk) { return as_size(chunk.size()) * width; };
-    // A slice's result arrives only after the whole slice was sent, so both may use the same memory.
+    // A chunk's result arrives only after this rank's own chunk was received, so both may use the same memory.
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
         returning_.add(messages_->receive(at(chunk), bytes(chunk), rank, tag_ + 1));
@@ -157,7 +158,7 @@ class MessageCollective {
     finish();
   }
 
-  /// The root scatters a large buffer, and the ranks all-gather it, so the root need not send it all to each rank.
+  /// The root scatters a large buffer and the ranks all-gather it, so the root need not send all of it to each rank.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
@@ -187,7 +188,7 @@ class MessageCollective {
     finish();
   }
 
-  /// Signals over doubling distances (Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988).
+  /// Dissemination barrier (Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988).
   void barrier() {
     auto* const out = scratch(2);
     auto* const in = out + 1;
@@ -200,8 +201,9 @@ class MessageCollective {
   }
 
   static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
-  // Returns the bytes of a chunk. All ranks together send at most 16 MiB at a time, as starting a transfer is cheap.
-  // Short slices are sent whole. Chunks are multiples of 256 KiB: they are adjacent, and elements must be aligned.
+  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most that. One chunk of each rank
+  // together has at most 16 MiB (to 64 ranks). Chunks are multiples of 256 KiB: they are adjacent, and elements must be
+  // aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;
@@ -209,7 +211,7 @@ class MessageCollective {
   }
   static constexpr std::size_t ahead = 2;  // number of chunks received concurrently
 
-  /// Transfers, which are finished in the order in which they were begun.
+  /// Transfers, finished in the order in which they began.
   struct Transfers {
     std::vector<Messages::Handle> begun{};
     std::size_t finished = 0;
@@ -220,7 +222,7 @@ class MessageCollective {
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  // Each rank starts with its successor, so that not all ranks send to the same rank at once.
+  // Each rank starts with its successor, so that the ranks do not all send to the same rank at once.
   void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
@@ -232,7 +234,7 @@ class MessageCollective {
       chunks.push_back({first, std::min(slice.last, first + most)});
     return chunks;
   }
-  /// phase: 0 or 1, to separate the transfers of one call.
+  /// phase: 0 or 1, separates the two exchanges of one call.
   void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {
     outgoing_.add(messages_->send(data, bytes, to, tag_ + phase));
   }

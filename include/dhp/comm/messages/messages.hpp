@@ -36,7 +36,7 @@ class Messages {
 
   virtual ~Messages() = default;
   /// send and receive do not block; both throw PeerLost. owner keeps the bytes alive until the transfer's end.
-  /// Transfers between two ranks with one tag match in the order of their calls. Thread-safe.
+  /// Transfers between two ranks with the same tag match in the order of their calls. Thread-safe.
   [[nodiscard]] virtual Handle send(const std::byte* data, std::size_t bytes, int to,
                                     std::uint64_t tag, std::shared_ptr<const void> owner = {}) = 0;
   [[nodiscard]] virtual Handle receive(std::byte* data, std::size_t bytes, int from,
@@ -45,8 +45,8 @@ class Messages {
   [[nodiscard]] virtual Handle start(const Collective<Cpu>&) { return nullptr; }
   /// Returns the chunk size, in bytes, of long transfers that are reduced on arrival; all ranks return the same.
   [[nodiscard]] virtual std::size_t chunk_bytes() const { return std::size_t{1} << 21; }
-  /// Returns a subgroup of `members`; this rank is members[rank]. id is unique among groups that share two of these
-  /// ranks. Collective.
+  /// Returns messages in the subgroup `members`, where this rank is members[rank]. id is unique among groups that share
+  /// two of these ranks. Collective.
   [[nodiscard]] virtual std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                           std::uint32_t id) = 0;
   /// Returns the transport's name: "Gloo, TCP over eth0".

@@ -1,4 +1,4 @@
-// ProcessComm is a communicator of processes over a CPU engine's messages. The calling thread runs the collective.
+// ProcessComm is a communicator of processes over a CPU engine's messages. Collectives run on the calling thread.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -22,7 +22,7 @@ namespace dhp::detail {
 /// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm.
 class ProcessComm {
  public:
-  /// Makes rank `rank` of the world, over messages between all ranks of the world.
+  /// Makes rank `rank` of the world. messages: those between all ranks of the world.
   ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
       : state_(std::make_shared<State>(std::move(latch), std::move(messages), all_ranks(size), rank,
                                        std::make_shared<std::uint32_t>(1))) {}
@@ -90,7 +90,7 @@ class ProcessComm {
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
-      // The new id is above every group id of these ranks. Groups of other colors may use it: they share no rank.
+      // The new id is above all group ids of these ranks. Groups of other colors may use it too, as they share no rank.
       std::uint32_t id = 0;
       std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
@@ -121,7 +121,7 @@ class ProcessComm {
     struct {
       Tensor<Cpu> message{};
       Messages::Handle transfer{};  // destroyed before the memory that it fills
-    } expected{};                   // message of the next recv
+    } expected{};                   // message of the next recv, begun by expect()
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -135,7 +135,7 @@ class ProcessComm {
           rank(rank_),
           next_group(std::move(next_group_)),
           edges(members.size()) {}
-    /// Waits for the delivery of pending messages, unless an error occurred.
+    /// Waits until pending messages are delivered, except after an error.
     ~State() {
       if (std::uncaught_exceptions() > exceptions || latch->ended()) return;
       try {
@@ -147,7 +147,7 @@ class ProcessComm {
       }
     }
     [[nodiscard]] Edge& edge(int other) { return edges[as_size(other)]; }
-    /// Runs action(). If a connection breaks, finds the cause and throws it, the same on all ranks.
+    /// Runs action(). If a connection breaks, finds the cause and throws it, the same one on all ranks.
     void guarded(auto action) {
       latch->check_alive();
       try {
@@ -161,8 +161,8 @@ class ProcessComm {
       const auto tag = tag_of(message_kind, ++edge(from).received, text(buffer));
       return messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag);
     }
-    // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 18 bits of number,
-    // 24 of a hash of the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
+    // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 18 bits of call
+    // number, 24 of a hash of the agreed call, 1 of kind, 1 of phase. A number repeats long after its call has ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);

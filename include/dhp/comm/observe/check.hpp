@@ -1,5 +1,5 @@
-// CallChecking makes the ranks of a group compare each call before they start it, and all ranks throw if the calls
-// disagree. It is for debugging: each call costs one more small collective, and the device waits for it.
+// CallChecking compares the calls of a group's ranks before they start. If calls disagree, all ranks of a collective
+// throw; of a message, the receiver. It is for debugging: each call costs one more small exchange.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -16,7 +16,7 @@ namespace dhp {
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
-  /// Observes all ranks of `comm`; collective. dev is used for the exchange, by the calling thread alone, and outlives
+  /// Collective over `comm`. dev serves calls without a device (barrier, split) on the calling thread, and must outlive
   /// this object and all groups split off.
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}

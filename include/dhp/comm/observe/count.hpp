@@ -20,7 +20,7 @@ struct CallCount {
   friend bool operator==(const CallCount&, const CallCount&) = default;
 };
 
-/// Counts one rank's calls since the last reset(), by the world ranks of the group. Thread-safe.
+/// Counts one rank's calls since the last reset(), for each group, given by its world ranks. Thread-safe.
 class CallCounts {
  public:
   using Group = std::vector<int>;  ///< world ranks of the members, in group order
@@ -70,14 +70,14 @@ class CallCounts {
   }
 
   mutable std::mutex mutex_;
-  std::vector<Counted> groups_;  // short, as a rank is in few groups
+  std::vector<Counted> groups_;  // few, so find() is fast
 };
 
 namespace detail {
 template <class Dev>
 class CallCounting final : public CommObserver<Dev> {
  public:
-  /// Counts the calls of `group`; dev outlives this object and all groups split off.
+  /// Counts the calls of `group`. dev must outlive this object and all groups split off.
   CallCounting(Dev& dev, CallCounts::Group group, int world_rank,
                std::shared_ptr<CallCounts> counts)
       : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
@@ -102,7 +102,7 @@ class CallCounting final : public CommObserver<Dev> {
 };
 }  // namespace detail
 
-/// Returns `world` with every call counted, also calls of groups split off. A group of one moves and counts nothing.
+/// Returns `world` with its calls and those of groups split off counted. A group of one sends and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

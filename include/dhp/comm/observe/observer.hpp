@@ -1,4 +1,4 @@
-// CommObserver sees every call of a communicator and of all groups split off, to trace, check or record them.
+// CommObserver sees every call of a communicator and of all groups split off from it, to trace, check or record calls.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -16,14 +16,14 @@ class CommObserver {
   class Watch {
    public:
     virtual ~Watch() = default;
-    /// Called when the collective is pending or done; returns the event that the caller gets.
+    /// Called after a collective has started or a message or barrier has ended; returns the event for the caller.
     [[nodiscard]] virtual Event<Dev> started(Event<Dev> event) { return event; }
   };
 
   virtual ~CommObserver() = default;
-  /// Called before each call of this rank. dev is null for barrier and split. May throw to prevent the call.
+  /// Called before each call of this rank. dev is null for barrier and split. May throw, which prevents the call.
   [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) = 0;
-  /// Returns the observer of a part of the group that includes this rank. Collective over the part.
+  /// Returns the observer of a new subgroup with this rank, which is `part`. Collective over `part`.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 
@@ -41,7 +41,7 @@ class ObservedComm {
   [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return comm_.transport(); }
 
-  // An observer sees no refused call, so that all ranks count the same calls.
+  // Invalid calls throw before the observer sees them, so that all ranks count the same calls.
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto watch = observer_->before(&dev, collective.call);

@@ -46,7 +46,7 @@ class CallTracing final : public CommObserver<Dev> {
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 
-  /// Ends both spans now, when the device has the result; `wait` is how long the rank's own work was blocked.
+  /// Ends both spans now, when the device has the result. `wait` is the time that the rank's own work was blocked.
   static void end(Dev& dev, TraceSpan communication, TraceSpan wait) {
     auto& trace = *dev.trace();
     communication.end = wait.end = dev.moment();
@@ -74,7 +74,7 @@ class CallTracing final : public CommObserver<Dev> {
     bool collective_;
   };
 
-  /// Traces a collective from where it was issued in the device's work to where its result is available.
+  /// Traces a collective from its issue in the device's work to the point where its result is available.
   template <class D>
   class WorkOfDevice final : public Event<D>::Work {
    public:

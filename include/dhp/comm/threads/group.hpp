@@ -1,4 +1,4 @@
-// ThreadGroup: state shared by the ranks of one communicator: which ranks have arrived, their buffers, their messages.
+// ThreadGroup is the state that a communicator's ranks share: which of them have arrived, buffers, and messages.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -23,15 +23,15 @@
 
 namespace dhp::detail {
 
-/// A word that threads block on. The upper half counts changes, the lowest bit says that the world has ended, and the
-/// bits between count reasons to look again. Changes and end share an atomic word, so that "all have come" and "the
-/// world has ended" cannot both be true. There are often more ranks than cores, so a wait yields a few times and then
-/// blocks. std::atomic::wait does the same, but under load each yield costs a time slice of milliseconds; here a yield
-/// that took so long is the last one for a while.
+/// A word that threads block on. The upper 16 bits count changes, the lowest bit says that the world has ended, and the
+/// bits between count other wake-ups. All are in one atomic word, so that every waiter sees the same order of the last
+/// arrival and the end of the world. There are often more ranks than cores, so a wait yields a few times and then
+/// blocks. std::atomic::wait yields too, but under load a yield can cost a time slice of milliseconds. After such a
+/// slow yield, the next waits block at once.
 class WaitWord {
  public:
   [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
-  /// Returns whether something changed between two readings; the end of the world is no change.
+  /// Returns whether a change was counted between two readings. The end of the world is no change.
   [[nodiscard]] static bool changed(std::uint32_t before, std::uint32_t now) {
     return before / one != now / one;
   }
@@ -46,7 +46,7 @@ class WaitWord {
     word_ += one;
     wake_waiting();
   }
-  /// Counts a change and returns true. If the world has ended, changes nothing and returns false.
+  /// Counts a change and returns true, unless the world has ended.
   [[nodiscard]] bool change_unless_ended() {
     auto word = word_.load();
     do {
@@ -55,7 +55,7 @@ class WaitWord {
     wake_waiting();
     return true;
   }
-  /// Wakes all waiters after the end of the world or of a rank. The 15-bit counter allows fewer than 2^15 calls.
+  /// Wakes all waiters when the world ends or a rank finishes. The 15-bit counter limits the calls to fewer than 2^15.
   void wake(bool ended) {
     if (ended) word_ |= end_bit;
     else word_ += 2;
@@ -85,7 +85,7 @@ class WaitWord {
     return word_ != seen;
   }
   void block(std::uint32_t seen) {
-    ++waiting_;  // counted before the word is read again, so that a later writer sees a waiter
+    ++waiting_;  // before the word is read again, so that a later writer sees the waiter
 #ifdef __linux__
     futex(FUTEX_WAIT_PRIVATE, seen);
 #else
@@ -109,7 +109,7 @@ class WaitWord {
 #endif
 
   std::atomic<std::uint32_t> word_ = 0, waiting_ = 0;
-  std::atomic<int> without_yields_ = 0;  // number of coming waits that block without yielding
+  std::atomic<int> without_yields_ = 0;  // number of next waits that block without yielding
 };
 
 class ThreadGroup {
@@ -121,13 +121,13 @@ class ThreadGroup {
     std::byte* out = nullptr;
     ColorKey color_key{};
   };
-  /// A rank's place after its group is split.
+  /// A rank's new group and rank after a split.
   struct Place {
     std::shared_ptr<ThreadGroup> group;
     int rank = 0;
   };
 
-  /// world_ranks: the members, as error messages name them.
+  /// world_ranks: the members, by which error messages name them.
   ThreadGroup(std::shared_ptr<Latch> latch, const std::vector<int>& world_ranks)
       : latch_(std::move(latch)),
         members_(world_ranks.size()),
@@ -141,12 +141,12 @@ class ThreadGroup {
   [[nodiscard]] Latch& latch() const { return *latch_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
-  /// Returns a rank's offer in the current collective. Use it only between enter() and leave().
+  /// Returns a rank's offer in the current collective. Valid only between enter() and leave().
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
-  /// Returns when all ranks have come and agree about the call. Otherwise it throws on every rank, so no rank uses the
-  /// buffer of a rank that is gone.
+  /// Returns when all ranks have arrived and agree about the call. Otherwise it throws on every rank, so that no rank
+  /// uses the buffers of an absent one.
   void enter(int rank, const Offer& offer) {
     latch_->check_alive();
     member(rank).offer = offer;
@@ -154,17 +154,17 @@ class ThreadGroup {
     if (!arrive_and_wait(rank, true)) latch_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
-  /// Returns, after enter(), when all ranks are done with each other's buffers. Each rank gets here in bounded time,
-  /// and no rank may go on earlier, not even when the world ends.
+  /// Returns when all ranks are done with each other's buffers; call it after enter(). Even if the world ends, no rank
+  /// may go on earlier, because others still use its buffers. Each rank arrives in bounded time.
   void leave() { (void)arrive_and_wait(0, false); }
 
-  /// A note is a few bytes that a rank brings to its next collective; others read it after enter(), without a leave().
-  /// A rank uses two notes in turn, since a reader may be one collective behind.
+  /// A note holds up to note_bytes that a rank publishes with its next collective. The others read it after enter(),
+  /// without a leave(). Two notes per rank alternate, because a reader may be one collective behind.
   static constexpr std::size_t note_bytes = 512;
   [[nodiscard]] std::byte* next_note(int rank) {
     return member(rank).notes[(member(rank).entered + 1) % 2].data();
   }
-  /// Returns the note of `rank` for the collective that `reader` has entered last; `reader` is the rank that asks.
+  /// Returns the note of `rank` in the collective that `reader`, the calling rank, has entered last.
   [[nodiscard]] const std::byte* note(int rank, int reader) const {
     return member(rank).notes[member(reader).entered % 2].data();
   }
@@ -187,7 +187,7 @@ class ThreadGroup {
   [[nodiscard]] Edge& edge(int from, int to) {
     return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
-  /// Waits in a send or recv of this rank until ready(), which only the other rank of the edge can bring about.
+  /// Waits in a send or recv of this rank until ready(), which only the other rank of the edge can make true.
   void wait(Edge& edge, int rank, const CommCall& call, auto ready) {
     latch_->check_alive();
     for (;;) {
@@ -222,7 +222,7 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
-  // Waits for all ranks; the last one releases the others. A wait to enter returns false if the world has ended.
+  // Waits for all ranks; the last one releases the others. With `enters`, returns false if the world has ended.
   bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
@@ -240,7 +240,7 @@ class ThreadGroup {
       waits_->met.wait(now);
     }
   }
-  // Ends the world if a rank is missing that has finished: such a rank enters no further collective.
+  // Ends the world if a missing rank has finished, because that rank will enter no further collective.
   void end_if_in_vain(int rank) {
     for (const auto& other : members_)
       if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)

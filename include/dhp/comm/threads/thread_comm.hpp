@@ -1,5 +1,5 @@
-// ThreadComm is a communicator of threads in one process. In a collective all ranks work at once, each on its slice of
-// all ranks' buffers, in rank order: a sum has the same bits in every run.
+// ThreadComm is a communicator of threads in one process. All ranks work on a collective at once, each on its own slice
+// of all ranks' buffers. They reduce in rank order, so a sum has the same bits in every run.
 #pragma once
 
 #include <dhp/comm/reduce_slice.hpp>
@@ -118,7 +118,8 @@ class ThreadComm {
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }
-  // In an all_reduce, this rank reduces one slice, and writes it to all buffers; in a reduce_scatter, its own block.
+  // Reduces one slice in an all_reduce, and writes it to all ranks' buffers; in a reduce_scatter, this rank's own
+  // block.
   void reduce(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;
@@ -138,7 +139,7 @@ class ThreadComm {
     for (int rank = 0; rank < size(); ++rank)
       copy_bytes(out.bytes() + as_size(rank) * block, in_of(rank) + offset, block);
   }
-  // A wait costs most of a small all_reduce. So each rank publishes a copy and reduces all copies, with one wait only.
+  // Waiting dominates a small all_reduce, so this waits only once: each rank publishes a copy, then reduces all copies.
   void all_reduce_small(const ThreadGroup::Offer& offer) {
     copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);

@@ -1,5 +1,5 @@
-// Deadlines says how long a rank may wait for another. A single limit would be too short for saving or too long to
-// detect a hung step, so each section of a program has its own limit, learned from its past durations.
+// Deadlines says how long a rank may wait for another. A single limit would be too short for saving, or too long to
+// detect a hung step. So each section of a program has its own limit, learned from its past durations.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -49,22 +49,22 @@ struct TimeLimit {
 struct DeadlineRules {
   /// Least limit: packet loss or a busy file system stops a rank for some seconds.
   double least_s = 30;
-  /// A learned limit is this many times the median duration: a tenfold duration is no longer chance.
+  /// A learned limit is this many times the median duration; a wait ten times as long is no longer chance.
   double factor = 10;
-  /// Limit until a section is known: loading and tuning kernels, first reads, and saving a large model take minutes.
+  /// Limit before one is learned: loading and tuning kernels, first reads, or saving a large model take minutes.
   double unlearned_s = 600;
-  /// Number of passes after which a section is known; its first passes are often unusual.
+  /// Number of passes after which the limit is learned; the first passes are often unusual.
   std::size_t passes = 5;
 };
 }  // namespace detail
 
-/// A program reports its section here, and its world asks here for limits. There is one object per process: where ranks
-/// are threads, one of them reports. A section ends on all ranks together, by a collective.
+/// The program reports its current section here, and its watchdog reads the limit here. A process has one object; if
+/// its ranks are threads, one of them reports. All ranks leave a section together, by a collective.
 class Deadlines {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Learns the limits of the sections.
+  /// Learns each section's limit from its durations.
   explicit Deadlines(detail::DeadlineRules rules = {}) : rules_(rules) {
     check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
           "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
@@ -97,8 +97,8 @@ class Deadlines {
     return limit_;
   }
   [[nodiscard]] double limit_s() const { return limit().seconds; }
-  /// Returns when a wait that began at `begun` expires; never without a limit. A limit that becomes shorter counts from
-  /// the change, because other ranks may still have been in the longer section.
+  /// Returns when a wait that began at `begun` expires; never without a limit. After a limit becomes shorter, it counts
+  /// from the change, because other ranks may still have been in the longer section.
   [[nodiscard]] Clock::time_point end_of_wait(Clock::time_point begun) const {
     const std::lock_guard lock(mutex_);
     if (limit_.seconds == 0) return Clock::time_point::max();
@@ -113,7 +113,7 @@ class Deadlines {
     std::size_t count = 0;
   };
   [[nodiscard]] Durations& of(Section section) { return known_[detail::as_size(section)]; }
-  // Learned limits are whole seconds, so that small differences between durations do not show.
+  // Learned limits are whole seconds, so that messages do not vary with small differences of durations.
   [[nodiscard]] detail::TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};

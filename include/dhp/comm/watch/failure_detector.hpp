@@ -1,6 +1,6 @@
-// FailureDetector derives from the states of all ranks why the world must end and which rank is the cause: a rank that
-// has failed, is gone or silent, disagrees with the others, or is overdue. Every wait has the longest limit of all
-// ranks, because a rank in a step may indirectly wait for a rank that is saving.
+// FailureDetector derives from the states of all ranks whether the world must end, and which rank is the cause: one
+// that failed, is gone or silent, disagrees with the others, waits for a finished rank, or is overdue. All waits have
+// the longest limit of any rank, because a rank in a step may indirectly wait for a rank that is saving.
 #pragma once
 
 #include <dhp/comm/watch/rank_state.hpp>
@@ -18,9 +18,9 @@ namespace dhp::detail {
 class FailureDetector {
  public:
   struct Limits {
-    double timeout_s = 300;  ///< limit of each wait and of a rank's silence; 0 means no limit
+    double timeout_s = 300;  ///< limit of each wait and of a rank's silence; 0: no limit
     bool learned = false;    ///< the ranks' learned limits replace timeout_s
-    /// A rank with a broken connection is gone after this silence, in seconds; a rank that failed reports why sooner.
+    /// Seconds of silence after which a rank with a broken connection is gone; a failed rank reports its reason sooner.
     double lost_s = 1;
   };
 
@@ -36,14 +36,14 @@ class FailureDetector {
     seen.last_report_s = now_s;
     seen.reported = true;
   }
-  /// Records that rank `rank` can report no more, because its connection to the store has ended.
+  /// Records that rank `rank` sends no more reports, because its connection to the store has ended.
   void leave(int rank) { seen_.at(as_size(rank)).left = true; }
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
     return true;
   }
-  /// Returns whether all ranks, except finished, gone and silent ones, know that the world has ended.
+  /// Returns whether all ranks know that the world has ended; finished, gone and silent ranks do not count.
   [[nodiscard]] bool all_ended(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (!at(rank).state.ended && !at(rank).state.finished && !at(rank).left &&
@@ -51,7 +51,7 @@ class FailureDetector {
         return false;
     return true;
   }
-  /// Returns why the world must end; an empty text if it may go on.
+  /// Returns why the world must end; an empty text if it need not.
   [[nodiscard]] std::string judge(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
@@ -84,7 +84,7 @@ class FailureDetector {
     return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
   }
 
-  // A call waits only for the ranks that have not reached it, so the other ranks are removed from its needs.
+  // A call waits only for ranks that have not reached it yet, so this removes the others from its needs.
   void forget_ranks_that_came() {
     for (auto& waiting : seen_)
       for (auto& call : waiting.state.under_way)
@@ -116,8 +116,8 @@ class FailureDetector {
         return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
-  // Ranks that are gone are looked for before ranks that failed, because a rank may fail when another is gone: a
-  // library reports that a peer is gone, but not which peer. A rank that fails by itself reports the reason.
+  // Lost ranks are found before failed ranks, because the loss of one makes others fail: a library may report a lost
+  // peer without saying which. A rank that fails by itself reports its own reason.
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished && at(rank).state.failed.empty())
@@ -144,7 +144,7 @@ class FailureDetector {
         for (const auto& call : *calls) {
           const auto [found, added] = first.try_emplace(call.key(), rank, &call);
           const auto& [other, its] = found->second;
-          // An engine may itself refuse a message that does not fit, with a better error: it has 0.5 s to do so.
+          // An engine that refuses a wrong message gives a better error than this one, so it has 0.5 s to do so.
           const auto fresh = [](const Call& of) { return of.is_recv() && of.age_s < 0.5; };
           if (!added && its->agreed != call.agreed && !fresh(*its) && !fresh(call))
             return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",
@@ -152,7 +152,7 @@ class FailureDetector {
         }
     return {};
   }
-  // Finds a call that waits for a finished rank. A send that has just started may not wait at all.
+  // Finds a call that waits for a finished rank. A send gets one second, because it may not wait at all.
   [[nodiscard]] std::string in_vain() const {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way)
@@ -198,7 +198,7 @@ class FailureDetector {
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
   }
-  // Finds a wait for a quiet rank: first for one that has not reached the call, then for one that is in the call.
+  // Finds a wait for a quiet rank: first for one that has not reached the call, else for one inside the call.
   [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
     for (const bool come : {false, true})
       for (int rank = 0; rank < ranks(); ++rank)
@@ -214,7 +214,7 @@ class FailureDetector {
         if (other.series == call.series && other.at == call.at) inside.push_back(rank);
     return inside;
   }
-  // Follows the wait-for chain to its end, which is the cause. In a cycle any rank will do.
+  // Follows the chain of waits to its end, the rank that is the cause. In a cycle, any rank will do.
   [[nodiscard]] Wait end_of_chain(Wait last) const {
     std::set<int> visited{last.rank};
     while (visited.insert(last.other).second) {

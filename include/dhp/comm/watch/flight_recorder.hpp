@@ -1,4 +1,4 @@
-// FlightRecorder keeps the latest and the pending calls of a rank's communicators, with their call sites.
+// FlightRecorder keeps the pending and the latest calls of a rank's communicators, with their call sites.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -18,7 +18,7 @@
 namespace dhp {
 
 namespace detail {
-/// A group of ranks. Its name is the same on all of its ranks, and different for other groups that share a rank.
+/// A group of ranks. Its name is equal on all of its ranks, and differs from the names of their other groups.
 struct RecordedGroup {
   std::string name{};
   std::vector<int> members{};  ///< world ranks, in group order
@@ -32,10 +32,10 @@ struct FlightRecord {
   int from = -1, to = -1;    ///< world ranks of a message's sender and receiver
   std::uint64_t at = 0;      ///< number of the call in its series(), from 1
   std::uint64_t number = 0;  ///< number among all calls of this rank, from 1
-  std::string text{};        ///< name of the operation, if it is no call of a communicator
-  int more = 0;              ///< number of further calls that a recorded step makes with this one
+  std::string text{};        ///< name of an operation that is no communicator call
+  int more = 0;              ///< number of further calls of a recorded step in this record
   double start_s = 0;        ///< seconds from the recorder's creation to the call
-  double since_s = 0;        ///< begin of the wait; negative until the device reaches the call
+  double since_s = 0;        ///< start of the wait; negative until the device reaches the call
   double end_s = -1;         ///< end of the call; negative while it is under way
   bool failed = false;       ///< an exception has ended the call
 
@@ -45,7 +45,7 @@ struct FlightRecord {
     if (!group) return text;
     return call.is_message() ? concat(group->name, ":", from, ">", to) : group->name;
   }
-  /// Returns a text that is equal on all ranks of a call, and different for every other call.
+  /// Returns an id of the call: equal on all of its ranks, and different for every other call.
   [[nodiscard]] std::string key() const { return concat(series(), "#", at); }
   [[nodiscard]] std::string agreed() const {
     return group ? concat(call.agreed(), more_text()) : text;
@@ -53,7 +53,7 @@ struct FlightRecord {
   [[nodiscard]] std::string shown() const {
     return group ? concat(call.shown(), more_text()) : text;
   }
-  /// Returns the ranks without which the call does not end.
+  /// Returns the world ranks that must take part before the call can end.
   [[nodiscard]] std::vector<int> needs() const {
     if (!group) return {};
     if (call.is_message()) return {from == rank ? to : from};
@@ -71,7 +71,7 @@ struct FlightRecord {
   }
 };
 
-/// Records the calls of one rank; the rank's threads may share the recorder.
+/// Records the calls of one rank. The rank's threads may share the recorder.
 class FlightRecorder {
   using Records = std::list<FlightRecord>;
 
@@ -79,11 +79,11 @@ class FlightRecorder {
   /// capacity: number of ended calls that are kept.
   explicit FlightRecorder(std::size_t capacity = 1024) : capacity_(capacity) {}
 
-  /// A pending call, which ends with this object; if an exception destroys the object, the call has failed.
+  /// A pending call, which ends with this object. If an exception destroys the object, the call has failed.
   class Open {
    public:
-    /// count: number of calls in the record's series so far, to which this call is added. A call that has failed is
-    /// taken off again: an engine that refuses a call has not sent it to the other ranks, which do not count it.
+    /// count: the counter of the record's series, which this call increments. A failed call is subtracted again,
+    /// because an engine refuses a call before it reaches the other ranks, whose counters do not include it.
     Open(FlightRecorder& recorder, FlightRecord record, std::shared_ptr<std::uint64_t> count = {})
         : recorder_(&recorder),
           count_(std::move(count)),
@@ -95,7 +95,7 @@ class FlightRecorder {
           exceptions_(other.exceptions_) {}
     Open& operator=(Open&&) = delete;
     [[nodiscard]] const FlightRecord& record() const { return *record_; }
-    /// Says whether the device has reached this call. Until then the call waits for no rank.
+    /// Records whether the device has reached this call. Before that, the call waits for no rank.
     void on_device(bool begun) { recorder_->on_device(record_, begun); }
     ~Open() {
       if (recorder_ != nullptr)
@@ -116,7 +116,7 @@ class FlightRecorder {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
-  /// Ended calls are ordered by their ends, pending calls by their starts.
+  /// Ended calls are in the order of their ends, pending calls in the order of their starts.
   struct Contents {
     std::vector<FlightRecord> ended{}, under_way{};
   };
@@ -170,7 +170,7 @@ class GroupRecorder {
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
       : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
-  /// Returns the recorder of a part of this group, with these world ranks. All ranks of the group must call this.
+  /// Returns the recorder of a subgroup with these world ranks. All ranks of this group must call this.
   [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
     auto name = concat(group_->name, ".", ++parts_, "@", members.front());
     return {recorder_, rank_, {std::move(name), std::move(members)}};
@@ -198,7 +198,7 @@ class GroupRecorder {
         counts_(std::make_shared<Counts>(group.members.size())),
         group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
 
-  /// Numbers of calls so far; a pending call shares them.
+  /// Counters of calls. A pending call shares their ownership.
   struct Counts {
     explicit Counts(std::size_t ranks) : sent(ranks), received(ranks) {}
     std::uint64_t collectives = 0;

@@ -1,5 +1,5 @@
-// run_ranks with a time limit runs ranks as threads of this process under a watchdog. A late rank ends the others, and
-// the error names it and the call that waits for it. Flight recorders keep the calls of all ranks.
+// run_ranks with a time limit runs ranks as threads of this process under a watchdog. A late rank ends the world; the
+// error names that rank and the call that waits for it. Flight recorders keep the calls of all ranks.
 #pragma once
 
 #include <dhp/comm/launch.hpp>

@@ -1,5 +1,5 @@
-// ProcessWatchdog watches one rank of a job of processes. The ranks report to each other in the job's store. Rank 0
-// decides why the world ends, and the other ranks watch rank 0.
+// ProcessWatchdog watches one rank of a job of processes. The ranks publish their states in the job's store. Rank 0
+// runs the failure detector on them, and the other ranks watch rank 0.
 #pragma once
 
 #include <dhp/comm/rendezvous/key_value_store.hpp>
@@ -17,7 +17,7 @@
 namespace dhp {
 
 namespace detail {
-/// Thrown if a rank cannot connect to another rank, which may have ended by now.
+/// Thrown if a rank cannot connect to another rank, which may have ended.
 class NotConnected : public Error {
  public:
   using Error::Error;
@@ -30,15 +30,15 @@ class ProcessWatchdog final : public Watchdog {
   ProcessWatchdog(std::shared_ptr<KeyValueStore> store, int rank, int size, WatchOptions options)
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
-    channels_period_s_ = options_.period_s;  // many ranks share one store
-    // All ranks together glimpse at the store at most 400 times a second.
+    channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
+    // Up to 100 ranks together glimpse at the store at most 400 times a second; beyond that, each one once a period.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
   ~ProcessWatchdog() override { stop(); }
 
   [[nodiscard]] KeyValueStore& store() { return *store_; }
-  /// Waits until another rank sets `key` in the store. Throws Aborted when the world ends before that.
+  /// Waits until another rank sets `key` in the store. Throws Aborted if the world ends first.
   [[nodiscard]] std::string get(const std::string& key) {
     const FlightRecorder::Open call(*recorder(rank()),
                                     {.text = concat("waiting for \"", key, "\" in the store")});
@@ -56,7 +56,7 @@ class ProcessWatchdog final : public Watchdog {
     });
     wait_for_end(concat("rank ", rank(), ": ", why));
   }
-  /// Throws Aborted with the cause that the failure detector finds, or else with the broken connection as the cause.
+  /// Throws Aborted with the cause that the failure detector finds, or, if it finds none, with the broken connection.
   [[noreturn]] void lost(int peer, const std::string& why) override {
     publish([&] {
       auto& known = own().lost;
@@ -66,7 +66,7 @@ class ProcessWatchdog final : public Watchdog {
         concat("rank ", rank(), " has lost its connection to rank ", peer, " (", why, ")"));
     throw_ended();
   }
-  /// Rank 0 waits for all other ranks, because it may serve the store.
+  /// Rank 0 waits until all other ranks have finished, because it may serve the store.
   void finish(int) override {
     publish([&] { own().finished = true; });
     std::unique_lock lock(mutex_);
@@ -78,7 +78,7 @@ class ProcessWatchdog final : public Watchdog {
 
  private:
   [[nodiscard]] detail::RankState& own() { return states_.front(); }
-  // Ends the world with the reason `otherwise`, if no other process ends it within a few periods.
+  // Ends the world with the reason `otherwise`, unless another rank ends it within a few seconds.
   void wait_for_end(const std::string& otherwise) {
     std::unique_lock lock(mutex_);
     const auto patience = seconds(2 + 4 * options_.period_s);
@@ -116,8 +116,8 @@ class ProcessWatchdog final : public Watchdog {
       return true;
     }
   }
-  // Rank 0 stays until the others have read the reason in the store, or have had time to. No channel ends before that:
-  // an aborted NCCL kernel passes garbage on as if it were done, and no rank may take that for a result.
+  // Waits up to 1.5 s until the other ranks know that the world has ended: on rank 0, which may hold the store, and on
+  // ranks with channels. An aborted NCCL kernel ends with garbage, which no other rank may take for a result.
   void publish_end(detail::RankState state, bool has_channels) noexcept override {
     try {
       if (state.failed.empty()) state.failed = own_trouble_;
@@ -137,8 +137,8 @@ class ProcessWatchdog final : public Watchdog {
     store_->set(concat("state/", rank()), state.written());
     if (!state.failed.empty() || !state.lost.empty()) store_->set("alarm", "");
   }
-  // Reads first which ranks have left: a state read after that is the last one that the rank has written. In the other
-  // order, a rank that finishes and leaves between the two reads would look lost.
+  // Reads which ranks have left before it reads the states, so that a rank's state is the last one that it wrote. In
+  // the other order, a rank that finishes and leaves between the two reads would seem lost.
   void read_states(double now_s) {
     for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
     for_ranks("state/", [&](int rank, const std::string& text) {
@@ -146,14 +146,14 @@ class ProcessWatchdog final : public Watchdog {
         detector_.update(rank, std::move(*reported), now_s);
     });
   }
-  /// Calls use(rank, value) for each rank that has a key with this prefix.
+  /// Calls use(rank, value) for each key of a rank with this prefix.
   void for_ranks(const std::string& prefix, auto use) {
     for (const auto& [key, value] : store_->list(prefix)) {
       const int rank = detail::number_of<int>(key.substr(prefix.size())).value_or(-1);
       if (rank >= 0 && rank < size_) use(rank, value);
     }
   }
-  // Returns why rank 0 is lost; an empty text if it is not. Rank 0 watches all others, and they watch rank 0.
+  // Returns why rank 0 is lost; an empty text if it is not.
   [[nodiscard]] std::string rank_zero_silent(const detail::RankState& state, double now_s) {
     const bool left = store_->find(concat(detail::left_prefix, 0)).has_value();  // see read_states
     const auto text = store_->find("state/0");
@@ -187,7 +187,7 @@ class ProcessWatchdog final : public Watchdog {
   }
 
   std::shared_ptr<KeyValueStore> store_;
-  std::string own_trouble_;  // trouble of a channel here, for the other processes
+  std::string own_trouble_;  // what is wrong with a channel here, for the other ranks
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };

@@ -1,5 +1,5 @@
-// RankState is a rank's periodic report to the failure detector: it shows that the rank is alive, its calls and the
-// ranks that they need, how long the rank may wait, and the errors that it saw.
+// RankState is a rank's periodic report to the failure detector: a sign of life, its calls and the ranks that they wait
+// for, how long it may wait, and the errors that it saw.
 #pragma once
 
 #include <dhp/comm/watch/deadlines.hpp>
@@ -43,21 +43,21 @@ struct RankState {
   std::vector<int> lost{};  ///< ranks to which the connection has broken
   TimeLimit limit{};        ///< limit of the rank's waits, by its own deadlines
   std::vector<OpenCall> under_way{};
-  /// The latest messages sent, to compare with what their receivers expect.
+  /// The latest sent messages, for comparison with what their receivers expect.
   std::vector<OpenCall> sent{};
-  /// The highest number in each series of recent calls, which tells if the rank has reached a call of others.
+  /// The highest call number in each series. It shows whether the rank has reached a call in which others wait.
   std::map<std::string, std::uint64_t> reached{};
   std::string last{};     ///< the call that ended last; empty if there is none
   double last_age_s = 0;  ///< seconds since the last call ended
 
-  /// Reads the recorder's calls above number `after`; the calls before are of a world with the same group names.
+  /// Reads the recorder's calls above number `after`; earlier ones are of a past world with the same group names.
   void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
     const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();
     under_way.clear();
     sent.clear();
     reached.clear();
-    // Records of one series are often adjacent, so each run of them needs only one look-up.
+    // Neighboring records often have the same series, so the series is looked up only when it changes.
     const RecordedGroup* group = nullptr;
     int from = -1, to = -1;
     std::uint64_t* highest = nullptr;
@@ -93,7 +93,7 @@ struct RankState {
     last_age_s = now_s - record.end_s;
   }
 
-  /// Returns the call that the rank is in, a waiting one if possible; null if the rank is in no call.
+  /// Returns a pending call of the rank, one that waits for other ranks if possible; null if there is none.
   [[nodiscard]] const OpenCall* busy() const {
     for (const auto& call : under_way)
       if (!call.needs.empty()) return &call;

@@ -1,5 +1,5 @@
 // Watchdog ends the world when a rank of this process fails, hangs, or makes other calls than the other ranks. A few
-// times a second, a thread hands the recorded calls of the ranks to the failure detector.
+// times a second, its thread passes the recorded calls of the ranks to the failure detector.
 #pragma once
 
 #include <dhp/comm/latch.hpp>
@@ -20,17 +20,17 @@
 namespace dhp {
 
 struct WatchOptions {
-  double timeout_s = 300;  ///< limit of each wait for a rank and of a rank's silence; 0 means none
+  double timeout_s = 300;  ///< limit of each wait for a rank and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section, instead of timeout_s
-  /// One recorder for each rank of this process; the watchdog makes those that are missing.
+  /// One recorder for each rank of this process; the watchdog makes the missing ones.
   std::vector<std::shared_ptr<FlightRecorder>> recorders{};
-  std::string name{};      ///< this process, for messages: "host node7, process 4711"
-  double period_s = 0.25;  ///< seconds between two looks at the ranks
-  /// Called once, by the watching thread, if a rank of this process has not noticed the end of the world for
-  /// stuck_after_s: its work or a library does not return. The program may exit here.
+  std::string name{};      ///< name of this process in messages: "host node7, process 4711"
+  double period_s = 0.25;  ///< seconds between two checks of the ranks
+  /// Called once, on the watching thread, if no rank of this process notices within stuck_after_s that the world has
+  /// ended, because its own work or a library call does not return. The function may end the program.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
-  /// How long channels may take to end, in seconds; after that they are left alone, since a driver may hang.
+  /// Limit for channels to end, in seconds. Slower ones are abandoned, because a driver may hang.
   double end_limit_s = 20;
 };
 
@@ -39,14 +39,14 @@ class Watchdog : public Latch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Asynchronous work, such as a device's communicator, that the watchdog checks and ends.
+  /// Asynchronous work, such as that of a device's communicator, which the watchdog checks and ends.
   class Channel {
    public:
     virtual ~Channel() = default;
-    /// Returns what is wrong, as a sentence; an empty text if nothing is. May not block.
+    /// Returns what is wrong, as a sentence; an empty text if nothing is. Must not block.
     [[nodiscard]] virtual std::string trouble() = 0;
-    /// Ends running work, and lets no work begin. Called once, by a thread of its own, because it may wait for the end
-    /// of another channel. The channel works as before until then; afterwards other ranks may get garbage from it.
+    /// Aborts running work and prevents new work; other ranks may then receive garbage from the channel. Called once,
+    /// on a thread of its own, because it may wait until another channel ends.
     virtual void end() noexcept = 0;
   };
 
@@ -67,14 +67,14 @@ class Watchdog : public Latch {
     publish([&] { states_[detail::as_size(rank - first_)].finished = true; });
     Latch::finish(rank);
   }
-  /// Ends the world for this rank alone, because the rank is in another world now.
+  /// Ends the world on this rank alone, when the rank moves on to another world.
   void leave() {
     const std::lock_guard lock(mutex_);
     noticed_ = true;
     end("this rank has left its world");
   }
 
-  /// Watches a channel from now on. Throws Aborted if the world has ended, because no channel may begin then.
+  /// Watches a channel from now on. Throws Aborted if the world has ended, because no channel may start after that.
   void watch(std::shared_ptr<Channel> channel) {
     {
       const std::lock_guard lock(mutex_);
@@ -88,15 +88,14 @@ class Watchdog : public Latch {
     const std::lock_guard lock(mutex_);
     std::erase_if(channels_, [&](const auto& other) { return other.get() == &channel; });
   }
-  /// Waits until all channels have stopped and run nothing; returns false if the time limit passes first. Call this
-  /// after the world has ended.
+  /// Waits until all channels have ended, after the end of the world; returns false if the time limit passes first.
   [[nodiscard]] bool wait_for_channels() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(2 * options_.end_limit_s),
                              [this] { return channels_.empty(); });
   }
 
-  /// Blocks the host until ready(). Throws Aborted when the world ends; ends the world with late() at the time limit.
+  /// Blocks the host until ready(). Throws Aborted if the world ends; at the time limit, ends the world with late().
   void wait_until(auto ready, auto late) {
     const auto start = Clock::now();
     while (!ready()) {
@@ -107,7 +106,7 @@ class Watchdog : public Latch {
       else std::this_thread::sleep_for(eager);
     }
   }
-  /// Returns whether a wait in one engine that began at `begun` is beyond its limit.
+  /// Returns whether a wait of an engine that began at `begun` is beyond its limit.
   [[nodiscard]] bool is_late(Clock::time_point begun) const {
     return Clock::now() - grace_ > deadlines_->end_of_wait(begun);
   }
@@ -119,7 +118,7 @@ class Watchdog : public Latch {
     bool over = false;  ///< no rank is left to watch
   };
 
-  /// The watching thread runs from start() to stop().
+  /// The watching thread runs from start() to stop(), which derived classes call: it uses their virtual functions.
   Watchdog(int first, int local, int size, WatchOptions options)
       : first_(first),
         size_(size),
@@ -149,7 +148,7 @@ class Watchdog : public Latch {
 
   // The watching thread calls judge, glimpse and publish_end.
 
-  /// Decides whether the world ends. trouble: what is wrong with a channel of this process; empty if nothing is.
+  /// Decides whether the world must end. trouble: what is wrong with a channel of this process; empty if nothing is.
   [[nodiscard]] virtual Verdict judge(const States& states, const std::string& trouble,
                                       double now_s) {
     for (std::size_t rank = 0; rank < states.size(); ++rank)
@@ -157,12 +156,12 @@ class Watchdog : public Latch {
     auto why = detector_.judge(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
-  /// Checks cheaply, every glimpse_period_s_, whether the next full look must come at once.
+  /// Checks cheaply, every glimpse_period_s_, whether the next full check must come at once.
   [[nodiscard]] virtual bool glimpse() { return false; }
-  /// Called when the world has ended, before any channel ends.
+  /// Called after the world has ended, before any channel ends.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
 
-  /// Changes a state with the lock held, and makes the watching thread look at once.
+  /// Changes a state with the lock held, and wakes the watching thread for a check.
   void publish(auto change) {
     {
       const std::lock_guard lock(mutex_);
@@ -180,10 +179,10 @@ class Watchdog : public Latch {
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< used by the watching thread alone
   States states_;                     ///< states of the ranks of this process
-  std::chrono::seconds grace_{0};    ///< extra time for waits in one engine: the detector says more
-  double channels_period_s_ = 0.05;  ///< seconds between two looks at channels
+  std::chrono::seconds grace_{0};    ///< extra time for an engine's waits: the detector's message says more
+  double channels_period_s_ = 0.05;  ///< seconds between two checks of channels
   double glimpse_period_s_ = 1e6;
-  bool reported_finish_ = false;  ///< the watching thread has looked after finish()
+  bool reported_finish_ = false;  ///< the watching thread has reported finish()
   bool over_ = false;
 
  private:
@@ -226,7 +225,7 @@ class Watchdog : public Latch {
     lock.unlock();
     if (stuck) options_.stuck(message_);
   }
-  // Sleeps until the next look, which comes early when something happens here or at another rank.
+  // Sleeps until the next check, which comes early if something happens on this or another rank.
   void rest(std::unique_lock<std::mutex>& lock) {
     const auto later = [](double s) {
       return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds(s));
@@ -241,9 +240,9 @@ class Watchdog : public Latch {
       if (early) return;
     }
   }
-  // A short limit needs frequent looks.
+  // Short time limits need frequent checks.
   [[nodiscard]] double period_s() const {
-    // When a connection has broken, the cause will be known soon.
+    // After a broken connection, the cause will soon be known.
     if (!states_.front().lost.empty()) return 0.01;
     const double often_s =
         channels_.empty() ? options_.period_s : std::min(channels_period_s_, options_.period_s);
@@ -272,7 +271,7 @@ class Watchdog : public Latch {
     }
     return {};
   }
-  // Ends all channels at once, because a device that frees its memory waits for the work of all of them.
+  // Ends all channels at the same time, because a device that frees memory waits for the work of every channel.
   [[nodiscard]] bool end_all(const Channels& channels) const {
     const auto left = std::make_shared<std::atomic<std::size_t>>(channels.size());
     for (const auto& channel : channels) {
@@ -292,7 +291,7 @@ class Watchdog : public Latch {
     return *left == 0;
   }
 
-  std::vector<std::uint64_t> calls_before_;  // number of calls in earlier worlds, per recorder
+  std::vector<std::uint64_t> calls_before_;  // number of calls of earlier worlds, per recorder
   Channels channels_;
   bool hurry_ = false, stop_ = false;
   std::thread watch_;
