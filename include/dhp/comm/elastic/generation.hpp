@@ -1,5 +1,5 @@
-// Generation is a numbered membership of an elastic job. next_generation forms the next one from the remaining members
-// and new processes. A lost rank or a newcomer ends a generation.
+// Generation is the numbered membership of an elastic job. A lost rank or a newcomer ends a generation. next_generation
+// forms the next one from the remaining members and new processes.
 #pragma once
 
 #include <dhp/comm/elastic/next_layout.hpp>
@@ -14,45 +14,45 @@
 
 namespace dhp {
 
-/// Random number that identifies a process in an elastic job. A restarted process is a new member.
+/// A random number that identifies a process of an elastic job. A restarted process is a new member.
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
-  /// Axes of the first generation, if its ranks suffice for a replica.
+  /// Axes of the first generation, if there are enough ranks for one replica.
   int tensor = 1, pipeline = 1;
   LayoutRules layouts{};
-  double timeout_s = 300;  ///< limit of the job's wait for enough ranks, in seconds
-  /// Seconds to wait for a silent member whose connection to the store is alive.
+  double timeout_s = 300;  ///< seconds for which the job waits for enough ranks
+  /// Seconds to wait for a silent member to which no connection has broken.
   double silent_s = 2;
-  double lost_s = 0.3;  ///< seconds to wait for a silent member whose connection has broken
-  /// Seconds to keep the store for the others, if its process was left out of the job and is asked to stop.
+  double lost_s = 0.3;  ///< seconds to wait for a silent member to which one has broken
+  /// Seconds for which a process that was left out of the job, and is asked to stop, keeps the store for the others.
   double store_stays_s = 30;
-  /// A waiting newcomer polls gives_up() and leaves the job if it returns true. Null: the newcomer waits.
+  /// Polled while a newcomer, or a member of a job with too few ranks, waits; true: stop waiting. Null: never.
   std::function<bool()> gives_up{};
 };
 
 namespace detail {
 /// A member's report at the end of a generation.
 struct MemberReport {
-  std::int64_t steps = -1;  ///< updates in the member's state; -1 means no state
+  std::int64_t steps = -1;  ///< updates in the member's state; -1: no state
   bool leaving = false;     ///< the member hands over its state and leaves the job
   void pass(Fields& fields) { fields(steps, leaving); }
 };
 }  // namespace detail
 
 struct Generation {
-  std::int64_t number = 0;  ///< counts from 1; 0 means no generation yet
+  std::int64_t number = 0;  ///< counts from 1; 0: no generation yet
   MeshShape layout{};
-  /// The member of each rank. The first layout.size() members train, the other members are spares.
+  /// The member of each rank. The first layout.size() members train; the others are spares.
   std::vector<MemberId> members{};
-  /// Number of updates in the state at the generation's start; interrupted members finish their last update first. -1:
-  /// no member has state.
+  /// Number of updates in the state with which the generation starts; -1: no member has state. Members that were
+  /// interrupted in their last update finish it first.
   std::int64_t steps = -1;
 
   void pass(detail::Fields& fields) {
     fields(number, layout.data, layout.tensor, layout.pipeline, members, steps);
   }
-  /// Returns the rank of a member, or nothing if the process is no member.
+  /// Returns the rank of a member; nullopt for another process.
   [[nodiscard]] std::optional<int> rank_of(MemberId member) const {
     const auto at = std::find(members.begin(), members.end(), member);
     if (at == members.end()) return std::nullopt;
@@ -62,7 +62,7 @@ struct Generation {
 
 namespace detail {
 
-/// Returns the layout for a number of ranks. before: the layout of the members that go on. Without it the job begins,
+/// Returns the layout for a number of ranks. before: the layout of the previous generation; nullopt if the job begins,
 /// with the axes of its options if there are enough ranks.
 [[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
                                                          const std::optional<MeshShape>& before,
@@ -76,10 +76,10 @@ namespace detail {
   return first ? first : next_layout(count, asked, options.layouts);
 }
 
-/// Forms the generation after `last` from reporting members and newcomers, in order. If the tensor and pipeline axes
-/// stay, complete replicas stay together; gaps are filled by members of the same position in another replica, then by
-/// spares, then by newcomers. Otherwise members keep their order. If too few members would stay, nobody leaves: all
-/// should save and stop. Returns nullopt if there are too few members.
+/// Forms the generation after `last` from the reporting members and the newcomers, in their order. If the tensor and
+/// pipeline axes stay, complete replicas stay together. Their gaps are filled by members of the same position in
+/// another replica, then by spares, then by newcomers. Otherwise members keep their order. If too few members would
+/// stay, nobody may leave: all should save and stop. Returns nullopt if even then there are too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
@@ -131,7 +131,7 @@ namespace detail {
     if (leaves(report)) leaving.push_back(member);
   }
 
-  // The members of surplus replicas, by their previous position.
+  // Members of surplus replicas, by their previous position.
   std::vector<std::vector<MemberId>> left_over(places);
   for (auto at = count; at < replicas.size(); ++at)
     for (std::size_t place = 0; place < places; ++place)

@@ -1,6 +1,6 @@
 // Membership lets the members of an elastic job agree on generations, through the job's store. set_unless() is atomic,
-// so exactly one proposal for a generation wins, and members that missed it can write nothing more. There is never more
-// than one job, whatever the network does.
+// so exactly one proposal for a generation wins, and members that missed it can write nothing more. So even a broken
+// network cannot split a job in two.
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
@@ -21,17 +21,17 @@ namespace dhp::detail {
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
 }
-/// Returns the prefix of all keys that the ranks of a generation write.
+/// Returns the prefix of all keys that a generation's ranks write.
 [[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
   return concat("in/", number, "/");
 }
 
-/// Returns the member whose number a key ends with.
+/// Returns the member whose id ends the key; 0 if there is none.
 [[nodiscard]] inline MemberId member_in(const std::string& key) {
   return number_of<MemberId>(key.substr(key.rfind('/') + 1)).value_or(0);
 }
 
-/// Thrown if another generation has started without this process.
+/// Thrown if a later generation has started without this process.
 class LeftOut : public Error {
  public:
   using Error::Error;
@@ -62,7 +62,7 @@ class GenerationStore final : public KeyValueStore {
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
     Entries entries;
-    if (prefix == left_prefix) {  // these keys name members, callers want ranks
+    if (prefix == left_prefix) {  // translates members to ranks
       for (const auto& [key, value] : store_->list(prefix)) {
         if (const auto rank = generation_.rank_of(member_in(key)))
           entries.emplace_back(concat(prefix, *rank), value);
@@ -91,7 +91,7 @@ class GenerationStore final : public KeyValueStore {
   std::string prefix_, next_;
 };
 
-/// What a newcomer tells the job about itself.
+/// A newcomer's announcement to the job.
 struct Newcomer {
   int hint = 0;  ///< the launcher's rank, by which newcomers are ordered
   std::string name{};
@@ -100,8 +100,8 @@ struct Newcomer {
 
 class Membership {
  public:
-  /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members as
-  /// the launcher started: the newcomer of hint 0 at once, the others a little later in case it is lost.
+  /// Announces this process. If no generation has a live member, newcomers propose the next one when all `started`
+  /// processes are there: the newcomer of hint 0 at once, the others a little later, in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -115,11 +115,11 @@ class Membership {
 
   [[nodiscard]] MemberId me() const { return me_; }
 
-  /// Reports the end of this process's part in `last`, and waits for the next generation with this process. Its state
-  /// counts only if it was a member of the previous generation. Returns nullopt if the job has finished, or if a
-  /// newcomer or a member without state gives up; one that has state proposes a generation of the few that are left, so
-  /// that they can save. Throws Error after waiting too long for enough ranks, or with the reason of finish(). say (may
-  /// be null) is told once what this process waits for, after a thirtieth of that time.
+  /// Reports that this process is done with `last`, and waits for the next generation that includes the process. The
+  /// report counts unless a later generation exists already. Returns nullopt if the job has finished, or if this
+  /// process gives up (ElasticOptions::gives_up). A member with state gives up only after it has proposed a generation
+  /// with fewer replicas, in which the remaining members can save. Throws Error after timeout_s, or with the reason of
+  /// finish(). say, if not null, is called once with what this process waits for, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
       const std::function<void(const std::string&)>& say = {}) {
@@ -180,9 +180,9 @@ class Membership {
     }
   }
 
-  /// Returns the reason for the last wait of next().
+  /// Returns why next() waited last.
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
-  /// Returns whether a layout with the newcomers uses more ranks.
+  /// Returns whether the newcomers would make a larger layout possible.
   [[nodiscard]] bool could_grow(const Generation& now) {
     const auto gone = members_with("left/");
     const auto fresh = newcomers(now).size();
@@ -194,9 +194,9 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
-  /// Tells all processes that no further generation will come, and why, unless the job is done.
+  /// Tells all processes that no further generation will come. why: the reason; empty if the job is done.
   void finish(const std::string& why = {}) { store_->set(finished_key, why); }
-  /// Waits up to limit_s until others have read how the job ended. Call this before the process ends with its store.
+  /// Waits up to limit_s until all other members have left the store. Call this before the process that holds it ends.
   void let_others_leave(double limit_s) {
     (void)poll_until([&] { return !others_are_here(); }, limit_s);
   }
@@ -212,8 +212,8 @@ class Membership {
       if (member != me_ && !gone.contains(member)) return true;
     return false;
   }
-  /// Returns whether others need the store that this process holds, although the process is no member. The process then
-  /// stays a while, until the others have ended, or take the process in and stop together.
+  /// Returns whether others need the store that this process, no longer a member, holds. It then keeps the store for up
+  /// to store_stays_s, until the others have ended, or have taken the process in again.
   [[nodiscard]] bool is_needed(const Generation& newest, bool member,
                                std::optional<Clock::time_point>& asked) {
     if (!store_->is_held_here() || member || newest.number == 0) return false;
@@ -232,7 +232,7 @@ class Membership {
     for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
     return members;
   }
-  /// Returns the number from which to search for the newest generation.
+  /// Returns a generation number from which to search for the newest one.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
     return text ? Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
@@ -252,7 +252,7 @@ class Membership {
     return members;
   }
 
-  /// Proposes the generation after `last` if that is due; otherwise returns the reason to wait.
+  /// Proposes the generation after `last` if that is due, and returns an empty text; otherwise the reason to wait.
   [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
     const auto gone = members_with("left/");
     std::map<MemberId, MemberReport> reports;
@@ -267,7 +267,7 @@ class Membership {
       return "it is not taken in by any";
     if (!is_member && store_->find(finished_key)) return "the job has finished";
     std::map<std::size_t, RankState> states;
-    std::set<int> lost;  // ranks to which a connection has broken
+    std::set<int> lost;  // ranks to which others have lost their connection
     for (const auto& [name, value] : store_->list(concat(generation_prefix(last.number), "state/")))
       if (auto state = RankState::parsed(value)) {
         lost.insert(state->lost.begin(), state->lost.end());
@@ -283,7 +283,7 @@ class Membership {
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }
-      // Wait for a rank that knows that its world has ended: it only needs to return from its own work.
+      // If the rank knows that its world has ended, it only has to return from its own work: wait for it.
       const auto state = states.find(rank);
       const bool ended = state != states.end() && state->second.ended;
       const double limit_s =
@@ -306,7 +306,7 @@ class Membership {
                         ? "a size that the model and the ranks' memory allow"
                         : concat(options_.tensor * options_.pipeline, " ranks"),
                     " are the least; start more, or begin again from a checkpoint");
-    // A process that was left out is no newcomer until it announces itself again.
+    // A process that was left out becomes a newcomer only by announcing itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
     const auto made = generation_key(next->number);
@@ -318,8 +318,8 @@ class Membership {
     return {};
   }
 
-  static constexpr double proposer_s = 1;  // choosing one of many layouts takes a while
-  static constexpr double newcomer_s = 1;  // seconds between two proposals of a newcomer
+  static constexpr double proposer_s = 1;  // seconds for the first member to propose: it may have to choose
+  static constexpr double newcomer_s = 1;  // seconds between a newcomer's attempts
 
   std::shared_ptr<KeyValueStore> store_;
   MemberId me_;
@@ -328,6 +328,6 @@ class Membership {
   int started_;
   ElasticOptions options_;
   std::string waits_for_{};
-  bool too_few_ = false;  // the latest proposal had too few ranks
+  bool too_few_ = false;  // there were too few ranks for the last proposal
 };
 }  // namespace dhp::detail

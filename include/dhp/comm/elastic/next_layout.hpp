@@ -1,5 +1,5 @@
-// next_layout chooses the mesh of an elastic job's next generation. It is a pure function of the number of ranks, the
-// layout before and the job's rules, so all ranks get the same answer.
+// next_layout chooses the mesh of an elastic job's next generation, as a pure function of the number of ranks, the
+// previous layout and the job's rules.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -19,13 +19,13 @@ namespace dhp {
 struct LayoutRules {
   int least_replicas = 1;  ///< with fewer replicas the job waits for ranks
   int most_replicas = std::numeric_limits<int>::max();
-  /// Estimates the time of a step in a layout, in any unit; returns nothing if the model cannot be trained in the
-  /// layout. Null: only the number of replicas changes. All ranks must give the same answers.
+  /// Estimates a layout's time per step, in any unit; returns nullopt if the model cannot be trained in it. Null: only
+  /// the number of replicas may change. All ranks must give the same answers.
   std::function<std::optional<double>(const MeshShape&)> step_time{};
 };
 
-/// Returns the fastest of the layouts that use most ranks; nothing if none fits. Times within 1 % of the least are
-/// equal: then the least change of tensor and pipeline axes decides, and then the smaller tensor axis.
+/// Returns the fastest of the layouts that use the most ranks; nullopt if none fits. Layouts within 1 % of the fastest
+/// tie: the least change of the tensor and pipeline axes wins, then the smaller tensor axis.
 [[nodiscard]] inline std::optional<MeshShape> next_layout(int ranks, const MeshShape& before,
                                                           const LayoutRules& rules) {
   const auto time_of = [&](const MeshShape& layout) -> std::optional<double> {

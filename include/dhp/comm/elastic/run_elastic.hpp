@@ -23,7 +23,7 @@ enum class GenerationEnd {
   changed,   ///< all ranks left the generation in order, after the same step
 };
 
-/// A rank of a generation, as the body of run_elastic gets it.
+/// A rank of a generation, for the body of run_elastic.
 template <class Dev>
 class GenerationRank {
  public:
@@ -40,26 +40,26 @@ class GenerationRank {
   const Generation now;
   Comm<Dev> world;               ///< communicator of all members
   detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
-  std::string ended{};           ///< why the previous generation ended; empty if in order
-  double agreed_s = 0;           ///< seconds from the previous end until `now` was agreed on
-  double connected_s = 0;        ///< seconds that connecting the ranks took
+  std::string ended{};           ///< why the previous generation ended; empty: in order
+  double agreed_s = 0;           ///< seconds from the previous generation's end to the agreement on `now`
+  double connected_s = 0;        ///< seconds for connecting the ranks
 
-  /// Returns the training ranks as a group. Collective over the world; a spare gets a group of one.
+  /// Returns the group of the training ranks; a spare gets a group of one. Collective over the world.
   [[nodiscard]] Comm<Dev> training_ranks() {
     if (world.size() == now.layout.size()) return world;
     return world.split(is_spare() ? -1 : 0, world.rank());
   }
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
-  /// Returns whether the job's store, and the job with it, ends with this process.
+  /// Returns whether this process holds the job's store. The job ends with that process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
-  /// Returns, on rank 0, whether to ask all ranks to end this generation in order, because newcomers wait.
+  /// On rank 0, returns whether newcomers would let the job grow, so that this generation should end. Others: false.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
     looked_ = Clock::now();
     return membership_.could_grow(now);
   }
-  /// Waits, as a spare, until the training ranks have left the generation or leaves() is true. Throws Aborted if the
+  /// For spares: waits until the training ranks have left the generation, or leaves() is true. Throws Aborted if the
   /// world ends before.
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
@@ -72,12 +72,12 @@ class GenerationRank {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  /// Publishes the body's result to the spares; does nothing on other ranks than 0.
+  /// Publishes the body's result to the spares, on rank 0; other ranks do nothing.
   void report_end(GenerationEnd end) {
     if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
   }
-  /// Returns a function that throws Error if a newer generation exists. Call the function before an action that only
-  /// one job may take, such as making a checkpoint visible. Any thread may call it, also after the generation.
+  /// Returns a function that throws Error if a newer generation exists. Call it before an action that only one job may
+  /// take, such as making a checkpoint visible. Any thread may call it, even after the generation has ended.
   [[nodiscard]] std::function<void()> newest_check() const {
     return [watchdog = watchdog_] { watchdog->store().set("newest", ""); };
   }
@@ -96,7 +96,7 @@ class GenerationRank {
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
 }
-/// Returns the options by which a member connects to its job's store, of any kind.
+/// Returns the options with which a member connects to its job's store, whatever the kind of store.
 [[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
                                                             const ProcessOptions& process) {
   auto options = detail::rendezvous_of(me, process);
@@ -105,7 +105,7 @@ class GenerationRank {
   options.operation_timeout_s = 10;  // time for etcd to elect a leader, or a network to heal
   return options;
 }
-/// Returns the store, which the process started as rank 0 holds; the job ends with it. An EtcdStore avoids that.
+/// Returns the store that the process of rank 0 holds. The job ends with that process; an EtcdStore avoids this.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
     const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
@@ -115,7 +115,7 @@ class GenerationRank {
 
 namespace detail {
 
-/// Waits until all work of the world's communicators has ended; fails if that takes too long.
+/// Waits until all work of the world's communicators has ended. Throws Error if that takes too long.
 inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
                            const ProcessOptions& process) {
   watchdog.leave();
@@ -129,8 +129,8 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
 }  // namespace detail
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
-/// the job. Another exception ends this process's part, and the others continue. Spares run the body too, as ranks
-/// behind those of the layout. Returns when the job is finished, or this process has left the job in order.
+/// the job. Another exception ends this process's part, and the others continue. Spares run the body too, as the ranks
+/// after those of the layout. Returns after the job has finished, or this process has left it in order.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,
@@ -161,8 +161,8 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     }
     const auto& now = *next;
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // rank was left out
-    // All members have left the last generation, so its communicators are unused. GPU communicators must end before the
-    // next ones start, because ending a communicator waits for all work of its GPU.
+    // All members have left the last generation, so nobody uses its communicators. On GPUs they must end before new
+    // ones start, because ending a communicator waits for all work of its GPU.
     if (before) detail::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);
     auto place = me;
@@ -187,7 +187,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         end = body(rank);
         rank.report_end(end);
         leaves = report.leaving && rank.is_spare();
-      }  // the communicator and all calls end before the rank reports that it has finished
+      }  // ends the communicator and its calls before finish()
       if (end == GenerationEnd::changed && !leaves) continue;
       watchdog->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
@@ -196,7 +196,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
-      // A rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer: try again.
+      // Try again: a rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer.
       const bool fails = dynamic_cast<const detail::LeftOut*>(&error) == nullptr &&
                          dynamic_cast<const detail::NotConnected*>(&error) == nullptr;
       const bool ends_job = fails && store->is_held_here();

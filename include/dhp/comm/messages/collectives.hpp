@@ -201,9 +201,8 @@ class MessageCollective {
   }
 
   static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
-  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most that. One chunk of each rank
-  // together has at most 16 MiB (to 64 ranks). Chunks are multiples of 256 KiB: they are adjacent, and elements must be
-  // aligned.
+  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most 2 MiB. Up to 64 ranks have
+  // at most 16 MiB in one chunk each. Chunks are multiples of 256 KiB: they are adjacent, and elements must be aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;

@@ -1,4 +1,4 @@
-// MpiContext owns dhp's communicators over the host program's ranks, and the lock around MPI calls. Needs MPI.
+// MpiContext owns dhp's communicators over the host program's ranks, and holds the lock around MPI calls. Needs MPI.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -37,16 +37,16 @@ inline void check_mpi(int code, const char* call,
 
 namespace detail {
 
-/// Pauses between two polls: not at first, because answers often take a microsecond; then it yields; then it sleeps,
-/// longer each time.
+/// Paces a polling loop. For 20 us it does not pause, because answers often take a microsecond. Then it yields; after
+/// eager_s it sleeps, longer each time.
 class Backoff {
  public:
-  /// eager_s: how long to poll without sleeping, in seconds.
+  /// eager_s: seconds for which to poll without sleeping.
   explicit Backoff(double eager_s) : eager_(eager_s) {}
   void operator()() {
     const auto waited = std::chrono::steady_clock::now() - since_;
     if (waited < std::chrono::microseconds(20)) return;
-    // If there are more ranks than cores, another rank can run now.
+    // Lets another rank run if there are more ranks than cores.
     if (waited < eager_) return std::this_thread::yield();
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, std::chrono::microseconds(1280));
@@ -101,7 +101,7 @@ class MpiContext : NonCopyable {
       check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
     });
   }
-  // Frees no communicator: freeing is collective, so a failing rank must not do it alone.
+  // Frees no communicator: that is a collective call, which a failing rank must not make alone.
   ~MpiContext() = default;
 
   [[nodiscard]] MPI_Comm comm() const { return comms_.front(); }
@@ -115,8 +115,8 @@ class MpiContext : NonCopyable {
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers of MPI, which are kept
-  /// forever in that case.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers of the collective,
+  /// which then stay allocated forever, because MPI may still write to them.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);
@@ -134,23 +134,23 @@ class MpiContext : NonCopyable {
     }
   }
 
-  /// Adds a communicator with the lifetime of this context. adopt, keep, close and has_grace need the lock of call().
+  /// Adds a communicator for the lifetime of this context. Call adopt, keep, close and has_grace only inside call().
   void adopt(MPI_Comm made) {
     check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     comms_.push_back(made);
   }
-  /// Keeps memory forever, because MPI may write there until MPI_Finalize. The communicators are then not freed either.
+  /// Keeps memory forever, because MPI may write to it until MPI_Finalize. close() then frees no communicator either.
   void keep(std::shared_ptr<void> memory) {
     static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
     torn_ = true;
   }
-  /// Frees the communicators in their common order of creation, if nothing is pending. Collective.
+  /// Frees the communicators in order of their creation, which all ranks share, unless keep() was called. Collective.
   void close() {
     if (!torn_)
       for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
     closed_ = true;
   }
-  /// Returns whether transfers pending at the world's end still have time to finish; all share one period of 2 s.
+  /// Returns whether transfers that are pending at the world's end may still finish: within 2 s of the first call.
   [[nodiscard]] bool has_grace() {
     const auto now = std::chrono::steady_clock::now();
     if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);

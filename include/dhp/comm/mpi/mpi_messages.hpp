@@ -1,5 +1,5 @@
-// MpiMessages sends a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls
-// until the world ends. Pending transfers are then kept forever, because MPI cannot cancel them. Needs MPI.
+// MpiMessages sends a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls. At
+// the world's end pending transfers get 2 s, and then their memory is kept forever: MPI cannot cancel them. Needs MPI.
 #pragma once
 
 #include <dhp/comm/latch.hpp>
@@ -22,7 +22,7 @@ class MpiMessages final : public Messages {
   /// MPI counts bytes as int, so longer messages are split.
   static constexpr std::size_t longest_piece_bytes = std::size_t{1} << 30;
 
-  /// Messages between all ranks of the world.
+  /// Makes the messages between all ranks of the world.
   MpiMessages(Latch& latch, const std::shared_ptr<MpiContext>& context,
               std::size_t piece_bytes = longest_piece_bytes)
       : MpiMessages(latch, context, context->comm(), piece_bytes) {}
@@ -40,8 +40,8 @@ class MpiMessages final : public Messages {
       return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
     });
   }
-  /// Uses MPI for barriers and small integer sums, as MPI needs fewer rounds for them. Float sums stay in rank order;
-  /// long sums are not faster with MPI, and could not be cancelled.
+  /// Uses MPI's own collectives for barriers and small integer sums, because they need fewer rounds. Float sums must
+  /// stay in rank order. Long sums are not faster with MPI, and could not be cancelled.
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
@@ -57,9 +57,9 @@ class MpiMessages final : public Messages {
                             request);
     });
   }
-  // MPI copies a message inside the receiver's call, so a small chunk is in cache when it is reduced.
+  // MPI copies a message inside the receiver's call, so a small chunk is still in cache when it is reduced.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }
-  /// MPI_Comm_split blocks, but all ranks of the group have come: they have just gathered `members`.
+  /// MPI_Comm_split has no time limit, but no rank is missing: all have just exchanged `members`.
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                   std::uint32_t) override {
     const int color = *std::min_element(members.begin(), members.end());
@@ -87,7 +87,7 @@ class MpiMessages final : public Messages {
               std::size_t piece_bytes)
       : latch_(&latch), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
 
-  // MPI may allow only 15 bits. Calls of one kind between two ranks are ordered, so equal tags are harmless.
+  // MPI guarantees only 15 bits. Calls of one kind between two ranks are ordered, so equal tags are harmless.
   [[nodiscard]] static int mpi_tag(std::uint64_t tag) {
     constexpr std::uint64_t kind_and_phase = 3, prime = 8191;
     return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
@@ -106,10 +106,10 @@ class MpiMessages final : public Messages {
     ~MpiTransfer() override {
       if (!done()) take_back();
     }
-    /// Returns a new request, for the MPI call that begins a transfer.
+    /// Returns a new request for an MPI call that begins a part of the transfer.
     [[nodiscard]] MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
     void wait() override {
-      // Polls without sleeping for as long as a slow network needs for the message: MPI may progress only inside calls.
+      // Polls without sleeping for the time that a slow network needs, because MPI may progress only inside calls.
       constexpr double slow_bytes_per_s = 1e9;
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
@@ -134,7 +134,7 @@ class MpiMessages final : public Messages {
         return true;
       });
     }
-    // Cancels an unmatched receive; a transfer under way gets a moment to finish.
+    // Cancels receives that have no message yet; other transfers get up to 2 s to finish.
     void take_back() noexcept {
       try {
         int finalised = 0;
@@ -170,7 +170,7 @@ class MpiMessages final : public Messages {
     std::vector<MPI_Request> requests_{};
   };
 
-  /// An MPI collective on memory of its own, which may outlive the world.
+  /// An MPI collective in memory of its own, which MPI may use after the world has ended.
   class OwnCollective final : public Transfer {
    public:
     OwnCollective(std::unique_ptr<MpiTransfer> transfer, std::shared_ptr<std::byte[]> memory,
@@ -206,7 +206,7 @@ class MpiMessages final : public Messages {
     const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
     const int other = context_->rank() == 0 ? 1 : 0;
-    // MPI cannot cancel a collective: like a send, it is given time, and is then kept.
+    // MPI cannot cancel a collective. Like a send, it gets time to finish, and then its memory is kept.
     auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
     context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
     return std::make_unique<OwnCollective>(std::move(transfer), memory, out);

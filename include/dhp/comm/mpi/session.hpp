@@ -1,5 +1,5 @@
-// MpiSession lets a program that uses MPI use dhp. dhp works on duplicates of the program's communicator: it does not
-// initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
+// MpiSession runs dhp inside a program that uses MPI. dhp works on duplicates of the program's communicator, and does
+// not initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -22,7 +22,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Returns every rank's text on all ranks; texts above 1023 characters are cut off. Collective.
+/// Returns every rank's text on all ranks, cut off after 1023 characters. Collective.
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
@@ -43,8 +43,8 @@ namespace detail {
   return texts;
 }
 
-/// Makes the store by which the ranks monitor each other. Rank 0 holds it and sends its address and a secret by MPI;
-/// the store itself needs no MPI. Collective: all return, or all throw. address: rank 0's; empty: detected.
+/// Makes the store by which the ranks watch each other. Rank 0 holds it, and sends its address and a secret by MPI; the
+/// store itself works over TCP. Collective: all return, or all throw. address: that of rank 0; empty: detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {
@@ -101,18 +101,18 @@ struct MpiSessionOptions {
   double timeout_s = 300;  ///< limit of each wait for a rank and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< replaces timeout_s once all ranks have met
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null makes one
-  /// Address of rank 0's machine, as others reach it; empty: detected.
+  /// Address at which other ranks reach rank 0's machine; empty: detected.
   std::string address{};
-  /// dhp holds this lock during each MPI call. A program with MPI_THREAD_SERIALIZED and several threads that call MPI
-  /// must hold it too. Null: the session makes its own lock.
+  /// dhp holds this lock during each MPI call. If a program with MPI_THREAD_SERIALIZED calls MPI on several threads, it
+  /// must hold the lock too. Null: the session makes its own lock.
   std::shared_ptr<std::mutex> lock{};
-  /// Called when the world has ended and this rank does not return from its own work: see WatchOptions.
+  /// Called if this rank does not return from its own work after the world has ended: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
 };
 
 class MpiSession : detail::NonCopyable {
  public:
-  /// Collective over `host`, like MPI_Comm_dup. `host` may then be used and freed as before.
+  /// Collective over `host`, like MPI_Comm_dup. The program may use and free `host` as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
     context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
@@ -131,7 +131,7 @@ class MpiSession : detail::NonCopyable {
                                                               std::make_shared<detail::MpiMessages>(
                                                                   *watchdog_, context_)));
   }
-  /// Closes the session; during an exception, reports this rank's failure to the others.
+  /// Closes the session. During an exception, first tells the other ranks that this rank has failed.
   ~MpiSession() {
     try {
       if (std::uncaught_exceptions() > exceptions_)
@@ -143,10 +143,10 @@ class MpiSession : detail::NonCopyable {
     }
   }
 
-  /// Returns the communicator of all ranks. It is valid as long as the session.
+  /// Returns the communicator of all ranks, which is valid as long as the session is open.
   [[nodiscard]] Comm<Cpu> world() const { return world_; }
 
-  /// Runs body(world()) and closes the session. An exception is published to all ranks, then thrown as
+  /// Runs body(world()); the session is closed if body throws. An exception is published to all ranks, then thrown as
   /// Error("rank 3: ..."). Throws Aborted if another rank is the cause.
   void run(auto body, CallSite where = CallSite::current()) {
     try {
