@@ -24,10 +24,10 @@ struct ElasticOptions {
   double timeout_s = 300;  ///< seconds for which the job waits for enough ranks
   /// Seconds to wait for a silent member to which no connection has broken.
   double silent_s = 2;
-  double lost_s = 0.3;  ///< seconds to wait for a silent member to which one has broken
+  double lost_s = 0.3;  ///< seconds to wait if a connection to the member has broken
   /// Seconds for which a process that was left out of the job, and is asked to stop, keeps the store for the others.
   double store_stays_s = 30;
-  /// Polled while a newcomer, or a member of a job with too few ranks, waits; true: stop waiting. Null: never.
+  /// Polled while this process waits as a newcomer, or for enough ranks; true: it stops waiting. Null: never.
   std::function<bool()> gives_up{};
 };
 

@@ -1,5 +1,5 @@
-// NcclChannel is an NCCL communicator with its stream. Its work follows all earlier work of the rank's device, and
-// overlaps later work until a wait. In the flight recorder, a call lasts until the device has finished it.
+// NcclChannel is an NCCL communicator with its stream. Its work starts after all earlier work of the rank's device, and
+// overlaps with later work until a wait. In the flight recorder, a call lasts until the device has finished it.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -19,16 +19,16 @@
 
 namespace dhp::detail {
 
-/// The work of a recorded step on one NCCL communicator. Each run is watched, and noted in the flight recorder as one
-/// call per kind: the first call, "and so many more of a recorded step". owner keeps the communicator alive.
+/// The calls that a recorded step makes on one NCCL communicator. For each run, the flight recorder gets one record per
+/// kind of call: the first call, "and so many more of a recorded step". owner keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
  public:
   NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
       : owner_(std::move(owner)), handle_(std::move(handle)) {}
 
-  /// Adds a call that is being recorded.
+  /// Adds a call of the step that is being recorded.
   void add(const CommCall& call) {
-    // Collectives of a group have one order on all ranks, and messages one order per edge.
+    // A kind is a series with one order on all its ranks: the collectives of the group, or the messages of an edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
       return kind.first.kind == call.kind && kind.first.other == call.other;
@@ -67,12 +67,12 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
               int ctas, CallSite where)
       : NcclChannel(std::move(watchdog), place) {
     auto config = config_of(ctas);
-    watchdog_->watch(handle_);  // before open(), which a missing rank must not keep waiting
+    watchdog_->watch(handle_);  // before open(): the watchdog ends its wait for a missing rank
     handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
-  /// Connects the ranks of a host program's communicator, which is used for nothing else meanwhile. Collective.
+  /// Splits off a communicator of the host program's one, which must not be used meanwhile. Collective.
   NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
       : NcclChannel(std::move(watchdog), place) {
@@ -80,7 +80,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
-  /// Waits for pending work; during an exception ends the world instead.
+  /// Waits for pending work. During an exception, ends the world instead.
   ~NcclChannel() {
     try {
       if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
@@ -92,7 +92,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     }
   }
 
-  /// Splits off a group; null for a negative color and for a group of one, which needs no communicator. Collective.
+  /// Splits off a group; null for a negative color or a group of one, which need no communicator. Collective.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const CommCall call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
@@ -115,7 +115,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     part->become_part_of(*handle_, call, color, ctas);
     return color < 0 ? nullptr : part;
   }
-  /// Blocks the host until all ranks have arrived and this rank's calls are done.
+  /// Blocks the host until all ranks have arrived and this channel's calls are done.
   void barrier(CallSite where) {
     const CommCall call{.kind = CallKind::barrier, .where = where};
     auto* const any = words();
@@ -127,7 +127,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   /// Blocks the host until all earlier work of the device is done. Throws Aborted if the world has ended: after an
   /// abort the device continues with garbage in place of missing data.
   void synchronize(Cuda& dev) {
-    if (dev.recording()) return dev.synchronize();  // throws that a recording cannot wait
+    if (dev.recording()) return dev.synchronize();  // throws: a recording cannot wait
     const auto end = CudaEvent::of(dev.stream());
     watchdog_->wait_until([&] { return end.passed(); },
                           [&] {
@@ -141,7 +141,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   [[nodiscard]] const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
   /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
-  /// where the action's work is done. Fails like NcclHandle::run().
+  /// where the action's work ends. Throws like NcclHandle::run().
   CudaEvent issue(Cuda& dev, const CommCall& call, auto action) {
     if (dev.number() != place_.device) {
       const auto text =
@@ -153,7 +153,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     }
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
-    // The host cannot look at points inside a recording, so it watches each run of the recording.
+    // The host cannot query events inside a recording, so each run of the recording is watched as a whole.
     watchdog_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
@@ -174,13 +174,13 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
         handle_(std::make_shared<NcclHandle>(*watchdog_, std::move(recorder),
                                              stream_on(place.device))) {}
 
-  // If the watchdog does not know all ranks, as with a host program's ranks elsewhere, it must not judge their calls.
+  // If the watchdog does not know all ranks (a host program has ranks in other processes), it must not compare calls.
   [[nodiscard]] static GroupRecorder recorder_of(const Watchdog& watchdog, const Place& place) {
     const bool known = watchdog.size() == place.size;
     return {known ? watchdog.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
             place.size};
   }
-  // Streams and events belong to the calling thread's current GPU.
+  // The stream is made on the calling thread's current GPU.
   [[nodiscard]] static CudaStream stream_on(int device) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
@@ -208,7 +208,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
-  // Runs action() after the channel's earlier work, without waiting for a device.
+  // Runs action() after the channel's earlier work, which need not follow the work of a device.
   CudaEvent issue(const CommCall& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
@@ -240,7 +240,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // Returns GPU memory for the ColorKey of each rank, and behind them that of this rank.
+  // Returns GPU memory for the ColorKey of every rank, followed by one more for this rank's own.
   [[nodiscard]] int* words() {
     static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
@@ -256,15 +256,15 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   std::shared_ptr<Watchdog> watchdog_;
   Place place_;
   std::shared_ptr<int> words_;
-  // Pinned, because copying pageable memory may hold a driver lock while waiting for another rank of this process.
+  // Pinned: copying pageable memory may hold a driver lock that another rank of this process needs meanwhile.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // number of the last recording that this channel took part in
+  std::uint64_t recording_ = 0;       // number of the last recording with this channel
   std::weak_ptr<NcclBranch> branch_;  // this channel's branch of that recording
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A pending collective. Its buffers must not be freed or changed before wait(). If the event is dropped without a
+/// A pending collective, whose buffers must not be freed or changed before wait(). If the event is dropped without a
 /// wait, the device waits.
 class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
  public:

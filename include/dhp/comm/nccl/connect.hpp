@@ -19,8 +19,8 @@ inline void check_local_gpu(const ProcessRank& me) {
 }
 }  // namespace detail
 
-/// Connects this rank to its job over NCCL; an argument of run_process_rank. The rank's GPU is that of its local rank:
-/// the body makes its device with CudaOptions{.device = me.local_rank}. Collective.
+/// Connects this rank to its job over NCCL; an argument of run_process_rank. The rank uses the GPU with the number of
+/// its local rank: the body makes its device by CudaOptions{.device = me.local_rank}. Collective.
 [[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWatchdog>& watchdog,
                                              const ProcessRank& me, const ProcessOptions&) {
   if (me.size > 1) detail::prepare_process_for_nccl();

@@ -1,4 +1,4 @@
-// Turns NCCL's result codes into sentences and exceptions, and dhp's element types and reductions into NCCL's.
+// Translates NCCL's result codes to sentences and exceptions, and dhp's element types and reductions to NCCL's.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -18,7 +18,7 @@ namespace dhp::detail {
                 more ? concat(": ", noted) : std::string());
 }
 
-/// Throws CudaError if a call has failed; for calls that complete before they return.
+/// Throws CudaError if the call has failed. Only for calls that complete before they return.
 inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
   if (code != ncclSuccess) [[unlikely]]
     throw CudaError(call, static_cast<int>(code), nccl_error_text(code), where);
@@ -56,7 +56,7 @@ inline void check_nccl_version() {
 }  // namespace dhp::detail
 
 namespace dhp::detail {
-/// Returns a new id, by which a world's ranks connect. It is a secret: a process that has it can join.
+/// Returns a new id with which a world's ranks connect. It is a secret: any process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");

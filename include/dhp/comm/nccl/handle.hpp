@@ -1,6 +1,6 @@
-// NcclHandle is one NCCL communicator with its pending work. The communicator is nonblocking, so no thread stays inside
-// NCCL, and another thread can abort it when a peer is lost. It stays so for its whole life, since any call may
-// connect. The price: NCCL starts a thread per call, and the host polls until the work is on its stream.
+// NcclHandle is one NCCL communicator with its pending work. The communicator is nonblocking: no thread stays inside
+// NCCL, and another thread can abort it if a peer is lost. It stays nonblocking for its whole life, because any call
+// may connect. The price: NCCL starts a thread per call, and the host polls until the work is on its stream.
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>
@@ -17,19 +17,19 @@
 
 namespace dhp::detail {
 
-/// An operation on a communicator other than a Call; the name is for messages: "the creation of a group".
+/// An operation that is no CommCall, with its name in messages: "the creation of a group".
 struct NcclTask {
   const char* name;
   CallSite where;
   friend std::string to_text(const NcclTask& task) { return concat(task.name, " at ", task.where); }
 };
 
-/// In all functions `what` is a Call or an NcclTask, which names the work in messages. If the work fails, the world
-/// ends and Error names the place of the call. After the end of the world Aborted is thrown instead.
+/// In all functions `what` is a CommCall or an NcclTask, and names the work in messages. Failed work ends the world and
+/// throws Error with the location of the call. After the world has ended, Aborted is thrown instead.
 class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Makes a handle without a communicator. watchdog outlives all uses of the handle but end(). Work is put on
-  /// `stream`, which stays until the communicator has ended; after an abort the handle may outlive its user until then.
+  /// Makes a handle without a communicator. watchdog must outlive all uses but end(). The handle owns `stream`, on
+  /// which work is put, until the communicator has ended, which after an abort may be later than its user.
   NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
       : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
 
@@ -48,9 +48,9 @@ class NcclHandle final : public Watchdog::Channel {
              return call(comm_);
            }));
   }
-  /// Borrows a host program's communicator, which is ready for use, and never ends it.
+  /// Borrows a host program's communicator, which must be ready for use, and never ends it.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
-  /// Splits a part of this communicator into `part`; no part for a negative color. First waits for pending work.
+  /// Splits a part of this communicator into `part`, after pending work is done; a negative color makes no part.
   void split_off(const auto& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
     auto made = std::make_unique<ncclComm_t>(nullptr);
@@ -60,7 +60,7 @@ class NcclHandle final : public Watchdog::Channel {
         return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
       });
     } catch (...) {
-      (void)made.release();  // NCCL may still write to it
+      (void)made.release();  // leaked, because NCCL may still write to it
       throw;
     }
     part.comm_ = *made;
@@ -72,7 +72,7 @@ class NcclHandle final : public Watchdog::Channel {
     });
   }
 
-  /// Watches a call, whose work on the stream lies between the events `begin` and `end`.
+  /// Watches a call. Its work lies between the events `begin` and `end` of the stream.
   void watch(FlightRecorder::Open call, CudaEvent begin, CudaEvent end) {
     const std::lock_guard lock(mutex_);
     pending_.push_back({std::move(call), std::move(begin), std::move(end), {}});
@@ -94,7 +94,7 @@ class NcclHandle final : public Watchdog::Channel {
       return concat("rank ", recorder_.rank(), ", ", where_it_is(),
                     ": NCCL says: ", nccl_error_text(state));
     look_at_pending();
-    // A failure detector that knows all ranks of the group can name the cause, so it gets a second more.
+    // If a failure detector knows all ranks of the group, it can name the cause, so it gets a second more.
     constexpr auto more = std::chrono::seconds(1);
     if (pending_.empty() || !pending_.front().since) return {};
     const auto& [call, begin, end, since] = pending_.front();
@@ -151,7 +151,7 @@ class NcclHandle final : public Watchdog::Channel {
     const auto text =
         concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_error_text(code));
     watchdog_->abort(text);
-    // These codes say that another process, or the network to it, has ended: not this rank's fault.
+    // These codes say that another process, or the network to it, is lost; then the world's reason is thrown instead.
     if (code == ncclRemoteError || code == ncclSystemError) watchdog_->check_alive();
     throw Error(text, what.where);
   }
@@ -174,7 +174,7 @@ class NcclHandle final : public Watchdog::Channel {
   }
 
   Watchdog* watchdog_;
-  GroupRecorder recorder_;  // destroyed after the calls that it recorded
+  GroupRecorder recorder_;  // owns the flight recorder to which pending_ refers
   CudaStream stream_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;

@@ -9,15 +9,15 @@
 #include <memory>
 
 namespace dhp::detail {
-/// Sets CUDA's environment for several communicators, unless the user has set it: separate stream queues, and kernels
-/// loaded before one waits for another GPU. Call this before any use of CUDA, while the process has one thread.
+/// Sets CUDA's environment for several communicators, unless the user has set it: a hardware queue per stream, and
+/// kernels loaded before one waits for another GPU. Call this before any use of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes its rank's device with CudaOptions{.device = world.rank()}. Ranks on GPUs always have a watchdog.
+/// The body makes its rank's device by CudaOptions{.device = world.rank()}. There is always a watchdog.
 template <>
 class RankLauncher<Cuda> {
  public:

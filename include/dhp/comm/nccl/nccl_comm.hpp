@@ -1,6 +1,7 @@
 // NcclComm: ranks on NVIDIA GPUs, in one or many processes. The host waits until a collective is on its stream, not
-// until it is done. A group's first message, split, barrier and calls that need a new connection synchronize hosts. A
-// missing rank ends the world after the time limit: the device continues with garbage, and the next call throws.
+// until it is done. Hosts wait for each other in split and barrier, at a group's first message, and if a call needs a
+// new connection. A missing rank ends the world at the time limit: the device continues with garbage, and the next call
+// throws.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -15,17 +16,17 @@
 namespace dhp {
 
 struct NcclOptions {
-  /// Limit of each collective, send, receive and barrier, in seconds; 0: none. A watchdog's own limit replaces it.
+  /// Limit of each collective, message and barrier, in seconds; 0: none. A watchdog that is given has its own limit.
   double timeout_s = 300;
-  /// Multiprocessors that one collective and one message may take; 0: as many as fit, at most 24 and 4. Work of several
-  /// communicators holds its multiprocessors while it waits for other GPUs, so all of it must fit into the GPU
-  /// together: at most three collectives (tensor axis, a reducer's, one more) and eight messages are under way.
+  /// Multiprocessors for one collective and for one message; 0: as many as fit, at most 24 and 4. Pending work holds
+  /// its multiprocessors while it waits for other GPUs, so all of it must fit into the GPU together: at most three
+  /// collectives (of the tensor axis, of a reducer, and one more) and eight messages.
   int collective_ctas = 0;
   int message_ctas = 0;
 
   static constexpr int collectives = 3, messages = 8;
 
-  /// Returns options that fit the GPU; throws if the GPU has no room for what is asked.
+  /// Returns options that fit the GPU; throws Error if it has not enough multiprocessors.
   [[nodiscard]] NcclOptions fitted(int device) const {
     cudaDeviceProp gpu{};
     check_cuda(cudaGetDeviceProperties(&gpu, device), "cudaGetDeviceProperties");
@@ -46,15 +47,15 @@ struct NcclOptions {
 };
 
 namespace detail {
-/// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm, and none is
-/// freed or changed before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of
-/// NCCL's ring; max and min may drop a NaN. Ranks that call different collectives end with the time limit, or with
-/// wrong numbers. All ranks of a group take part in its first message. send_capacity() holds between neighbours of the
-/// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
+/// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm, and none may
+/// be freed or changed before its event was waited for or dropped. Sums of 16-bit types are rounded at every step of
+/// NCCL's ring; max and min may drop a NaN. If ranks call different collectives, they end at the time limit, or with
+/// wrong numbers. All ranks of a group take part in its first message. send_capacity() holds between neighbors in the
+/// ring of ranks, as in a pipeline; other messages may wait for messages to other ranks.
 class NcclComm {
  public:
-  /// Collective over all ranks that hold `id`, which one of them made with new_nccl_id(). The ranks of one process
-  /// share `watchdog`. device is this rank's GPU, which becomes the thread's current one.
+  /// Collective over all ranks that hold `id`, which one of them made by new_nccl_id(). The ranks of one process share
+  /// `watchdog`. device: this rank's GPU, which becomes the thread's current one.
   NcclComm(std::shared_ptr<Watchdog> watchdog, int device, int rank, int size,
            const ncclUniqueId& id, const NcclOptions& options = {},
            CallSite where = CallSite::current())
@@ -67,7 +68,7 @@ class NcclComm {
     state_->channel = std::make_shared<NcclChannel>(state_->watchdog, place, id,
                                                     state_->options.collective_ctas, where);
   }
-  /// Makes a communicator of a channel that is connected already; options must be fitted().
+  /// Makes a communicator of a connected channel. options must be fitted().
   NcclComm(std::shared_ptr<NcclChannel> channel, const NcclOptions& options)
       : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
@@ -75,7 +76,7 @@ class NcclComm {
 
   [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
-  /// Limit of unreceived messages to one rank; beyond it the sender's *device* waits, but never its host.
+  /// Limit of unreceived messages to one rank. Beyond it the sender's *device* waits, never its host.
   [[nodiscard]] int send_capacity() const { return message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
@@ -91,7 +92,7 @@ class NcclComm {
     check_message(CallKind::send, rank(), size(), to, where);
     messages(where).send(dev, std::move(message), to, where);
   }
-  /// Makes the device wait for the message, but not the host.
+  /// Makes the device, not the host, wait for the message.
   void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
     check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
@@ -105,14 +106,14 @@ class NcclComm {
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);
   }
-  /// Blocks the host until the other ranks have come.
+  /// Blocks the host until the other ranks have arrived.
   [[nodiscard]] NcclComm split(int color, int key, CallSite where) {
     NcclComm part(state_->watchdog, state_->options);
     const int ctas = state_->options.collective_ctas;
     if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
-  /// Ends every rank of this world with this message. Other processes notice a broken connection, or the time limit.
+  /// Ends all ranks of this world with this message. Without a common store, processes only see a broken connection.
   void abort(const std::string& message) { state_->watchdog->abort(message); }
 
  private:
@@ -153,7 +154,7 @@ class NcclComm {
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // Exchanges an all_to_all's blocks in one NCCL group, so that no two wait for each other; or the block of a shift.
+  // Exchanges the blocks of an all_to_all in one NCCL group, so that none waits for another; or the block of a shift.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const bool to_all = collective.call.kind == CallKind::all_to_all;
@@ -180,8 +181,8 @@ class NcclComm {
 };
 }  // namespace detail
 
-/// Makes this process's rank of a world without a common store. Collective; one of the ranks makes `id`. Throws if the
-/// GPU is unusable, or after the time limit if a rank is missing.
+/// Makes this process's rank of a world without a common store. Collective; one rank makes `id` for all. Throws Error
+/// if the GPU is unusable, or, after the time limit, if a rank is missing.
 [[nodiscard]] inline Comm<Cuda> nccl_world(const Cuda& dev, int rank, int size,
                                            const ncclUniqueId& id, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
@@ -190,8 +191,8 @@ class NcclComm {
       detail::NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
 }
 
-// The overloads for a host program's communicator use it once, to make dhp's own with the same ranks, as libraries use
-// MPI_Comm_dup: neither constrains the order of the other's collectives.
+// The overloads for a host program's communicator use it once, to make dhp's own one of the same ranks (as libraries
+// use MPI_Comm_dup). After that, the collectives of the two may run in any order.
 
 /// For several ranks in one process, which share `watchdog`; otherwise like the overload without it.
 [[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<Watchdog> watchdog, ncclComm_t hosts,
@@ -208,8 +209,8 @@ class NcclComm {
 }
 
 /// Makes a world of the ranks of a host program's communicator, on its GPU, which becomes the thread's current one.
-/// Collective: nothing else may be pending on `hosts`, which may be destroyed afterwards. A blocking `hosts` waits
-/// forever for a missing rank, a nonblocking one for the time limit.
+/// Collective: nothing else may be pending on `hosts`. The program may destroy `hosts` afterwards. If a rank is
+/// missing, a blocking `hosts` waits forever, and a nonblocking one until the time limit.
 [[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
   auto watchdog = std::make_shared<Watchdog>(1, WatchOptions{.timeout_s = options.timeout_s});

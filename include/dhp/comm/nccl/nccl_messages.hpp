@@ -1,5 +1,5 @@
-// NcclMessages sends and receives a group's messages over NCCL. The device goes on after a send, and the tensor is
-// kept: up to message_capacity messages to one rank may be unreceived, then the device waits.
+// NcclMessages sends and receives a group's messages over NCCL. After a send the device goes on, and the tensor is kept
+// until it is received. If message_capacity messages to one rank are unreceived, the next send makes the device wait.
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
@@ -17,9 +17,9 @@ namespace dhp::detail {
 /// Limit of unreceived messages to one rank; beyond it a send waits.
 inline constexpr int message_capacity = 4;
 
-/// Returns the queue of a message, one of several communicators of the same ranks: on a single one, a ring of ranks
-/// that send and receive would deadlock. Even and odd senders have a queue each; in an odd ring, the step across the
-/// seam has its own. Messages between ranks that are not neighbors may wait for each other.
+/// Returns the number of a message's queue. Each queue is a communicator of all ranks; with only one, a ring of ranks
+/// that send and receive would deadlock. Even and odd senders have a queue each; in an odd ring, messages between the
+/// last and the first rank have a third. Messages between ranks that are not neighbors may wait for each other.
 [[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
   const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
   return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;
@@ -27,7 +27,7 @@ inline constexpr int message_capacity = 4;
 
 class NcclMessages {
  public:
-  /// Makes the queues, at the group's first send or receive on any rank. Collective over the group.
+  /// Makes the queues. Collective over the group, at its first send or receive on any rank.
   NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
     const int queues = place_.size % 2 == 0 ? 2 : 3;
     for (int queue = 0; queue < queues; ++queue)
@@ -55,13 +55,13 @@ class NcclMessages {
   struct Slot {
     Tensor<Cuda> message;
     CudaEvent received;
-    std::uint64_t recording = 0;  // the recording that has the send; 0: none
+    std::uint64_t recording = 0;  // number of the recording with this send; 0: none
   };
   struct Edge {
     std::array<Slot, message_capacity> slots;
     std::uint64_t sent = 0;
   };
-  // Waits until the message in the slot is received; then it may be freed, in the device's stream order.
+  // Makes the device wait until the slot's message is received; then its memory may be freed in stream order.
   static void wait_until_received(const Slot& slot, Cuda& dev) {
     // Recorded work can only wait for work of the same recording.
     if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
@@ -77,7 +77,7 @@ class NcclMessages {
   }
 
   NcclChannel::Place place_;
-  std::map<int, Edge> edges_;  // by receiver; destroyed after the queues, which wait for messages
+  std::map<int, Edge> edges_;  // by receiver; destroyed after the queues, which wait for their messages
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 
