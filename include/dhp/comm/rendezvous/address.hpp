@@ -1,4 +1,4 @@
-// Finds, parses and checks names and addresses of machines.
+// Finds, parses and checks host names and network addresses.
 #pragma once
 
 #include <dhp/comm/rendezvous/socket.hpp>
@@ -20,19 +20,19 @@ namespace dhp::detail {
   char host[256] = "";
   return ::gethostname(host, sizeof host - 1) == 0 ? host : "?";
 }
-/// Returns this process's name in messages: "host node7, process 4711".
+/// Returns this process's name for messages: "host node7, process 4711".
 [[nodiscard]] inline std::string process_name() {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
 
-/// Returns whether `name` is this machine's name, with or without a domain: "node7.cluster" for "node7".
+/// Returns whether `name` is this machine's name, even if only one of them has a domain: "node7.cluster", "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
   const auto own = host_name();
   const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
   return label(name) == label(own) && label(name) != "localhost";
 }
 
-/// Parses a port, from 1 to 65535. what: where the text came from, for messages.
+/// Parses a port, from 1 to 65535. what: the source of the text, for messages.
 [[nodiscard]] inline int parse_port(std::string_view what, std::string_view digits) {
   const auto port = number_of<int>(digits);
   check(port && *port >= 1 && *port <= 65535, what, ": \"", digits,
@@ -55,7 +55,7 @@ namespace dhp::detail {
   return {std::string(host), rest.empty() ? 0 : parse_port(what, rest.substr(1))};
 }
 
-/// Returns the address of this machine that routes to `host` (a name or an address), where peers can reach it.
+/// Returns the address that this machine uses towards `host` (a name or an address); peers there can reach it.
 [[nodiscard]] inline std::string address_towards(const std::string& host) {
   constexpr int any_port = 9;
   std::string problem;
@@ -68,7 +68,7 @@ namespace dhp::detail {
   fail("this machine has no route to ", host, "; is the network up?");
 }
 
-/// Returns an address of a network interface ("eth0"), IPv4 if it has one. Skips link-local IPv6 addresses.
+/// Returns an address of a network interface ("eth0"): IPv4 if it has one, else IPv6 that is not link-local.
 [[nodiscard]] inline std::string address_of_interface(const std::string& name) {
   ifaddrs* first = nullptr;
   check_system(::getifaddrs(&first) == 0, "cannot ask for the addresses of ", name);
@@ -93,7 +93,7 @@ namespace dhp::detail {
         " has no address that other machines can use; give it one, or choose another interface");
   return six;
 }
-/// Returns whether only this machine can reach that address or name.
+/// Returns whether an address or name is loopback, so that only this machine can reach it.
 [[nodiscard]] inline bool is_loopback(const std::string& host) {
   std::string problem;
   const auto addresses = resolve({host}, problem);

@@ -22,12 +22,12 @@
 
 namespace dhp {
 
-/// The location of an etcd cluster, and its use by a job.
+/// How a job reaches and uses an etcd cluster.
 struct EtcdOptions {
-  /// One URL per member: "http://host:2379" or "https://user:password@host:2379". If all are listed, any may fail.
+  /// One URL per member: "http://host:2379" or "https://user:password@host:2379". Listing all allows for a lost member.
   std::vector<std::string> endpoints;
   std::string ca_file{};  ///< CA certificates for https; empty: those of the system
-  double lease_s = 5;     ///< seconds after which a lost process counts as gone
+  double lease_s = 5;     ///< seconds without a sign of life until a process counts as gone
 };
 
 /// Parses comma-separated endpoints, and takes certificates from the variable SSL_CERT_FILE.
@@ -71,7 +71,7 @@ struct EtcdEndpoint {
   std::string user{}, password{};
 };
 
-/// number: position in the list, which messages show instead of the text, since that may hold a password.
+/// number: position in the list. Messages show it instead of the text, which may hold a password.
 [[nodiscard]] inline EtcdEndpoint parse_etcd_endpoint(const std::string& text, std::size_t number) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
   const auto part = [&](CURLUPart which, unsigned flags = 0) {
@@ -96,7 +96,7 @@ struct EtcdEndpoint {
           part(CURLUPART_PASSWORD, CURLU_URLDECODE)};
 }
 
-/// Returns a field of an answer; an empty text if it is missing. etcd writes 64-bit numbers as texts.
+/// Returns a text field of an answer; an empty text if it is missing. etcd writes 64-bit numbers as texts.
 [[nodiscard]] inline std::string etcd_text(const nlohmann::json& answer, const char* name) {
   const auto at = answer.find(name);
   return at != answer.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -114,11 +114,11 @@ class EtcdRefusal : public Error {
   int code_;
 };
 
-/// Used by one thread at a time.
+/// Not thread-safe.
 class EtcdClient {
  public:
   using Json = nlohmann::json;
-  static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; it grows later
+  static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; later ones have longer
 
   /// who: this process in messages, such as "rank 3".
   EtcdClient(const EtcdOptions& options, std::string who)
@@ -136,7 +136,7 @@ class EtcdClient {
       text += concat(&endpoint == endpoints_.data() ? "" : ", ", endpoint.url);
     return text;
   }
-  /// Returns the host of the member that answered last.
+  /// Returns the host of the member that is asked first: the one that answered last.
   [[nodiscard]] const std::string& host() const { return endpoints_[current_].host; }
 
   [[nodiscard]] std::vector<std::string> hosts() const {
@@ -145,8 +145,8 @@ class EtcdClient {
     return hosts;
   }
 
-  /// path: such as "kv/range". Throws EtcdRefusal, or KeyValueStoreLost if no member has answered within limit_s; the
-  /// request may then have been carried out. Only harmless requests are repeated, so none that changes users or roles.
+  /// path: such as "kv/range". Throws EtcdRefusal, or KeyValueStoreLost if no member answers within limit_s, though the
+  /// request may have been carried out. Requests under "auth/", which change users and roles, are sent once only.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
     const Deadline deadline(limit_s);
     const bool repeats = !std::string_view(path).starts_with("auth/");
@@ -185,12 +185,12 @@ class EtcdClient {
   }
 
  private:
-  /// Returns whether another member, or a retry, may avoid the error.
+  /// Returns whether another member or a later attempt may succeed.
   [[nodiscard]] static bool passes(int status) {
     return status == 408 || status == 429 || status >= 500;
   }
 
-  /// Returns nullopt, and the reason in `why`, if another member must be asked.
+  /// Returns nullopt, with the reason in `why`, if another member should be asked.
   [[nodiscard]] std::optional<Json> ask(const EtcdEndpoint& endpoint, const char* path,
                                         const std::string& body, const Deadline& deadline,
                                         std::string& why) {

@@ -1,4 +1,4 @@
-// EtcdLease makes etcd keys live as long as this process. Its own thread renews the leases. Needs libcurl and
+// EtcdLease ties etcd keys to the life of this process. A thread of its own renews the leases. Needs libcurl and
 // nlohmann/json.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace dhp::detail {
 
-/// There are two leases: one is this process's own, the other is shared by all processes of the job. The shared lease
-/// outlives the processes for a while, after which etcd removes the job's keys.
+/// There are two leases: this process's own, and one that all processes of the job share. The shared one outlives the
+/// processes for a while, after which etcd removes the job's keys.
 class EtcdLease : NonCopyable {
  public:
   using Json = nlohmann::json;
-  static constexpr int job_s = 3600;  ///< seconds of the shared lease after the last process ended
+  static constexpr int job_s = 3600;  ///< life of the shared lease after the last process, in seconds
 
-  /// job: number of the shared lease, the same in all processes. Tries for up to timeout_s.
+  /// job: number of the shared lease, equal in all processes. Throws Error after timeout_s without etcd.
   EtcdLease(const EtcdOptions& options, const std::string& who, std::int64_t job, double timeout_s)
       : client_(options, who), job_(std::to_string(job)) {
     check(options.lease_s >= 1 && options.lease_s <= 3600,
@@ -48,12 +48,12 @@ class EtcdLease : NonCopyable {
     }
   }
 
-  /// own() and job() are the numbers of the leases, as etcd writes them.
+  /// Numbers of the two leases, as etcd writes them.
   [[nodiscard]] const std::string& own() const { return own_; }
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// Returns the lifetime that etcd has granted to own(), in seconds.
+  /// Returns the life that etcd grants own() without renewal, in seconds.
   [[nodiscard]] double seconds() const { return seconds_; }
-  /// Returns whether etcd has counted this process as gone.
+  /// Returns whether the own lease has ended, so that this process counts as gone.
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:

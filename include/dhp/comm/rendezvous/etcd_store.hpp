@@ -1,5 +1,5 @@
-// EtcdStore is a job's store in an etcd cluster. The store survives the loss of any process or machine of the job, and
-// of etcd members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
+// EtcdStore is a job's store in an etcd cluster. It survives the loss of any process or machine of the job, and of a
+// minority of etcd's members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -19,20 +19,20 @@ namespace dhp::detail {
 /// In etcd the keys of a job begin with "dhp/JOB/", where / and % of the job's name are written %2F and %25:
 ///
 ///   keys/KEY   a value that the job has set
-///   member/N   rank or member N has been there
-///   alive/N    N is there now; the key has the lease of N's process, and the number of its last write
+///   member/N   rank or member N has joined
+///   alive/N    N is alive; the key is bound to the lease of N's process, and its value numbers N's last write
 ///
-/// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut
-/// off, at once after the orderly end of its store. The job can only read keys under left/.
+/// The store shows a key left/N if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or
+/// cut off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
-/// A process whose lease has ended can change nothing. A write that is sent several times, because a member of etcd did
-/// not answer, happens once: each write requires the lease, and a number above that of the last write.
+/// A process whose lease has ended can change nothing. If a write is sent again, because a member of etcd did not
+/// answer, it takes effect once: each write requires the lease, and a number above that of the last write.
 class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;
 
-  /// Uses rank, size, job and the time limits of the options; not the secret, since etcd controls access. Throws Error
-  /// if etcd is unreachable within timeout_s, or if another process has this rank or member number.
+  /// Uses rank, size, job and the time limits of the options, but not the secret, because etcd controls access. Throws
+  /// Error if etcd cannot be reached within timeout_s, or if another process has this rank or member number.
   EtcdStore(const EtcdOptions& etcd, RendezvousOptions options)
       : options_(std::move(options)),
         prefix_(concat("dhp/", escaped(options_.job), "/")),
@@ -47,7 +47,7 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
     auto address = address_towards(client_.host());
-    // With a local etcd member, this address may be one that other machines cannot reach.
+    // If the etcd member is local, this address may be unreachable from other machines, so other members are tried.
     for (const auto& host : client_.hosts()) {
       if (!is_loopback(address)) break;
       try {
@@ -127,7 +127,7 @@ class EtcdStore final : public KeyValueStore {
       else text += byte;
     return text;
   }
-  /// Returns a 62-bit number that depends on the text alone. It is never 0, for which etcd would choose a number.
+  /// Returns a 62-bit hash of the text. It is never 0, because etcd would then choose a number itself.
   [[nodiscard]] static std::int64_t number_of(const std::string& text) {
     std::int64_t number = 1;
     for (const char byte : hmac_sha256("", text).substr(0, 8))
@@ -140,7 +140,7 @@ class EtcdStore final : public KeyValueStore {
     return {
         {"requestPut", {{"key", to_base64(key)}, {"value", to_base64(value)}, {"lease", lease}}}};
   }
-  /// Returns the range of keys with this prefix, which must contain a byte other than 255.
+  /// Returns a read of all keys with this prefix, which must contain a byte other than 255.
   [[nodiscard]] static Json range(const std::string& prefix) {
     auto end = prefix;
     while (end.back() == '\xff') end.pop_back();
@@ -153,7 +153,7 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] static Json is_missing(const std::string& key) {
     return {{"key", to_base64(key)}, {"target", "VERSION"}, {"version", "0"}, {"result", "EQUAL"}};
   }
-  /// Returns the results of a transaction's reads; they are valid as long as `answer`.
+  /// Returns the results of a transaction's reads, which point into `answer`.
   [[nodiscard]] static std::vector<const Json*> responses(const Json& answer) {
     std::vector<const Json*> all;
     const auto found = answer.find("responses");
@@ -162,7 +162,7 @@ class EtcdStore final : public KeyValueStore {
       if (const auto read = one.find("response_range"); read != one.end()) all.push_back(&*read);
     return all;
   }
-  /// Returns the entries of a range, with the prefix removed from the keys.
+  /// Returns the entries that a read found, with the prefix removed from their keys.
   [[nodiscard]] Entries keys_of(const Json& answer, const std::string& prefix) const {
     Entries entries;
     const auto found = answer.find("kvs");
@@ -197,12 +197,12 @@ class EtcdStore final : public KeyValueStore {
                                    " s; the others count it as gone, so it has to start anew"));
   }
 
-  /// Writes a number with leading zeros, so that numeric and text order agree.
+  /// Returns a number with leading zeros, so that the order of texts is that of numbers.
   [[nodiscard]] static std::string sequence(std::uint64_t number) {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;
   }
-  /// Performs the operation if the conditions hold; returns whether it was done.
+  /// Performs the operation if the conditions hold. Returns whether it was performed.
   bool write(Json conditions, const Json& operation) {
     const std::lock_guard lock(mutex_);
     const auto number = sequence(++writes_);
@@ -232,7 +232,7 @@ class EtcdStore final : public KeyValueStore {
     return {etcd_text((*kvs)[0], "lease"), from_base64(etcd_text((*kvs)[0], "value")).value_or("")};
   }
 
-  /// Claims this process's number, which another process may hold until its lease ends.
+  /// Claims this process's rank or member number; waits if another process still holds it, until that one's lease ends.
   void join() {
     const Json request{
         {"compare", Json::array({is_missing(alive())})},

@@ -1,5 +1,5 @@
-// The first three frames of a connection to a store. Each side sends a nonce, and a proof that it knows the job's
-// secret, which the proof does not show. Later frames are not authenticated.
+// The first three frames of a connection to a store. Each side sends a nonce and an HMAC, which proves knowledge of the
+// job's secret without showing it. Later frames are not authenticated.
 //
 //   server: hello     nonce
 //   client: hello     nonce, rank, job, proof
@@ -26,7 +26,7 @@ namespace dhp::detail {
 
 inline constexpr std::size_t hmac_bytes = 32;
 
-/// Returns the HMAC tag of a message, hmac_bytes long. Key and message may be any bytes, and the key may be empty.
+/// Returns a message's HMAC-SHA-256, of hmac_bytes bytes. Key and message may be any bytes, and the key may be empty.
 [[nodiscard]] inline std::string hmac_sha256(std::string_view key, std::string_view message) {
   constexpr char empty[] = "";
   const auto* const key_data = key.empty() ? empty : key.data();
@@ -67,14 +67,14 @@ namespace handshake {
 
 inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
 inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
-/// Longest payload of a frame from an unauthenticated peer.
+/// Limit of the payload of an unauthenticated peer's frame, in bytes.
 inline constexpr std::size_t longest_payload = 512;
 
 enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
 
-/// The client's hello. Both sides compute proofs over the hello; the secret is in no frame or message.
+/// The client's hello. Both sides prove knowledge of the secret by an HMAC of it; the secret itself is never sent.
 struct Hello {
-  std::string server_nonce{};  // chosen by the server, so not sent back
+  std::string server_nonce{};  // from the server, so the client does not send it back
   std::string client_nonce{};
   std::uint32_t rank = 0;
   std::string job{};

@@ -1,4 +1,4 @@
-// HttpPost sends HTTP and HTTPS requests by libcurl, each with a time limit. Needs libcurl.
+// HttpPost sends HTTP and HTTPS requests with libcurl, each with a time limit. Needs libcurl.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -19,11 +19,11 @@ class HttpPost {
     int status = 0;         ///< HTTP status; 0 if there was no answer
     std::string body{};     ///< body of the answer
     std::string problem{};  ///< why there was no answer, in libcurl's words
-    bool sent = false;      ///< the server may have got the request
-    bool trusted = true;    ///< false: the server's certificate is refused, now and later
+    bool sent = false;      ///< the server may have received the request
+    bool trusted = true;    ///< false: the server's certificate is refused; a retry cannot help
   };
 
-  /// ca_file: certificates of authorities that may sign a server's; empty: the system's.
+  /// ca_file: CA certificates that may sign the server's; empty: those of the system.
   explicit HttpPost(const std::string& ca_file = {}) {
     check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
     set(CURLOPT_NOSIGNAL, 1L);

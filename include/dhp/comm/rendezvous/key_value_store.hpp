@@ -1,4 +1,4 @@
-// KeyValueStore has keys and small values that all processes of a job share; RendezvousOptions say how to find it.
+// KeyValueStore maps keys to small values for all processes of a job. RendezvousOptions say how to find the store.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,7 +17,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Calls done() until it is true or the time is over, with pauses that grow; returns whether it is true.
+/// Calls done() until it returns true or the time is over, with growing pauses. Returns whether it returned true.
 [[nodiscard]] bool poll_until(auto done, double timeout_s) {
   using Seconds = std::chrono::duration<double>;
   const auto start = std::chrono::steady_clock::now();
@@ -34,13 +34,13 @@ inline constexpr const char* left_prefix = "left/";
 
 }  // namespace detail
 
-/// Thrown if the store cannot be reached any more: its process has ended or does not answer.
+/// Thrown if the store is out of reach: its process has ended or does not answer.
 class KeyValueStoreLost : public Error {
  public:
   using Error::Error;
 };
 
-/// Keys and values are any bytes. Any thread may call. A call that takes too long throws KeyValueStoreLost.
+/// Keys and values may be any bytes. Thread-safe. A call that takes too long throws KeyValueStoreLost.
 class KeyValueStore : detail::NonCopyable {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
@@ -56,14 +56,14 @@ class KeyValueStore : detail::NonCopyable {
   /// Returns the keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
   virtual void remove(const std::string& key) = 0;
-  /// Sets the key unless the key `guard` exists, in one atomic step. Returns true if this call has set the key. If the
-  /// guard is the key itself, only one of many callers gets true.
+  /// Sets the key unless the key `guard` exists, in one atomic step. Returns whether this call has set the key. If
+  /// guard and key are the same, only one of many callers gets true.
   [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
                                         const std::string& value) = 0;
-  /// Returns this machine's address, in digits, as seen in a connection: to rank 0 or, on rank 0, from another rank,
-  /// preferably on another machine. Empty: not known.
+  /// Returns the numeric local address of a connection to the store: on rank 0, that of a connection from another rank,
+  /// preferably from another machine. Empty if unknown.
   [[nodiscard]] virtual std::string own_address() { return {}; }
-  /// Returns whether the store ends with this process.
+  /// Returns whether this process holds the store, which then ends with the process.
   [[nodiscard]] virtual bool is_held_here() const { return false; }
   /// Returns the store's name in messages: "TCP store at 10.0.0.1:29400".
   [[nodiscard]] virtual std::string description() const = 0;
@@ -93,28 +93,27 @@ class KeyValueStore : detail::NonCopyable {
 /// How this rank meets the others: rank 0 listens, the others connect.
 ///
 /// size 0 means an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then a
-/// number that the member has chosen for itself, from 0 to 2^31 - 1 and best at random; the store accepts any. As for
-/// ranks, no two connections have the same number at once, and the store sets left/NUMBER when a member's connection
-/// ends.
+/// number from 0 to 2^31 - 1 that the member chooses, best at random. Like ranks, the numbers of all connections must
+/// differ, and the store sets left/NUMBER when a member's connection ends.
 struct RendezvousOptions {
   int rank = 0, size = 1;
   std::string master = "127.0.0.1";  ///< address or name of rank 0's machine
-  int port = 0;             ///< first port that rank 0 tries; 0: any free port, for rank 0 alone
+  int port = 0;             ///< first port that rank 0 tries; 0 (only on rank 0): any free port
   std::string job = "job";  ///< name of the job, different for each start
   std::string secret{};     ///< secret of the job, see job_secret(); empty: none
-  double timeout_s = 300;   ///< limit for rank 0 to meet all others, and for them to meet rank 0
-  double operation_timeout_s = 10;  ///< limit of each operation of the store
-  double quiet_s = 10;              ///< seconds after which a rank says what it waits for
+  double timeout_s = 300;   ///< limit until all ranks have met, in seconds
+  double operation_timeout_s = 10;  ///< limit of each operation of the store, in seconds
+  double quiet_s = 10;              ///< seconds after which a rank logs what it waits for
   double refused_s = 2;             ///< seconds for which a refused rank keeps trying
   int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
-  std::string variables{};  ///< names of launcher variables, which errors suggest to unset
-  double silence_s = 5;     ///< seconds for a client to authenticate itself
+  std::string variables{};  ///< names of launcher variables, which errors advise to unset
+  double silence_s = 5;     ///< seconds that a client has to authenticate itself
   std::size_t most_unauthenticated = 256;  ///< limit of unauthenticated connections
-  /// Receives a message for each client that is refused, and for a wait. Another thread may call it, and it must not
-  /// throw.
+  /// Receives a message for each refused client, and one if the rank waits long. May be called on another thread; must
+  /// not throw.
   std::function<void(const std::string&)> log{};
 
-  /// Returns a rank's name in messages: "rank 3", or "member 3" of an elastic job.
+  /// Returns a rank's name for messages: "rank 3", or "member 3" in an elastic job.
   [[nodiscard]] std::string name_of(int number) const {
     return concat(size == 0 ? "member " : "rank ", number);
   }

@@ -15,7 +15,7 @@
 #include <utility>
 
 namespace dhp::detail {
-/// Environment variables: those of the process, or those of a test.
+/// Environment variables, of the process or of a test.
 class Environment {
  public:
   using Variables = std::map<std::string, std::string, std::less<>>;
@@ -53,7 +53,7 @@ class Environment {
   Variables variables_;
 };
 
-/// Returns the variables that are set and make a process one rank of several: "RANK, WORLD_SIZE".
+/// Returns the names of the set variables that make a process a rank: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
   std::istringstream known(
       "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "
@@ -65,14 +65,14 @@ class Environment {
     if (environment.has(name)) names += concat(names.empty() ? "" : ", ", name);
   return names;
 }
-/// Adds advice to the sentence, for shells with leftover variables of an earlier job.
+/// Appends the advice to unset `variables`, which may be left over in the shell from an earlier job.
 [[nodiscard]] inline std::string or_unset(std::string sentence, const std::string& variables) {
   if (variables.empty()) return sentence;
   sentence += sentence.find(';') == sentence.npos ? "; set what is meant" : "";
   return concat(sentence, ", or unset those left over (", variables, ")");
 }
 
-/// Returns the first host of a Slurm list: n07 of "n[07-08,12],login".
+/// Returns the first host of a Slurm list: "n07" of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
   constexpr std::size_t longest_name = 253;  // longest name in DNS
   constexpr std::string_view digits = "0123456789";
@@ -99,7 +99,7 @@ class Environment {
   return host;
 }
 
-/// Returns the number of tasks on node `node`. The Slurm list "2(x3),1" means three nodes with 2 and one with 1.
+/// Returns the number of tasks on node `node`, from a Slurm list: "2(x3),1" means three nodes with 2 and one with 1.
 [[nodiscard]] inline int tasks_on_node(const std::string& list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     const auto item = list.substr(at, list.find(',', at) - at);
@@ -123,10 +123,10 @@ struct LauncherInfo {
   std::optional<int> local_size{};  // number of ranks on this machine
   std::string master{};             // host of rank 0, if this launcher sets it
   std::optional<int> port{};
-  std::string job{};  // equal on all ranks of a start, different for each start; empty: none
+  std::string job{};  // equal on all ranks of a start, unlike other starts; empty: none
 };
 
-/// Reads the variables of these names. Throws if only one of rank and size is set.
+/// Reads the variables with these names. Throws Error unless both rank and size are set.
 [[nodiscard]] inline LauncherInfo read_launcher(const Environment& environment,
                                                 std::string launcher, std::string rank_name,
                                                 std::string size_name,
@@ -150,7 +150,7 @@ struct LauncherInfo {
                        "LOCAL_WORLD_SIZE");
 }
 
-/// torchrun counts restarts per machine, so the count distinguishes starts only if there is one machine.
+/// Reads torchrun's variables. Its restart count is per machine, so it tells starts apart only on a single machine.
 [[nodiscard]] inline std::optional<LauncherInfo> torchrun_rank(const Environment& environment) {
   if (!environment.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   auto info = read_launcher(environment, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -172,8 +172,8 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads the rank of a task that srun started. A batch script and a shell in an allocation see Slurm's variables too,
-/// but are no tasks: they have no step, or one of two reserved step numbers.
+/// Reads the rank of a task of srun. Batch scripts and shells in an allocation have Slurm's variables too, but are no
+/// tasks: they have no step, or one of two reserved step numbers.
 [[nodiscard]] inline std::optional<LauncherInfo> slurm_rank(const Environment& environment) {
   for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
     if (!environment.has(name)) return std::nullopt;
@@ -192,7 +192,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads the rank from MPICH, Intel MPI and other Hydra launchers. If Slurm sets the same variables, Slurm wins.
+/// Reads the rank of MPICH, Intel MPI and other Hydra launchers; nullopt if srun has set the same variables.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
@@ -202,7 +202,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a pod that is one rank. A pod's name ends in "-" and the pod's index; the rest is the job's name.
+/// Reads a pod that is one rank. The pod's name is the job's name, "-", and the pod's index.
 [[nodiscard]] inline LauncherInfo read_pod(const Environment& environment, std::string launcher,
                                            std::string rank_name, std::string size_name) {
   auto info =
@@ -216,7 +216,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. Without torchrun a pod is a rank.
+/// Reads a pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. It is one rank without torchrun.
 [[nodiscard]] inline std::optional<LauncherInfo> kubeflow_rank(const Environment& environment) {
   if (!environment.has("PET_NODE_RANK")) return std::nullopt;
   auto info = read_pod(environment, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
@@ -230,7 +230,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a pod of an indexed Job or a JobSet. Such a pod knows only its own index.
+/// Reads a pod of an indexed Job or a JobSet. Kubernetes tells it its index only, so DHP_WORLD_SIZE must be set.
 [[nodiscard]] inline std::optional<LauncherInfo> kubernetes_rank(const Environment& environment) {
   const auto index = environment.number("JOB_COMPLETION_INDEX");
   if (!index) return std::nullopt;

@@ -1,4 +1,4 @@
-// ProcessRank is this process's rank, from a launcher's or a user's variables, or from the program's options.
+// ProcessRank is this process's place in a job, from the variables of a launcher or user, or from program options.
 #pragma once
 
 #include <dhp/comm/rendezvous/launcher.hpp>
@@ -11,12 +11,12 @@
 
 namespace dhp {
 
-/// Values from the program's user, such as command-line options. They override the environment.
+/// Values from the program's user, such as command-line options. They take precedence over the environment.
 struct RankOverrides {
   std::optional<int> rank{};  ///< given together with the size
   std::optional<int> size{}, local_rank{};
   std::optional<std::string> master{};  ///< host, host:port or [address]:port
-  bool needs_master = true;             ///< false if the ranks meet elsewhere
+  bool needs_master = true;             ///< false if the ranks do not meet at rank 0
   /// The names of these values in messages.
   std::string rank_name = "the given rank";
   std::string size_name = "the given world size";
@@ -31,13 +31,13 @@ struct ProcessRank {
   std::string launcher{};
   std::string master{};  ///< host name or address of rank 0; empty: unknown
   int port = 0;          ///< port where rank 0 listens; set whenever there is a master
-  /// Name of the job, equal on all ranks of a start. It differs between starts if the launcher distinguishes them. If
-  /// the launcher names no job, the name includes the port.
+  /// Name of the job, equal on all ranks of a start. Two starts have different names if the launcher tells them apart.
+  /// If the launcher names no job, the name includes the port.
   std::string job = "job";
-  std::string variables{};  ///< launcher variables that are set and used; for detail::or_unset()
+  std::string variables{};  ///< names of the set launcher variables, for detail::or_unset()
 
-  /// Returns nullopt if there are no launcher variables; the program then starts its ranks itself, as threads. Throws
-  /// if the variables are inconsistent, or if several ranks lack a rendezvous address.
+  /// Returns nullopt if no launcher variables are set; the program then starts its ranks itself, as threads. Throws
+  /// Error if the variables are inconsistent, or if several ranks have no address to meet at.
   [[nodiscard]] static std::optional<ProcessRank> from_environment(
       const RankOverrides& given = {},
       const detail::Environment& environment = detail::Environment::of_process()) {
@@ -51,7 +51,7 @@ struct ProcessRank {
     }
   }
 
-  /// Returns a port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range. Never returns `taken`.
+  /// Returns a port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range, and never `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
     const int port = static_cast<int>(20000 + detail::fnv1a(job) % 10000);
     if (port != taken) return port;
@@ -99,7 +99,7 @@ struct ProcessRank {
     return Info{both, given.rank_name, given.size_name, *given.rank, *given.size};
   }
 
-  /// Returns the innermost launcher, if several have set variables.
+  /// Returns the innermost of the launchers that have set variables.
   static std::optional<Info> from_launcher(const detail::Environment& environment) {
     if (environment.has("DHP_RANK"))
       return detail::read_launcher(environment, "DHP_RANK and DHP_WORLD_SIZE", "DHP_RANK",
@@ -184,7 +184,7 @@ struct ProcessRank {
     return info.port ? *info.port : port_of_job(job, port_given);
   }
 
-  /// A launcher's job name may contain anything, and becomes part of file names.
+  /// Replaces characters that do not fit into file names: a launcher's job name may contain anything.
   static std::string file_name(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](char letter) { return letter <= ' ' || letter == '/'; }, '_');

@@ -1,4 +1,4 @@
-// rendezvous() connects a job's processes to a shared store, which rank 0 holds. job_secret() is their shared secret.
+// rendezvous() connects a job's processes to a shared store, which rank 0 holds. job_secret() returns the job's secret.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store.hpp>
@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
 
-/// Returns the contents of a private file of this user, without the final newline.
+/// Returns the contents of a file that only this user can access, without the final newline.
 [[nodiscard]] inline std::string read_secret_file(const std::string& path) {
   struct stat status {};
   check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
@@ -35,7 +35,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// Returns the secret, from the value of either variable; null means unset. Returns an empty text if both are unset.
+/// Returns the secret. variable, file: the values of the two variables; null: unset. Empty if both are unset.
 [[nodiscard]] inline std::string job_secret(const char* variable, const char* file) {
   if (variable == nullptr && file == nullptr) return {};
   check(variable == nullptr || file == nullptr,
@@ -64,7 +64,7 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
   store.set(key, concat(host_name(), " ", ::getpid()));
 }
 
-/// Makes rank 0's store. Throws Error if another process has one of this job, at a port that comes first.
+/// Makes rank 0's store. Throws Error if another process has a store of this job at an earlier port.
 [[nodiscard]] inline std::shared_ptr<TcpStoreServer> only_store(const RendezvousOptions& options) {
   auto server = std::make_shared<TcpStoreServer>(options);
   if (options.port == 0 || options.size == 1) return server;
@@ -79,7 +79,8 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// On rank 0, sets "outcome" to "all of N"; if ranks are missing or lost, sets and throws a sentence that names them.
+/// On rank 0, sets "outcome": to "all of N", or, if ranks are missing or lost, to a sentence about them, which it
+/// throws.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
@@ -112,13 +113,13 @@ inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options)
           : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
                    " arrived at the ", store.description(), "; start all again");
   store.set("outcome", text);
-  // The exception below ends the store, so the other ranks must read the reason first.
+  // The exception below ends the store, so this waits until the other ranks have read the reason.
   (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
                       options.operation_timeout_s);
   fail(text);
 }
 
-/// On the other ranks, waits for "outcome", and throws Error if ranks are missing.
+/// On other ranks, waits for "outcome". Throws Error if ranks are missing.
 inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto outcome = store.get("outcome", options.timeout_s + 10);
   if (outcome == concat(all_of, options.size)) return;
@@ -131,12 +132,12 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 }  // namespace detail
 
-/// Returns the variable DHP_JOB_SECRET, or the contents of the file DHP_JOB_SECRET_FILE, which fewer people can read.
+/// Returns the value of DHP_JOB_SECRET, or the contents of the file DHP_JOB_SECRET_FILE, which is better protected.
 [[nodiscard]] inline std::string job_secret() {
   return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
-/// Collective. All ranks return when all have arrived, or all throw an Error that names missing ranks. The store has a
+/// Collective. All ranks return after all have arrived, or all throw an Error that names missing ones. The store has a
 /// key "arrived/<rank>" per rank. Rank 0's store must outlive its use by others: ProcessWatchdog::finish() ensures it.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",

@@ -1,4 +1,4 @@
-// Wraps TCP sockets, with a time limit on every operation, and name resolution.
+// TCP sockets with a time limit for every operation, and name resolution.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -56,7 +56,7 @@ struct HostPort {
   [[nodiscard]] bool loopback() const { return host == "::1" || host.starts_with("127."); }
 };
 
-/// Returns a numeric address, with an empty host if there is none. IPv4-mapped IPv6 is written as IPv4.
+/// Returns a numeric address; its host is empty on failure. IPv4-mapped IPv6 is written as IPv4.
 [[nodiscard]] inline HostPort in_digits(const sockaddr* address, socklen_t size) {
   char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
   if (::getnameinfo(address, size, host, sizeof host, port, sizeof port,
@@ -68,7 +68,7 @@ struct HostPort {
 }
 
 using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-/// Returns null, with the reason in `problem`, if the host has no address. Takes as long as the system's resolver.
+/// Returns null, with the reason in `problem`, if the host has no address. May block as long as the system's resolver.
 [[nodiscard]] inline AddressInfo look_up(const HostPort& at, std::string& problem) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -78,7 +78,7 @@ using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
   if (status != 0) problem = concat("the name cannot be resolved (", ::gai_strerror(status), ")");
   return {status == 0 ? found : nullptr, ::freeaddrinfo};
 }
-/// Returns a host's numeric addresses, with the port. Link-local ones need their interface, and are none without.
+/// Returns a host's numeric addresses, with the port. Leaves out link-local ones without an interface.
 [[nodiscard]] inline std::vector<HostPort> resolve(const HostPort& at, std::string& problem) {
   const auto found = look_up(at, problem);
   std::vector<HostPort> addresses;
@@ -98,7 +98,7 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  /// listening and connected take a numeric address. If they return no socket, errno has the reason.
+  /// listening and connected take a numeric address. On failure they return an empty Socket and set errno.
   [[nodiscard]] static Socket listening(const HostPort& at) {
     std::string problem;
     const auto address = look_up(at, problem);
@@ -137,7 +137,7 @@ class Socket {
   }
   [[nodiscard]] HostPort own_end() const { return end(::getsockname); }
   [[nodiscard]] HostPort other_end() const { return end(::getpeername); }
-  /// Makes the socket send small messages at once, and detect the death of the other machine.
+  /// Makes the socket send small messages at once, and notice the loss of the other machine after 25 s without traffic.
   void prepare() const {
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -156,7 +156,7 @@ class Socket {
       if ((ready == 0 && errno == ETIMEDOUT) || (ready < 0 && errno != EINTR)) return false;
     }
   }
-  /// send and receive return false and set errno on failure: to ECONNRESET if the other side closed the connection.
+  /// send and receive return false and set errno on failure; to ECONNRESET if the other side has closed the connection.
   [[nodiscard]] bool send(std::string_view bytes, const Deadline& deadline) const {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -166,7 +166,7 @@ class Socket {
     }
     return true;
   }
-  /// Receives at least one byte and at most bytes.size(), and shortens `bytes` to what came.
+  /// Receives at least one byte, at most bytes.size(), and resizes `bytes` to the received ones.
   [[nodiscard]] bool receive(std::string& bytes, const Deadline& deadline) const {
     for (;;) {
       const auto got = ::recv(fd_, bytes.data(), bytes.size(), 0);

@@ -1,5 +1,5 @@
 // TcpStore is a job's store on ranks other than 0: a connection to rank 0's TcpStoreServer. The server may start later,
-// have a name that does not resolve yet, and listen behind other jobs' ports. TcpStore does not reconnect.
+// its name may not resolve yet, and other jobs may have its first ports. TcpStore does not reconnect.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store_server.hpp>
@@ -21,13 +21,13 @@ class TcpStore final : public KeyValueStore {
   /// Throws Error if there is no store of this job within timeout_s, or if the store refuses this rank.
   explicit TcpStore(RendezvousOptions options) : options_(std::move(options)) { connect(); }
 
-  /// Looks for a store of this job at the first `ports` ports. Returns its description, or an empty text.
+  /// Looks for a store of this job at the first `ports` ports. Returns its description; an empty text if there is none.
   [[nodiscard]] static std::string first_of(RendezvousOptions options, int ports) {
     options.ports = ports;
     TcpStore store(std::move(options), Unconnected{});
     const double limit_s = store.options_.refused_s;
     std::string why;
-    auto found = Found::refused;  // as while another process is looking
+    auto found = Found::refused;  // as if another process were looking under this rank
     for (int tries = 0; ports > 0 && found == Found::refused && tries < 5; ++tries) {
       if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       found = store.look(why, limit_s, Deadline(limit_s));
@@ -80,7 +80,7 @@ class TcpStore final : public KeyValueStore {
     return concat("TCP store at ", HostPort{options_.master, port});
   }
 
-  /// Sends a request and returns its answer, which must have one of two types.
+  /// Sends a request and returns its answer, whose type must be `expected` or `or_else`.
   Frame ask(std::uint8_t type, std::initializer_list<std::string_view> fields,
             std::uint8_t expected, std::uint8_t or_else = 0) {
     std::string payload;
@@ -105,7 +105,7 @@ class TcpStore final : public KeyValueStore {
                    "; has rank 0, which holds it, ended or been stopped?");
     throw KeyValueStoreLost(lost_);
   }
-  /// Returns nullopt on failure; the reason is the reader's refusal, or else errno.
+  /// Returns nullopt on failure, with the reason in reader.refusal() or, if that is empty, in errno.
   [[nodiscard]] static std::optional<Frame> read(const Socket& socket, FrameReader& reader,
                                                  const Deadline& deadline) {
     std::string bytes;
@@ -118,14 +118,14 @@ class TcpStore final : public KeyValueStore {
     }
   }
 
-  /// The result of an attempt. The final error describes the greatest result.
+  /// The result of an attempt, from worst to best. The final error describes the best one.
   enum class Found { silence, nobody, no_store, other_job, refused, store };
 
   void connect() {
     check(options_.port > 0 && options_.port < 65536, name(), " looks for a store at port ",
           options_.port, "; ports go from 1 to 65535");
     const Deadline deadline(options_.timeout_s);
-    std::optional<Deadline> patience;  // starts when a store of this job refuses this rank
+    std::optional<Deadline> patience;  // starts when a store first refuses this rank
     double pause_s = 0.01, attempt_s = 0.5;
     for (bool said = !options_.log;;) {
       std::string why;
@@ -160,7 +160,7 @@ class TcpStore final : public KeyValueStore {
             "DHP_JOB_SECRET_FILE");
     }
     const int ports = std::min(options_.ports, 65536 - options_.port);
-    int mute = 0;  // ports that take connections and say nothing; each shortens the wait for others
+    int mute = 0;  // ports that accept but do not answer; each makes waits shorter
     for (auto address : addresses)
       for (const int end = address.port + ports; address.port < end; ++address.port) {
         std::string here;
@@ -170,7 +170,7 @@ class TcpStore final : public KeyValueStore {
         if (found > best || why.empty()) why = here;
         best = std::max(best, found);
         if (found == Found::store) return found;
-        if (found == Found::silence || deadline.passed()) break;  // other ports are silent, too
+        if (found == Found::silence || deadline.passed()) break;  // other ports would not answer either
       }
     return best;
   }
@@ -226,7 +226,7 @@ class TcpStore final : public KeyValueStore {
   std::mutex mutex_;
   Socket socket_;
   FrameReader reader_{longest_answer};
-  std::string lost_{};  // why the store is lost, in a sentence
+  std::string lost_{};  // why the store is lost, as a sentence; empty if it is not
 };
 
 }  // namespace dhp::detail

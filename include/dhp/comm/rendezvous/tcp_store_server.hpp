@@ -1,5 +1,5 @@
-// TcpStoreServer is a job's store in rank 0's memory; its own thread serves the other ranks over TCP. It refuses
-// clients that cannot prove knowledge of the job's secret.
+// TcpStoreServer is a job's store in rank 0's memory. A thread of its own serves the other ranks over TCP. It refuses
+// clients that do not prove knowledge of the job's secret.
 #pragma once
 
 #include <dhp/comm/rendezvous/handshake.hpp>
@@ -24,16 +24,16 @@ namespace dhp::detail {
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
-namespace store_answer {  // failed carries a sentence; not_set means that the guard exists
+namespace store_answer {  // failed: has a sentence; not_set: the guard exists
 inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
                               not_set = 37;
 }
-/// Longest payloads, in bytes. One answer lists all keys of a job.
+/// Limits of payloads, in bytes. One answer may list all keys of a job.
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Returns where rank 0 listens if others know it as `host`, which resolves to `found` here. A machine's own name often
-/// resolves to loopback locally; rank 0 then listens on all its addresses, if there is a secret.
+/// Returns where rank 0 listens. host: its name for others, which resolves to `found` here. A machine's own name often
+/// resolves to loopback on itself; with a secret, rank 0 then listens at all its addresses.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {
@@ -105,12 +105,12 @@ class TcpStoreServer final : public KeyValueStore {
   struct Client {
     Socket socket;
     HostPort address;
-    Deadline patience;  // time left to authenticate
+    Deadline patience;  // time limit for authentication
     std::string server_nonce = nonce(handshake::nonce_bytes);
     FrameReader reader{handshake::longest_payload};
-    std::string out{};   // bytes to send before more are read
+    std::string out{};   // bytes to send before any more are read
     int rank = -1;       // -1 until the client is authenticated
-    bool asked = false;  // has used the store; one that gave up on its welcome comes again
+    bool asked = false;  // has used the store; only then does its end set left/N
     bool closing = false, ended = false;
   };
 
@@ -160,7 +160,7 @@ class TcpStoreServer final : public KeyValueStore {
           if (ready) attend(client);
           if (client.rank < 0 && !client.ended && client.patience.passed())
             end(client, concat("it has not said who it is within ", options_.silence_s, " s"));
-        } catch (const std::exception& error) {  // one client's error, such as too little memory
+        } catch (const std::exception& error) {  // an error of this client alone, such as no memory
           end(client, error.what());
         }
       }
@@ -193,7 +193,7 @@ class TcpStoreServer final : public KeyValueStore {
   /// Ends the oldest unauthenticated connection.
   void end_oldest() {
     const auto oldest = std::find_if(clients_.begin(), clients_.end(), is_unauthenticated);
-    if (oldest == clients_.end())  // the system has no room for more connections
+    if (oldest == clients_.end())  // the system allows no more connections
       return std::this_thread::sleep_for(std::chrono::milliseconds(5));
     end(*oldest, "newer connections need its place");
     clients_.erase(oldest);
@@ -250,7 +250,7 @@ class TcpStoreServer final : public KeyValueStore {
     const auto rank = static_cast<std::int64_t>(hello.rank);
     const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
-    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // client tries again
+    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it tries other ports
     if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it has not the secret of the job"));
@@ -311,8 +311,8 @@ class TcpStoreServer final : public KeyValueStore {
   Socket listener_, wake_;
   std::mutex mutex_;  // guards table_ and reached_
   std::map<std::string, std::string> table_;
-  HostPort reached_{};           // where ranks reached this one, preferably from other machines
-  std::list<Client> clients_{};  // used by the serving thread alone, as is logged_
+  HostPort reached_{};           // own end of a connection, preferably from another machine
+  std::list<Client> clients_{};  // clients_ and logged_ are used by the serving thread only
   int logged_ = 0;
   std::thread thread_;
 };

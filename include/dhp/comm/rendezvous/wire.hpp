@@ -1,5 +1,5 @@
-// The format of store connections is frames (version, type, length, payload) of fields. Reading never throws, whatever
-// arrives.
+// The format of store connections: frames (version, type, length, payload) whose payloads consist of fields. Reading
+// malformed input never throws.
 #pragma once
 
 #include <dhp/core/fields.hpp>
@@ -28,11 +28,11 @@ struct Frame {
 /// Splits input into frames. Buffers at most one maximal frame plus the latest input.
 class FrameReader {
  public:
-  /// longest: limit of a payload, in bytes.
+  /// longest: limit of a payload in bytes. Longer frames are refused.
   explicit FrameReader(std::size_t longest) : longest_(longest) {}
   void allow(std::size_t longest) { longest_ = longest; }
 
-  /// Call next() until it returns nothing before you feed more.
+  /// Before feeding more, call next() until it returns nullopt.
   void feed(std::string_view bytes) {
     if (refusal_.empty()) buffer_ += bytes;
   }
@@ -50,7 +50,7 @@ class FrameReader {
     buffer_.erase(0, Frame::header_bytes + *length);
     return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
   }
-  /// Returns why reading stopped, as the end of a sentence; empty if it did not stop.
+  /// Returns why frames are refused, as the end of a sentence; an empty text if they are not.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
 
