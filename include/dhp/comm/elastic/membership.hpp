@@ -318,7 +318,7 @@ class Membership {
     return {};
   }
 
-  static constexpr double proposer_s = 1;  // seconds until other members propose: choosing a layout takes time
+  static constexpr double proposer_s = 1;  // seconds that other members leave the first to propose
   static constexpr double newcomer_s = 1;  // seconds between a newcomer's attempts
 
   std::shared_ptr<KeyValueStore> store_;

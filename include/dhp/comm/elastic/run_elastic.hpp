@@ -41,8 +41,8 @@ class GenerationRank {
   Comm<Dev> world;               ///< communicator of all members
   detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
   std::string ended{};           ///< why the previous generation ended; empty: in order
-  double agreed_s = 0;           ///< seconds from the previous generation's end to the agreement on `now`
-  double connected_s = 0;        ///< seconds for connecting the ranks
+  double agreed_s = 0;     ///< seconds from the previous generation's end to the start of `now`
+  double connected_s = 0;  ///< seconds for connecting the ranks
 
   /// Returns the group of the training ranks; a spare gets a group of one. Collective over the world.
   [[nodiscard]] Comm<Dev> training_ranks() {

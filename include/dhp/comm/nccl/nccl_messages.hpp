@@ -77,7 +77,7 @@ class NcclMessages {
   }
 
   NcclChannel::Place place_;
-  std::map<int, Edge> edges_;  // by receiver; destroyed after the queues, which wait for their messages
+  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for the messages
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 

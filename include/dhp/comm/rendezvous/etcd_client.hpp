@@ -118,7 +118,7 @@ class EtcdRefusal : public Error {
 class EtcdClient {
  public:
   using Json = nlohmann::json;
-  static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; later ones have longer
+  static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; it grows later
 
   /// who: this process in messages, such as "rank 3".
   EtcdClient(const EtcdOptions& options, std::string who)

@@ -20,7 +20,7 @@ namespace dhp::detail {
 class EtcdLease : NonCopyable {
  public:
   using Json = nlohmann::json;
-  static constexpr int job_s = 3600;  ///< life of the shared lease after the last process, in seconds
+  static constexpr int job_s = 3600;  ///< seconds of the shared lease after the last process ended
 
   /// job: number of the shared lease, equal in all processes. Throws Error after timeout_s without etcd.
   EtcdLease(const EtcdOptions& options, const std::string& who, std::int64_t job, double timeout_s)

@@ -22,8 +22,8 @@ namespace dhp::detail {
 ///   member/N   rank or member N has joined
 ///   alive/N    N is alive; the key is bound to the lease of N's process, and its value numbers N's last write
 ///
-/// The store shows a key left/N if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or
-/// cut off, at once after the orderly end of its store. The job can only read keys under left/.
+/// The store shows a key left/N if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed
+/// or cut off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
 /// A process whose lease has ended can change nothing. If a write is sent again, because a member of etcd did not
 /// answer, it takes effect once: each write requires the lease, and a number above that of the last write.

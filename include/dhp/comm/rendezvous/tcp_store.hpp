@@ -170,7 +170,7 @@ class TcpStore final : public KeyValueStore {
         if (found > best || why.empty()) why = here;
         best = std::max(best, found);
         if (found == Found::store) return found;
-        if (found == Found::silence || deadline.passed()) break;  // other ports would not answer either
+        if (found == Found::silence || deadline.passed()) break;  // other ports are silent, too
       }
     return best;
   }

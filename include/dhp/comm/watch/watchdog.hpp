@@ -179,8 +179,8 @@ class Watchdog : public Latch {
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< used by the watching thread alone
   States states_;                     ///< states of the ranks of this process
-  std::chrono::seconds grace_{0};    ///< extra time for an engine's waits: the detector's message says more
-  double channels_period_s_ = 0.05;  ///< seconds between two checks of channels
+  std::chrono::seconds grace_{0};     ///< extra time for an engine's waits: the detector says more
+  double channels_period_s_ = 0.05;   ///< seconds between two checks of channels
   double glimpse_period_s_ = 1e6;
   bool reported_finish_ = false;  ///< the watching thread has reported finish()
   bool over_ = false;
