@@ -37,7 +37,7 @@ class SelfComm {
 };
 }  // namespace detail
 
-/// A group of ranks. See Collective for what each call reads and writes, Communicator for when buffers are free again.
+/// A group of ranks. See Collective for what calls read and write, and Communicator for when buffers are free again.
 template <class Dev>
 class Comm {
  public:
@@ -100,8 +100,8 @@ class Comm {
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, buffer, from, where);
   }
-  /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. Engines whose
-  /// messages do not wait for their receiver ignore the call.
+  /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. Engines without
+  /// expect() ignore the call.
   void expect(Dev& dev, DType dtype, const Shape& shape, int from,
               CallSite where = CallSite::current()) {
     model_->expect(dev, dtype, shape, from, where);

@@ -1,5 +1,5 @@
-// Communicator is the concept of a group of ranks. The engines (threads, MPI, Gloo, NCCL) satisfy it; a class of your
-// own may too. All ranks of a group make the same calls in the same order. The helpers below serve all engines.
+// Communicator is the concept of a group of ranks, modelled by the engines (threads, MPI, Gloo, NCCL) or by a class of
+// your own. All ranks of a group make the same calls in the same order. The helpers below serve all engines.
 #pragma once
 
 #include <dhp/comm/collective.hpp>

@@ -51,7 +51,7 @@ class Event {
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Orders later work on `dev` after the collective. On the host this is wait(), recorded by trace and wait clock.
+  /// Orders later work on `dev` after the collective: calls wait(), and records it in the trace and the wait clock.
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);
@@ -85,7 +85,7 @@ class Event<Dev> {
    public:
     virtual ~Work() = default;
     [[nodiscard]] virtual bool done() const = 0;
-    /// order() makes later work of the collective's own device wait for it; order(dev), later work of `dev`.
+    /// Makes later work of `dev` (without an argument, of the collective's own device) wait for the collective.
     virtual void order() const = 0;
     virtual void order(Dev& dev) const = 0;
   };

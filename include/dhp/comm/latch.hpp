@@ -32,7 +32,7 @@ class Latch : detail::NonCopyable {
     if (ended_) [[unlikely]]
       throw_ended();
   }
-  /// Ends every rank with this message; only the first message counts. Returns after other processes could learn of it.
+  /// Ends every rank with this message; the first message counts. Gives other processes a few seconds to receive it.
   virtual void abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     end(why);

@@ -1,6 +1,5 @@
 // run_process_rank runs this process as one rank of a launched job: it connects to the other ranks, starts a watchdog,
-// runs a body, and reports how it ended. The caller chooses the engine: connect_gloo or connect_nccl. (For MPI see
-// MpiSession.)
+// runs a body, and reports how it ended. connect_gloo and connect_nccl choose the engine; for MPI, see MpiSession.
 #pragma once
 
 #include <dhp/comm/launch.hpp>

@@ -49,7 +49,7 @@ class Mesh {
     context_index_ = replica % shape.context;
     data_index_ = replica / shape.context;
     pipeline_index_ = rank / (shape.tensor * replicas);
-    // The color of an axis encodes a rank's coordinates on the other axes.
+    // In the split along an axis, the color encodes the rank's coordinates on the other axes.
     tensor_ = world_.split(pipeline_index_ * replicas + replica, tensor_index_);
     data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, replica);
     const int column = replica * shape.tensor + tensor_index_;

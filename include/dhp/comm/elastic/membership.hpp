@@ -252,7 +252,7 @@ class Membership {
     return members;
   }
 
-  /// Proposes the generation after `last` if that is due, and returns an empty text; otherwise the reason to wait.
+  /// Proposes the generation after `last` if that is due, and returns an empty text. Otherwise returns why it waits.
   [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
     const auto gone = members_with("left/");
     std::map<MemberId, MemberReport> reports;

@@ -1,5 +1,5 @@
-// next_layout chooses the mesh of an elastic job's next generation, as a pure function of the number of ranks, the
-// previous layout and the job's rules.
+// next_layout chooses the mesh of an elastic job's next generation. It is a pure function of the number of ranks, the
+// previous layout and the job's rules, so all ranks get the same mesh.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

@@ -52,7 +52,7 @@ class GenerationRank {
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Returns whether this process holds the job's store. The job ends with that process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
-  /// On rank 0, returns whether newcomers would let the job grow, so that this generation should end. Others: false.
+  /// Returns, on rank 0, whether newcomers would let the job grow, so that this generation should end; else false.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
@@ -72,7 +72,7 @@ class GenerationRank {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  /// Publishes the body's result to the spares, on rank 0; other ranks do nothing.
+  /// On rank 0, publishes the body's result to the spares; does nothing on other ranks.
   void report_end(GenerationEnd end) {
     if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
   }

@@ -74,7 +74,7 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world; this rank listens at `address`, one of its machine. Throws NotConnected on
+  /// Connects all ranks of the world; this rank listens at `address`, an address of its machine. Throws NotConnected on
   /// failure, or Aborted if the world ends first. Collective.
   GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
       : context_(std::make_shared<Context>(watchdog)),

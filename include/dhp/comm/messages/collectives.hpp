@@ -1,5 +1,5 @@
 // Collectives over point-to-point messages. Elements are reduced in rank order, so a sum has the same bits over every
-// engine. Large buffers send the fewest bytes (Chan et al., "Collective communication: theory, practice, and
+// engine. For large buffers, ranks send the fewest bytes (Chan et al., "Collective communication: theory, practice, and
 // experience", 2007, section 4), in chunks, so that reducing a chunk overlaps with receiving the next.
 #pragma once
 
@@ -105,8 +105,7 @@ class MessageCollective {
       for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
-    // Receives begin before sends: an engine's request to a sender for its message would queue behind this rank's
-    // sends.
+    // Receives begin before sends, because an engine's request for a message would queue behind this rank's sends.
     while (begun < slots) receive();
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
@@ -201,8 +200,9 @@ class MessageCollective {
   }
 
   static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
-  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most 2 MiB. Up to 64 ranks have
-  // at most 16 MiB in one chunk each. Chunks are multiples of 256 KiB: they are adjacent, and elements must be aligned.
+  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most 2 MiB. Up to 64 ranks
+  // together send at most 16 MiB per chunk. Chunks are multiples of 256 KiB: they are adjacent, and elements must be
+  // aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;

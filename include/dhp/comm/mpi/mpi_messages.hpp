@@ -1,5 +1,6 @@
 // MpiMessages sends a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls. At
-// the world's end pending transfers get 2 s, and then their memory is kept forever: MPI cannot cancel them. Needs MPI.
+// the world's end pending transfers get 2 s. MPI cannot cancel the rest, so their memory is then kept forever. Needs
+// MPI.
 #pragma once
 
 #include <dhp/comm/latch.hpp>

@@ -1,6 +1,6 @@
 // NcclComm: ranks on NVIDIA GPUs, in one or many processes. The host waits until a collective is on its stream, not
-// until it is done. Hosts wait for each other in split and barrier, at a group's first message, and if a call needs a
-// new connection. A missing rank ends the world at the time limit: the device continues with garbage, and the next call
+// until it is done. Hosts wait for each other in split and barrier, at a group's first message, and for new
+// connections. A missing rank ends the world at the time limit: the device continues with garbage, and the next call
 // throws.
 #pragma once
 
@@ -191,8 +191,8 @@ class NcclComm {
       detail::NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
 }
 
-// The overloads for a host program's communicator use it once, to make dhp's own one of the same ranks (as libraries
-// use MPI_Comm_dup). After that, the collectives of the two may run in any order.
+// The overloads for a host program's communicator use it once, to make dhp's own communicator of the same ranks, as
+// libraries use MPI_Comm_dup. After that, the collectives of the two may run in any order.
 
 /// For several ranks in one process, which share `watchdog`; otherwise like the overload without it.
 [[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<Watchdog> watchdog, ncclComm_t hosts,

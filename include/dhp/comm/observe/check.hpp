@@ -1,5 +1,5 @@
-// CallChecking compares the calls of a group's ranks before they start. If calls disagree, all ranks of a collective
-// throw; of a message, the receiver. It is for debugging: each call costs one more small exchange.
+// CallChecking compares the calls of a group's ranks before they start. If calls disagree, the ranks of a collective
+// throw, or the receiver of a message. It is for debugging: each call costs one more small exchange.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -16,8 +16,8 @@ namespace dhp {
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
-  /// Collective over `comm`. dev serves calls without a device (barrier, split) on the calling thread, and must outlive
-  /// this object and all groups split off.
+  /// Collective over `comm`. dev makes the exchange for calls without a device (barrier, split), on the calling thread,
+  /// and must outlive this object and all groups split off.
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 

@@ -20,7 +20,7 @@ struct CallCount {
   friend bool operator==(const CallCount&, const CallCount&) = default;
 };
 
-/// Counts one rank's calls since the last reset(), for each group, given by its world ranks. Thread-safe.
+/// Counts one rank's calls since the last reset(), per group, which is identified by its world ranks. Thread-safe.
 class CallCounts {
  public:
   using Group = std::vector<int>;  ///< world ranks of the members, in group order
@@ -102,7 +102,7 @@ class CallCounting final : public CommObserver<Dev> {
 };
 }  // namespace detail
 
-/// Returns `world` with its calls and those of groups split off counted. A group of one sends and counts nothing.
+/// Returns a `world` that counts its calls and those of groups split off. A group of one sends and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

@@ -23,7 +23,7 @@ class CommObserver {
   virtual ~CommObserver() = default;
   /// Called before each call of this rank. dev is null for barrier and split. May throw, which prevents the call.
   [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) = 0;
-  /// Returns the observer of a new subgroup with this rank, which is `part`. Collective over `part`.
+  /// Returns the observer of `part`, a new subgroup with this rank. Collective over `part`.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 

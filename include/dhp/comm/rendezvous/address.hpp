@@ -25,7 +25,7 @@ namespace dhp::detail {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
 
-/// Returns whether `name` is this machine's name, even if only one of them has a domain: "node7.cluster", "node7".
+/// Returns whether `name` is this machine's name, ignoring domains: "node7.cluster" for "node7". Never "localhost".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
   const auto own = host_name();
   const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };

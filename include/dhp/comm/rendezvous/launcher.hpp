@@ -216,7 +216,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. It is one rank without torchrun.
+/// Reads a pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. Without torchrun it is one rank.
 [[nodiscard]] inline std::optional<LauncherInfo> kubeflow_rank(const Environment& environment) {
   if (!environment.has("PET_NODE_RANK")) return std::nullopt;
   auto info = read_pod(environment, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
@@ -230,7 +230,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a pod of an indexed Job or a JobSet. Kubernetes tells it its index only, so DHP_WORLD_SIZE must be set.
+/// Reads a pod of an indexed Job or a JobSet. A pod knows only its own index, so DHP_WORLD_SIZE must be set.
 [[nodiscard]] inline std::optional<LauncherInfo> kubernetes_rank(const Environment& environment) {
   const auto index = environment.number("JOB_COMPLETION_INDEX");
   if (!index) return std::nullopt;

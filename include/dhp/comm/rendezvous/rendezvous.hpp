@@ -79,8 +79,7 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// On rank 0, sets "outcome": to "all of N", or, if ranks are missing or lost, to a sentence about them, which it
-/// throws.
+/// On rank 0, sets "outcome" to "all of N"; if ranks are missing or lost, sets and throws a sentence that names them.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };

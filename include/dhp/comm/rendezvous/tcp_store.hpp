@@ -27,7 +27,7 @@ class TcpStore final : public KeyValueStore {
     TcpStore store(std::move(options), Unconnected{});
     const double limit_s = store.options_.refused_s;
     std::string why;
-    auto found = Found::refused;  // as if another process were looking under this rank
+    auto found = Found::refused;  // a refusal may pass: another process may be looking
     for (int tries = 0; ports > 0 && found == Found::refused && tries < 5; ++tries) {
       if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       found = store.look(why, limit_s, Deadline(limit_s));

@@ -1,5 +1,4 @@
-// The format of store connections: frames (version, type, length, payload) whose payloads consist of fields. Reading
-// malformed input never throws.
+// The format of store connections: frames of version, type, length and payload. Reading malformed input never throws.
 #pragma once
 
 #include <dhp/core/fields.hpp>

@@ -118,8 +118,7 @@ class ThreadComm {
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }
-  // Reduces one slice in an all_reduce, and writes it to all ranks' buffers; in a reduce_scatter, this rank's own
-  // block.
+  // Reduces this rank's slice of an all_reduce into all ranks' buffers, or this rank's block of a reduce_scatter.
   void reduce(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;

@@ -116,8 +116,8 @@ class FailureDetector {
         return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
-  // Lost ranks are found before failed ranks, because the loss of one makes others fail: a library may report a lost
-  // peer without saying which. A rank that fails by itself reports its own reason.
+  // Looks for lost ranks before failed ones, because the loss of one rank makes others fail: a library may report a
+  // lost peer without saying which. A rank that fails by itself reports its own reason.
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished && at(rank).state.failed.empty())
@@ -144,7 +144,7 @@ class FailureDetector {
         for (const auto& call : *calls) {
           const auto [found, added] = first.try_emplace(call.key(), rank, &call);
           const auto& [other, its] = found->second;
-          // An engine that refuses a wrong message gives a better error than this one, so it has 0.5 s to do so.
+          // An engine may refuse a wrong message itself, with a better error than this one. It has 0.5 s to do so.
           const auto fresh = [](const Call& of) { return of.is_recv() && of.age_s < 0.5; };
           if (!added && its->agreed != call.agreed && !fresh(*its) && !fresh(call))
             return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",

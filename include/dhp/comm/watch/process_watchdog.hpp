@@ -31,7 +31,7 @@ class ProcessWatchdog final : public Watchdog {
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
     channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
-    // Up to 100 ranks together glimpse at the store at most 400 times a second; beyond that, each one once a period.
+    // Up to 100 ranks together glimpse at the store at most 400 times a second; with more, each does so once a period.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
@@ -137,8 +137,8 @@ class ProcessWatchdog final : public Watchdog {
     store_->set(concat("state/", rank()), state.written());
     if (!state.failed.empty() || !state.lost.empty()) store_->set("alarm", "");
   }
-  // Reads which ranks have left before it reads the states, so that a rank's state is the last one that it wrote. In
-  // the other order, a rank that finishes and leaves between the two reads would seem lost.
+  // Reads which ranks have left before it reads the states, so that the state of such a rank is its last one. In the
+  // other order, a rank that finishes and leaves between the two reads would seem lost.
   void read_states(double now_s) {
     for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
     for_ranks("state/", [&](int rank, const std::string& text) {

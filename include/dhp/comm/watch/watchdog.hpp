@@ -27,7 +27,7 @@ struct WatchOptions {
   std::string name{};      ///< name of this process in messages: "host node7, process 4711"
   double period_s = 0.25;  ///< seconds between two checks of the ranks
   /// Called once, on the watching thread, if no rank of this process notices within stuck_after_s that the world has
-  /// ended, because its own work or a library call does not return. The function may end the program.
+  /// ended, because the ranks' work or a library call does not return. The function may end the program.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
   /// Limit for channels to end, in seconds. Slower ones are abandoned, because a driver may hang.
