@@ -80,7 +80,7 @@ struct Export {
 
 }  // namespace dlpack
 
-/// Exports a tensor to another library, which must call the deleter; it may do so on any thread. If the elements have
+/// Exports a tensor to another library, which must call the deleter in the end, on any thread. If the elements have
 /// other owners (share()), the export is read-only, which a DLManagedTensor cannot express.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   requires(detail::has_data<Dev>)

@@ -112,7 +112,7 @@ constexpr bool has_memory() {
     };
 }
 
-// Returns the shape of a tensor on the matrix's memory. Throws Error if its strides are not row-major.
+// Returns the shape of a tensor on the matrix's memory. Throws Error if the elements are not contiguous.
 template <class M>
 Shape row_major_shape(const M& matrix) {
   if constexpr (is_matrix<M>) {
@@ -154,7 +154,7 @@ Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
 
 /// Returns a tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must outlive the tensor. A
 /// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], and a vector [N]. A const matrix gives a
-/// read-only tensor. Throws Error if the strides are not those of a row-major tensor.
+/// read-only tensor. Throws Error if the elements are not contiguous.
 template <class M>
 [[nodiscard]] Tensor<Cpu> borrow(M&& matrix) {
   static_assert(std::is_lvalue_reference_v<M> || !detail::owns_memory<std::remove_cvref_t<M>>,

@@ -200,8 +200,8 @@ class MessageCollective {
   }
 
   static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
-  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of at most 2 MiB. Up to 64 ranks
-  // together send at most 16 MiB per chunk. Chunks are multiples of 256 KiB: they are adjacent, and elements must be
+  // Returns the bytes of a chunk: the engine's chunk size, or 2 MiB for a slice of up to 2 MiB. The chunks of up to 64
+  // ranks together have at most 16 MiB. Chunks are multiples of 256 KiB: they are adjacent, and elements must be
   // aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;

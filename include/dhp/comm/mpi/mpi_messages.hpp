@@ -1,6 +1,5 @@
 // MpiMessages sends a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls. At
-// the world's end pending transfers get 2 s. MPI cannot cancel the rest, so their memory is then kept forever. Needs
-// MPI.
+// the world's end MPI cannot cancel all pending transfers; after 2 s their memory is kept forever. Needs MPI.
 #pragma once
 
 #include <dhp/comm/latch.hpp>
