@@ -63,7 +63,7 @@ enum class CallKind {
   return 0;
 }
 
-/// A call without its buffers: what all ranks must agree on, and the local call site.
+/// A call without its buffers: the properties that all ranks must agree on, and the local call site.
 struct CommCall {
   CallKind kind = CallKind::barrier;
   std::int64_t count = 0;  ///< number of elements of this rank's input, or of the message
@@ -74,7 +74,7 @@ struct CommCall {
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
-  /// Returns what the ranks of the call must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  /// Returns the properties that ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;

@@ -50,7 +50,7 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
-/// Returns the message of any exception; that of an Error has no source location.
+/// Returns the message of any exception, without the source location of an Error.
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
   if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->sentence();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)

@@ -1,5 +1,5 @@
-// Shape: up to six extents, row-major. Images are [N, H, W, C] and tokens [rows, C]. The weights of linear layers are
-// [out, in], those of convolutions [out, KH, KW, in].
+// Shape: up to six extents, row-major. Images are [N, H, W, C], tokens [rows, C], weights of linear layers [out, in],
+// and weights of convolutions [out, KH, KW, in].
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -119,7 +119,7 @@ class Membership {
   /// report counts unless a later generation exists already. Returns nullopt if the job has finished, or if this
   /// process gives up (ElasticOptions::gives_up). A member with state gives up only after it has proposed a generation
   /// with fewer replicas, in which the remaining members can save. Throws Error after timeout_s, or with the reason of
-  /// finish(). say, if not null, is called once with what this process waits for, after a thirtieth of that time.
+  /// finish(). say, if not null, is called once with the reason for the wait, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
       const std::function<void(const std::string&)>& say = {}) {

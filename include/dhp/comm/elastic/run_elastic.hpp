@@ -129,8 +129,8 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
 }  // namespace detail
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
-/// the job. Another exception ends this process's part, and the others continue. Spares run the body too, as the ranks
-/// after those of the layout. Returns after the job has finished, or this process has left it in order.
+/// the job. Another exception ends this process's part, and the others continue. Spares run the body too; their ranks
+/// follow the layout's ranks. Returns after the job has finished, or this process has left it in order.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,

@@ -80,10 +80,10 @@ class GlooMessages final : public Messages {
       : context_(std::make_shared<Context>(watchdog)),
         members_(all_ranks(watchdog->size())),
         id_(0) {
-    // Gloo's own error for a bad address is hard to read, and Gloo leaks what it has opened.
+    // Gloo's own error for a bad address is hard to read, and Gloo then leaks its resources.
     check_own_address(address);
     // Gloo waits for a lost rank until Gloo's own limit. So a thread of its own connects, and is left behind if the
-    // world ends earlier, with a better reason. It shares ownership of what it uses, and ends at Gloo's limit.
+    // world ends earlier, with a better reason. It shares ownership of its data, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = watchdog->deadlines()->limit_s();
     // Gloo takes up to five times its time limit to connect. That should be a little longer than the world's limit.

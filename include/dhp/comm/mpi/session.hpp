@@ -44,7 +44,7 @@ namespace detail {
 }
 
 /// Makes the store by which the ranks watch each other. Rank 0 holds it, and sends its address and a secret by MPI; the
-/// store itself works over TCP. Collective: all return, or all throw. address: that of rank 0; empty: detected.
+/// store itself works over TCP. Collective: all return, or all throw. address: of rank 0; empty: detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {

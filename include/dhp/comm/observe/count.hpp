@@ -102,7 +102,7 @@ class CallCounting final : public CommObserver<Dev> {
 };
 }  // namespace detail
 
-/// Returns a `world` that counts its calls and those of groups split off. A group of one sends and counts nothing.
+/// Returns a `world` that counts its calls and the calls of groups split off. A group of one sends and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

@@ -26,7 +26,7 @@ namespace dhp {
 struct EtcdOptions {
   /// One URL per member: "http://host:2379" or "https://user:password@host:2379". Listing all allows for a lost member.
   std::vector<std::string> endpoints;
-  std::string ca_file{};  ///< CA certificates for https; empty: those of the system
+  std::string ca_file{};  ///< CA certificates for https; empty: the system's
   double lease_s = 5;     ///< seconds without a sign of life until a process counts as gone
 };
 

@@ -26,7 +26,7 @@ namespace dhp::detail {
 /// or cut off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
 /// A process whose lease has ended can change nothing. If a write is sent again, because a member of etcd did not
-/// answer, it takes effect once: each write requires the lease, and a number above that of the last write.
+/// answer, it takes effect once: each write requires the lease, and a greater number than the last write's.
 class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;
@@ -197,7 +197,7 @@ class EtcdStore final : public KeyValueStore {
                                    " s; the others count it as gone, so it has to start anew"));
   }
 
-  /// Returns a number with leading zeros, so that the order of texts is that of numbers.
+  /// Returns a number with leading zeros, so that texts sort like numbers.
   [[nodiscard]] static std::string sequence(std::uint64_t number) {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;
@@ -232,7 +232,7 @@ class EtcdStore final : public KeyValueStore {
     return {etcd_text((*kvs)[0], "lease"), from_base64(etcd_text((*kvs)[0], "value")).value_or("")};
   }
 
-  /// Claims this process's rank or member number; waits if another process still holds it, until that one's lease ends.
+  /// Claims this process's rank or member number. If another process holds the number, waits for the end of its lease.
   void join() {
     const Json request{
         {"compare", Json::array({is_missing(alive())})},

@@ -23,7 +23,7 @@ class HttpPost {
     bool trusted = true;    ///< false: the server's certificate is refused; a retry cannot help
   };
 
-  /// ca_file: CA certificates that may sign the server's; empty: those of the system.
+  /// ca_file: the CA certificates to trust; empty: the system's.
   explicit HttpPost(const std::string& ca_file = {}) {
     check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
     set(CURLOPT_NOSIGNAL, 1L);

@@ -60,8 +60,8 @@ class KeyValueStore : detail::NonCopyable {
   /// guard and key are the same, only one of many callers gets true.
   [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
                                         const std::string& value) = 0;
-  /// Returns the numeric local address of a connection to the store: on rank 0, that of a connection from another rank,
-  /// preferably from another machine. Empty if unknown.
+  /// Returns the numeric local address of this machine's connection to the store; on rank 0, of another rank's
+  /// connection, preferably from another machine. Empty if unknown.
   [[nodiscard]] virtual std::string own_address() { return {}; }
   /// Returns whether this process holds the store, which then ends with the process.
   [[nodiscard]] virtual bool is_held_here() const { return false; }
@@ -103,7 +103,7 @@ struct RendezvousOptions {
   std::string secret{};     ///< secret of the job, see job_secret(); empty: none
   double timeout_s = 300;   ///< limit until all ranks have met, in seconds
   double operation_timeout_s = 10;  ///< limit of each operation of the store, in seconds
-  double quiet_s = 10;              ///< seconds after which a rank logs what it waits for
+  double quiet_s = 10;              ///< seconds after which a rank logs the reason for its wait
   double refused_s = 2;             ///< seconds for which a refused rank keeps trying
   int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
   std::string variables{};  ///< names of launcher variables, which errors advise to unset

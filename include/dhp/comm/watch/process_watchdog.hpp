@@ -31,7 +31,7 @@ class ProcessWatchdog final : public Watchdog {
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
     channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
-    // Up to 100 ranks together glimpse at the store at most 400 times a second; with more, each does so once a period.
+    // Up to 100 ranks together glimpse at the store at most 400 times a second; each of more ranks, once a period.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
@@ -187,7 +187,7 @@ class ProcessWatchdog final : public Watchdog {
   }
 
   std::shared_ptr<KeyValueStore> store_;
-  std::string own_trouble_;  // what is wrong with a channel here, for the other ranks
+  std::string own_trouble_;  // error of a channel of this rank, for the other ranks
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };

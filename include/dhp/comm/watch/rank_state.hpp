@@ -43,7 +43,7 @@ struct RankState {
   std::vector<int> lost{};  ///< ranks to which the connection has broken
   TimeLimit limit{};        ///< limit of the rank's waits, by its own deadlines
   std::vector<OpenCall> under_way{};
-  /// The latest sent messages, for comparison with what their receivers expect.
+  /// The latest sent messages, for comparison with their receivers' calls.
   std::vector<OpenCall> sent{};
   /// The highest call number in each series. It shows whether the rank has reached a call in which others wait.
   std::map<std::string, std::uint64_t> reached{};

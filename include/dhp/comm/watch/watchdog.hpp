@@ -26,8 +26,8 @@ struct WatchOptions {
   std::vector<std::shared_ptr<FlightRecorder>> recorders{};
   std::string name{};      ///< name of this process in messages: "host node7, process 4711"
   double period_s = 0.25;  ///< seconds between two checks of the ranks
-  /// Called once, on the watching thread, if no rank of this process notices within stuck_after_s that the world has
-  /// ended, because the ranks' work or a library call does not return. The function may end the program.
+  /// Called once, on the watching thread, if no rank of this process notices the world's end within stuck_after_s,
+  /// because the ranks' own work or a library call does not return. The function may end the program.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
   /// Limit for channels to end, in seconds. Slower ones are abandoned, because a driver may hang.
@@ -39,11 +39,11 @@ class Watchdog : public Latch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Asynchronous work, such as that of a device's communicator, which the watchdog checks and ends.
+  /// Asynchronous work that the watchdog checks and ends, such as a device's communicator.
   class Channel {
    public:
     virtual ~Channel() = default;
-    /// Returns what is wrong, as a sentence; an empty text if nothing is. Must not block.
+    /// Returns the channel's error as a sentence; an empty text if there is none. Must not block.
     [[nodiscard]] virtual std::string trouble() = 0;
     /// Aborts running work and prevents new work; other ranks may then receive garbage from the channel. Called once,
     /// on a thread of its own, because it may wait until another channel ends.
@@ -148,7 +148,7 @@ class Watchdog : public Latch {
 
   // The watching thread calls judge, glimpse and publish_end.
 
-  /// Decides whether the world must end. trouble: what is wrong with a channel of this process; empty if nothing is.
+  /// Decides whether the world must end. trouble: the error of a channel of this process; empty if there is none.
   [[nodiscard]] virtual Verdict judge(const States& states, const std::string& trouble,
                                       double now_s) {
     for (std::size_t rank = 0; rank < states.size(); ++rank)
