@@ -31,7 +31,7 @@ class ProcessWatchdog final : public Watchdog {
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
     channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
-    // Up to 100 ranks together glimpse at the store at most 400 times a second; each of more ranks, once a period.
+    // Up to 100 ranks glimpse at the store at most 400 times a second in total; more ranks, once per period_s each.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
