@@ -40,7 +40,7 @@ END {
 
 function x(step) { return sprintf("%.1f", 50 + 630 * step / (end ? end : 1)) }
 function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }
-function path(color, width,    i, sum, from, text) {  # each point is drawn as the mean of several steps
+function path(color, width,    i, sum, from, text) {  # each point: the mean of the last `width` losses
   for (i = 1; i <= points; ++i) {
     sum += losses[i] - (i > width ? losses[i - width] : 0)
     text = text " " x(at[i]) "," y(sum / (i < width ? i : width))

@@ -16,7 +16,7 @@ namespace examples {
 
 struct BasicTokenizer {
   bool lower_case = true;
-  std::optional<bool> strip_accents{};  ///< also decomposes letters; none: as lower_case
+  std::optional<bool> strip_accents{};  ///< decomposes letters, drops accents; unset: lower_case
   bool part_ideographs = true;          ///< makes each ideograph a word of its own
 
   /// Calls take(word) for each word, in order; a word is valid only during the call. Skips bytes that are not UTF-8.

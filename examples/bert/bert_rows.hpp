@@ -1,5 +1,5 @@
-// BERT's samples, and the rows of its micro-batches: the tokens of N samples, R rows in all. Side inputs, i32 unless
-// said:
+// BERT's samples and micro-batches. A micro-batch has one row for each token: R rows for N samples. Its side inputs are
+// i32, except row_numbers:
 //
 //   token_ids, positions, segments [R]   row_numbers i64 [R]: (global sample)*rows_per_sample + position
 //   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
@@ -27,7 +27,7 @@ struct SentenceTokens {
   std::int32_t label = -1;  ///< class; -1: no label
 };
 
-/// Shortens the longer of two sentences at its end until both fit into `room` tokens.
+/// Cuts tokens off the end of the longer of two sentences, repeatedly, until both together fit into `room` tokens.
 inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
   const auto half = room / 2;
   if (first + second <= room) return;
@@ -36,7 +36,8 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
   else first = room - half, second = half;
 }
 
-/// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut at the sentences' ends to `longest` tokens.
+/// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. The sentences' ends are cut off beyond `longest`
+/// tokens.
 [[nodiscard]] inline SentenceTokens joined(
     std::span<const std::int32_t> first, const std::optional<std::span<const std::int32_t>>& second,
     std::int64_t longest, const Vocabulary& words) {
@@ -59,7 +60,7 @@ class BertRows {
 
   /// Returns the number of rows so far.
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(ids_.size()); }
-  /// Appends a sample. With `padded` it has as many rows as any, the last of them of this token.
+  /// Appends a sample. If `padded` is a token, copies of it fill the sample up to rows_per_sample rows.
   void add(const SentenceTokens& sample, std::optional<std::int32_t> padded = {}) {
     const auto length = std::ssize(sample.ids);
     const auto rows = padded ? per_sample_ : length;
@@ -100,9 +101,9 @@ class BertRows {
  private:
   std::int64_t per_sample_;
   std::vector<std::int32_t> ids_, positions_, segments_, offsets_{0}, lengths_, first_rows_;
-  std::vector<std::int64_t> numbers_;  // as if the batch began with sample 0; upload() adds to them
+  std::vector<std::int64_t> numbers_;  // relative to the batch's first row; upload() makes them global
   std::int64_t tokens_ = 0;            // without padding
-  std::int64_t pairs_ = 0;             // of tokens that attend to each other
+  std::int64_t pairs_ = 0;             // pairs of tokens that attend to each other
 };
 
 }  // namespace examples

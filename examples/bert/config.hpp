@@ -18,12 +18,12 @@ struct BertConfig {
   std::int64_t positions = 512;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
-  bool recompute = false;       ///< keep only the inputs of half blocks
+  bool recompute = false;       ///< keep only half blocks' inputs; backward recomputes the rest
   bool exchange_heads = false;  ///< attention exchanges heads on a context axis
   bool share_rows = false;      ///< shard rows on the tensor axis between split layers
   std::int64_t inner = 0;       ///< width of the feed-forward layers; 0: 4 * hidden
   std::int64_t segments = 2;
-  bool next_sentence = true;  ///< masked words come with the next-sentence head
+  bool next_sentence = true;  ///< the masked-words head comes with a next-sentence head
   double epsilon = 1e-12;     ///< epsilon of the layer norms
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
@@ -38,7 +38,6 @@ struct BertConfig {
   dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
 }
 
-/// The head of a model.
 enum class BertHead { none, masked_words, classes };
 
 /// A published model as config.json describes it.
@@ -46,7 +45,7 @@ struct PublishedBert {
   BertConfig config{};
   BertHead head = BertHead::none;
   std::vector<std::string> labels{};  ///< names of the classes
-  bool tied = true;                   ///< the decoder's weight is the table of words
+  bool tied = true;                   ///< the decoder shares the weight of the word embedding
 };
 
 /// Counts that determine the FLOP of a BERT, for any number of samples.

@@ -59,7 +59,7 @@ class BertClasses {
   dhp::CrossEntropy<Dev> entropy_;
 };
 
-/// Builds the encoder with the head that is asked for, which may be less than what was published.
+/// Builds the encoder with `head`, which need not be the head of the published model.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> bert_with(dhp::ModelBuilder<Dev>& build, const PublishedBert& bert,
                                         BertHead head) {

@@ -17,17 +17,17 @@
 namespace examples {
 
 struct MaskedLmOptions {
-  std::int64_t sequence_length = 128;  ///< maximum tokens of a sample, with three special ones
+  std::int64_t sequence_length = 128;  ///< maximum tokens of a sample, three special ones included
   double hidden = 0.15;                ///< share of the tokens to predict
   double as_mask = 0.8;                ///< share of the chosen tokens that [MASK] replaces
-  double as_random = 0.1;              ///< share of chosen tokens that become random; others stay
+  double as_random = 0.1;              ///< share of them that a random token replaces; others stay
   double random_next = 0.5;            ///< share of samples whose B is random
   bool whole_words = false;            ///< hide all pieces of a word or none
   std::uint64_t seed = 0;
 };
 
-/// Returns the maximum number of hidden tokens of a sample: the share of all tokens that are not special, rounded up.
-/// With whole words it is all of them, since a long word may exceed the share.
+/// Returns the maximum number of hidden tokens of a sample: options.hidden of the tokens that are not special, rounded
+/// up. With whole words it is the number of all such tokens, since a long word may exceed the share.
 [[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
   const auto candidates = options.sequence_length - 3;
   if (options.whole_words) return candidates;
@@ -40,8 +40,8 @@ struct HiddenTokens {
   std::vector<std::int32_t> labels;
 };
 
-/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is
-/// exactly the share: fractions are rounded up or down at random.
+/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number of hidden tokens is
+/// exactly options.hidden of the others: a fraction is rounded up or down at random.
 [[nodiscard]] inline HiddenTokens hide_tokens(std::span<std::int32_t> tokens,
                                               const Vocabulary& vocabulary,
                                               const MaskedLmOptions& options,
@@ -64,7 +64,7 @@ struct HiddenTokens {
     const auto rest = static_cast<std::uint32_t>(units.size() - drawn);
     std::swap(units[drawn], units[drawn + random.below(rest)]);
     const auto unit = units[drawn];
-    // A word longer than the rest of the share is taken with a probability that keeps the mean share.
+    // A word longer than the `left` tokens is hidden with probability left / length, which keeps the expected number.
     if (unit.size() > left &&
         !random.chance(static_cast<double>(left) / static_cast<double>(unit.size())))
       break;
@@ -112,8 +112,8 @@ struct MaskedLmSample : SentenceTokens {
   return made;
 }
 
-/// A model that predicts tokens by frequency alone, with add-one smoothing; losses are in nats. A masked
-/// language model with a higher loss uses no context.
+/// A model that predicts tokens by frequency alone, with add-one smoothing; losses are in nats. A masked language model
+/// must reach a lower loss to show that it uses context.
 class Unigram {
  public:
   explicit Unigram(std::int64_t vocabulary_size)
@@ -133,8 +133,8 @@ class Unigram {
   std::int64_t total_;
 };
 
-/// Counts the tokens that training can hide: both sentences of each pair, shortened as in a sample, without special
-/// tokens.
+/// Counts the tokens that training can hide: those of both sentences of each pair, shortened like a sample's, without
+/// special tokens.
 [[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
                                         const MaskedLmOptions& options) {
   Unigram unigram(vocabulary.size());

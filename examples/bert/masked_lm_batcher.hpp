@@ -4,8 +4,8 @@
 //   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and the original tokens
 //   next_labels [N]                      0: B follows A, 1: B is random
 //
-// In the layout `fixed` M is N * most_hidden(): the rest is filled with row 0, a [CLS], which is never hidden, and the
-// label -1, which losses ignore.
+// In the layout `fixed`, M is always N * most_hidden(). Unused entries have row 0, a [CLS] that is never hidden, and
+// the label -1, which losses ignore.
 #pragma once
 
 #include "masked_lm.hpp"

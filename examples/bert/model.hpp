@@ -86,8 +86,8 @@ template <class Dev>
           {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
-/// BERT's two heads for pre-training, and their losses. It gathers the rows of x that ranks share. Only masked rows are
-/// multiplied with the vocabulary's table. Without BertConfig::next_sentence only predict() works.
+/// BERT's two heads for pre-training, and their losses. If ranks shard the rows of x, it gathers them first. Only
+/// masked rows are multiplied with the word embedding. Without BertConfig::next_sentence only predict() works.
 template <class Dev>
 class BertLoss {
  public:
@@ -178,8 +178,8 @@ class BertLoss {
   dhp::CrossEntropy<Dev> next_entropy_;
 };
 
-/// Adds the encoder: embeddings and blocks. A pipeline can cut the model between half blocks. Returns the table of
-/// words.
+/// Adds the encoder: embeddings and blocks. A pipeline can cut the model between half blocks. Returns the word
+/// embedding's weight, for the tied decoder.
 template <class Dev>
 dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
                                          dhp::Model<Dev>& model) {

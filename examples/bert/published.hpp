@@ -1,5 +1,5 @@
 // A published BERT in Hugging Face's format: config.json, the tokenizer's files, weights (dhp/train/weight_files.hpp).
-// A checkpoint of train_bert has the same small files.
+// A checkpoint of train_bert has a config.json and tokenizer files in the same format.
 #pragma once
 
 #include "../data/model_folder.hpp"
@@ -64,7 +64,7 @@ namespace published {
 
 }  // namespace published
 
-/// Returns a config.json, with which Hugging Face's class of the same head loads exported weights.
+/// Returns the text of config.json, by which Hugging Face's class with the same head loads exported weights.
 [[nodiscard]] inline std::string published_config(const PublishedBert& bert) {
   const auto& config = bert.config;
   const auto* const model = bert.head == BertHead::classes        ? "BertForSequenceClassification"
@@ -121,7 +121,7 @@ namespace published {
   return made;
 }
 
-/// Throws if the model's scores of words need a decoder that dhp has not.
+/// Throws if the model scores words by a decoder with weights of its own, which dhp does not support.
 inline void check_tied(const PublishedBert& bert) {
   dhp::check(
       bert.head != BertHead::masked_words || bert.tied,
@@ -143,7 +143,7 @@ inline void check_tied(const PublishedBert& bert) {
   return logits ? bert.head : BertHead::none;
 }
 
-/// How sentence-transformers turns a sentence into a vector, read from modules.json and the files that it names.
+/// How sentence-transformers turns a sentence into a vector, according to modules.json and the files beside it.
 struct SentencePooling {
   bool first_token = false;  ///< the first token is the vector; else the mean of all tokens
   bool normalise = false;

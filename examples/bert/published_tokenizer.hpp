@@ -23,7 +23,7 @@ class PublishedTokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
   [[nodiscard]] const WordPiece& wordpiece() const { return wordpiece_; }
 
-  /// Returns [CLS] text [SEP], cut off at its end to at most `longest` tokens.
+  /// Returns [CLS] text [SEP]. The text's end is cut off if the result would exceed `longest` tokens.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, std::size_t longest,
                                                  bool* was_cut = nullptr) const {
     std::vector<std::int32_t> ids{vocabulary().classify()};

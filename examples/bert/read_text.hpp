@@ -1,6 +1,6 @@
-// Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Documents are files, or their parts
-// between blank lines, or the texts in a column of a .csv, .tsv or .jsonl file. Errors name the file and byte of
-// anything that is not text.
+// Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Blank lines separate the documents of a
+// file, and the texts in a column of a .csv, .tsv or .jsonl file are documents. Errors name the file and the byte at
+// which it is not text.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -47,8 +47,8 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
   }
 }
 
-/// Appends the documents of a file in memory, without a byte order mark. Throws if the file has zero bytes (a binary
-/// file), is not UTF-8, or has no words.
+/// Appends the documents of a file in memory and skips its byte order mark. Throws if the file has zero bytes (a binary
+/// file), is not UTF-8, or holds only spaces.
 inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
                      Text& into) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
@@ -57,7 +57,7 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
-/// Appends the texts in a column of a file in memory. Each text is a document, or several between blank lines.
+/// Appends the texts in a column of a file in memory. Each text is a document; blank lines cut it into several.
 inline void add_column(std::string_view bytes, const std::string& name, const TextOptions& options,
                        Text& into) {
   const auto before = into.sentences();
@@ -99,8 +99,8 @@ inline constexpr std::array<std::string_view, 4> wordnet_files{"data.noun", "dat
   return std::filesystem::is_regular_file(path + "/" + std::string(wordnet_files[0]), error);
 }
 
-/// Adds a gloss as a document. Examples are in double quotes after the definition; text between them, such
-/// as an author's name, is left out.
+/// Adds a gloss as a document. Its examples are in double quotes after the definition. Text between examples, such as
+/// an author's name, is left out.
 inline void add_gloss(std::string_view gloss, Text& into) {
   const auto strip = [](std::string_view part) {
     const auto loose = [](char letter) {
@@ -126,8 +126,8 @@ inline void add_gloss(std::string_view gloss, Text& into) {
   into.end_document();
 }
 
-/// Appends the glosses of one data file in memory. An error names the file and the first byte of an entry without a
-/// gloss.
+/// Appends the glosses of one data file in memory. Throws for an entry without a gloss; the error names the file and
+/// the entry's first byte.
 inline void add_wordnet(std::string_view bytes, const std::string& name, Text& into) {
   bytes = checked_utf8(bytes, name);
   const auto before = into.size();

@@ -1,8 +1,9 @@
 // Turns sentences into micro-batches of tokens, end to end without padding. Side inputs beside those of bert_rows.hpp,
 // for N sentences, or pairs of them, with R tokens:
-//   labels i32 [N]          class of each sentence; with labels there is neither of the others
+//   labels i32 [N]          class of each sentence
+// or, in a batch without labels:
 //   masked_rows i32 [M]     rows of the M words to predict
-//   pooling f64 [N, R]      the weight of a token in its sentence's vector
+//   pooling f64 [N, R]      the weight of each token in each sentence's vector
 #pragma once
 
 #include "bert_rows.hpp"
@@ -20,7 +21,7 @@ struct SentenceBatcherOptions {
   std::int64_t longest = 512;  ///< maximum tokens of a sentence
   bool labelled = false;
   bool first_token = false;  ///< the first token is the sentence's vector; else the mean of all
-  std::int32_t hidden = -1;  ///< id of [MASK], whose words are predicted
+  std::int32_t hidden = -1;  ///< id of [MASK], in whose place words are predicted; -1: none
 };
 
 class SentenceBatcher {

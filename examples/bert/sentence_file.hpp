@@ -24,10 +24,11 @@ struct TableRow {
   std::vector<std::string> fields;
 };
 
-/// Takes records from a text and counts its lines. Blank lines of a table are no records.
+/// Splits a text into records and counts its lines. Blank lines of a table are no records.
 class SentenceFile {
  public:
-  /// name: the file's, which gives its kind and stands in errors. Text must be UTF-8; a byte order mark is skipped.
+  /// name: the file's name. Its ending gives the format, and errors quote it. The text must be UTF-8; a byte order mark
+  /// is skipped.
   SentenceFile(std::string_view text, std::string name)
       : name_(std::move(name)), kind_(kind_of(name_)), text_(checked_utf8(text, name_)) {
     const auto end = text_.find_first_of("\r\n");  // old Macs end lines with \r alone
@@ -39,7 +40,7 @@ class SentenceFile {
   /// Returns whether a file with this name has columns.
   [[nodiscard]] static bool has_columns(const std::string& name) { return !kind_of(name).empty(); }
 
-  /// Returns whether the quotes of a .tsv that has been read are part of its texts.
+  /// Returns, after rows(), whether the quotes of a .tsv belong to its texts instead of enclosing fields.
   [[nodiscard]] bool quotes_are_letters() const { return !quotes_; }
 
   /// Returns one sentence per line, also for empty lines. column: for .csv, .tsv and .jsonl files; empty for others.
@@ -56,8 +57,9 @@ class SentenceFile {
     return found;
   }
 
-  /// Returns the values of these columns in each row. In JSON the last `values` columns may hold numbers. If all names
-  /// are numbers and the first line has none of them, the file has no header line, and columns count from 1.
+  /// Returns the values of these columns in each row. In JSON only the last `values` columns may hold numbers and
+  /// booleans. If all names are numbers and the first line has none of them, the file has no header line, and the names
+  /// are the columns' numbers, from 1.
   [[nodiscard]] std::vector<TableRow> rows(const std::vector<std::string>& columns,
                                            std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");
@@ -132,7 +134,7 @@ class SentenceFile {
     return column.size() < 5 && column.find_first_not_of("0123456789") == column.npos &&
            column.find_first_not_of('0') != column.npos;
   }
-  /// Lists names for an error message, no more than fit into one sentence.
+  /// Lists names for an error message, cut off after about 200 characters.
   [[nodiscard]] static std::string listed(const std::vector<std::string>& names) {
     std::string all;
     for (const auto& name : names) {
@@ -196,7 +198,8 @@ class SentenceFile {
           number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
   }
 
-  /// Decides whether all quotes of a .tsv enclose fields as in CSV, which pandas writes, or belong to the texts.
+  /// Decides whether the quotes of a .tsv enclose fields, as in the files of pandas, or belong to the texts. They
+  /// enclose fields if the file then has the same number of fields in all rows.
   void look_at_quotes() {
     const auto text = text_;
     try {

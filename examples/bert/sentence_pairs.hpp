@@ -1,5 +1,5 @@
-// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. Sample i is a
-// sentence and its successor; masked_lm.hpp replaces some successors by random ones, per epoch.
+// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. A sample is a sentence and its
+// successor. In each epoch, masked_lm.hpp replaces some successors by random sentences.
 #pragma once
 
 #include <dhp/data/dataset.hpp>
@@ -25,7 +25,7 @@ enum class Pairing {
 struct SentencePair {
   std::int64_t first = 0;   ///< index of the pair's first sentence
   std::int64_t second = 0;  ///< index of the pair's second sentence
-  std::int64_t part = 0;    ///< document, or piece of one, of both sentences
+  std::int64_t part = 0;    ///< index of the part of the text that holds both sentences
 };
 
 /// Cheap to copy: text and pairs are shared.
@@ -34,7 +34,7 @@ class SentencePairs {
   using Sample = SentencePair;
 
   SentencePairs() = default;  ///< an empty dataset
-  /// Makes the pairs inside each of `parts`, ranges of sentences of the text.
+  /// Pairs the sentences within each of `parts`, which are ranges of the text's sentences.
   SentencePairs(std::shared_ptr<const TokenText> text, const std::vector<dhp::Range>& parts,
                 Pairing pairing)
       : text_(std::move(text)) {
@@ -78,8 +78,9 @@ class SentencePairs {
       std::make_shared<std::vector<SentencePair>>();
 };
 
-/// Returns the parts for a split: documents, cut into pieces if they have more than 64 sentences. A text of few
-/// documents is cut into about 100 pieces, so that even one document can be split. Each cut loses a pair.
+/// Returns the parts for a split: documents, of which those with 128 sentences or more are cut into pieces of 64 to
+/// 127. A text of few documents is cut into about 100 pieces, so that even one document can be split. Each cut loses a
+/// pair.
 [[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
   constexpr std::int64_t few = 20;
   constexpr std::int64_t most = 64;

@@ -13,7 +13,7 @@ namespace examples {
 
 /// The rule for the end of a sentence.
 enum class SentenceRule {
-  automatic,   ///< lines, or punctuation if the text looks like prose broken into short lines
+  automatic,   ///< punctuation and line ends; only punctuation if prose seems broken into lines
   lines,       ///< each line is a sentence
   punctuation  ///< a full stop, question or exclamation mark; line breaks are spaces
 };
@@ -28,7 +28,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Returns the bytes of the first of `marks` that begins at `at`; 0: none does.
+/// Returns the length in bytes of the mark that begins at `at`; 0: none of `marks` begins there.
 template <std::size_t N>
 std::size_t mark_at(std::string_view text, std::size_t at,
                     const std::array<std::string_view, N>& marks) {
@@ -36,7 +36,7 @@ std::size_t mark_at(std::string_view text, std::size_t at,
     if (text.substr(at).starts_with(mark)) return mark.size();
   return 0;
 }
-/// Sentence-end marks of many scripts; no space follows those of Chinese and Japanese, wide_ends.
+/// Marks that end sentences, in many scripts. No space follows those of Chinese and Japanese, wide_ends.
 inline constexpr std::array<std::string_view, 11> ends{".", "!", "?", "।", "॥", "؟",
                                                        "۔", "։", "።", "။", "…"};
 inline constexpr std::array<std::string_view, 5> wide_ends{"。", "！", "？", "｡", "．"};
@@ -49,7 +49,7 @@ inline std::size_t ends_sentence(std::string_view text, std::size_t at) {
 }
 inline bool is_lower(char letter) { return letter >= 'a' && letter <= 'z'; }
 
-/// Returns whether a line ends as a sentence does: with a mark and perhaps a closing quote or bracket.
+/// Returns whether a line ends with a mark that ends sentences, and perhaps closing quotes or brackets.
 inline bool is_finished(std::string_view line) {
   const auto last = [&](const auto& marks) -> std::size_t {
     for (const auto mark : marks)
@@ -81,8 +81,8 @@ inline bool is_item_number(std::string_view text) {
 }
 
 /// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? or another script's mark (and closing
-/// quotes or brackets) before a space, unless a small letter follows or the mark ends an abbreviation. A Chinese or
-/// Japanese mark ends it without a space, too.
+/// quotes or brackets) before a space, unless a small letter follows, or the mark ends an abbreviation or the number of
+/// a list item. Chinese and Japanese marks need no space.
 inline void add_by_punctuation(std::string_view text, Text& into) {
   std::size_t first = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -113,7 +113,7 @@ inline void add_by_punctuation(std::string_view text, Text& into) {
   into.add_sentence(trimmed(text.substr(first)));
 }
 
-/// Calls take(line) for each line; a blank line is "".
+/// Calls take(line) for each line, without blanks at its ends; a blank line is "".
 template <class Take>
 void for_lines(std::string_view text, Take&& take) {
   const char line_end = text.find('\n') == text.npos ? '\r' : '\n';  // old Macs end lines with \r
@@ -124,8 +124,8 @@ void for_lines(std::string_view text, Take&& take) {
   }
 }
 
-/// Returns whether a text looks like prose broken into the lines of a page: its lines are short, and most of them
-/// neither end a sentence nor precede a capital.
+/// Returns whether a text looks like prose broken into the lines of a page: all its lines are short, and at most line
+/// ends no sentence ends and the next line begins with a small letter.
 inline bool looks_wrapped(std::string_view text) {
   constexpr std::size_t page_width = 120;
   std::int64_t pairs = 0;
@@ -145,8 +145,7 @@ inline bool looks_wrapped(std::string_view text) {
 
 }  // namespace detail
 
-/// Appends the documents of a text, which blank lines separate. With `automatic` a text of unbroken lines is also cut
-/// by punctuation inside its lines.
+/// Appends the documents of a text, which blank lines separate.
 inline void add_documents(std::string_view text, SentenceRule rule, Text& into) {
   const bool joined = rule == SentenceRule::punctuation ||
                       (rule == SentenceRule::automatic && detail::looks_wrapped(text));

@@ -1,4 +1,4 @@
-// The model for a text: that of --load with its words, or one of --preset.
+// The model for a text: the one of --load with its vocabulary, or one of --preset.
 #pragma once
 
 #include "../options/options.hpp"
@@ -23,7 +23,7 @@ namespace examples {
   return folder;
 }
 
-/// Returns the sizes of the model. Throws if --preset contradicts those of --load.
+/// Returns the model's description. Throws if --preset contradicts the sizes of --load's model.
 [[nodiscard]] inline PublishedBert text_model(const BertOptions& options) {
   PublishedBert bert{.head = BertHead::masked_words};
   if (const auto folder = described_model(options)) {
@@ -54,8 +54,8 @@ namespace examples {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-/// Returns the words of --load's model with its tokenizer's rules, else those of --vocabulary, else nullopt: the words
-/// are then found in the text.
+/// Returns the tokenizer of --load's model, else one with the words of --vocabulary. Returns nullopt if there is
+/// neither: the vocabulary is then made from the text.
 [[nodiscard]] inline std::optional<PublishedTokenizer> given_words(const BertOptions& options) {
   const auto folder = options.run.load.empty() ? std::string() : model_folder(options.run.load);
   const bool of_model = !folder.empty() && (std::filesystem::exists(folder + "/tokenizer.json") ||
@@ -71,7 +71,7 @@ namespace examples {
 }
 #endif
 
-/// Returns the files that a model has beside its weights. The tokenizer's rules come from the model of --load.
+/// Returns the files to save beside the weights, by name. The tokenizer's files are copied from the model of --load.
 [[nodiscard]] inline std::map<std::string, std::string> model_files(const BertOptions& options,
                                                                     const PublishedBert& bert,
                                                                     const Vocabulary& words) {

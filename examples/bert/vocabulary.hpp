@@ -1,5 +1,5 @@
-// A WordPiece vocabulary: token <-> id, and the special tokens. The file is BERT's vocab.txt: one token a line, the
-// line number is its id; a token that continues a word begins with ##.
+// A WordPiece vocabulary: token <-> id, and the special tokens. The file is BERT's vocab.txt, with one token per line:
+// its id is the number of lines before it. A token that continues a word begins with ##.
 #pragma once
 
 #include <dhp/core/open_file.hpp>

@@ -1,5 +1,5 @@
-// The second half of BERT's tokenizer: splits words into pieces of a vocabulary, the longest first (Wu et al. 2016,
-// arXiv:1609.08144), and a whole text into flat token ids.
+// The second half of BERT's tokenizer: splits a word into pieces from a vocabulary, always taking the longest piece
+// that fits (Wu et al. 2016, arXiv:1609.08144), and turns a whole text into token ids.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -27,14 +27,14 @@ class WordPiece {
       : vocabulary_(std::move(vocabulary)), basic_(basic), longest_word_(longest) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// Returns a text of all rules that determine the tokens, beside the vocabulary.
+  /// Returns a text with all rules that determine the tokens, without the vocabulary.
   [[nodiscard]] std::string rules() const {
     return dhp::concat("lower_case ", basic_.lower_case, ", strip_accents ",
                        basic_.strip_accents.value_or(basic_.lower_case), ", part_ideographs ",
                        basic_.part_ideographs, ", longest_word ", longest_word_);
   }
 
-  /// Appends the pieces of one word, or [UNK] if no piece covers some part of it.
+  /// Appends the pieces of one word. Appends [UNK] instead if the word is too long, or no piece covers a part of it.
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const {
     const auto before = out.size();
     if (count_code_points(word) <= longest_word_) {
@@ -88,7 +88,7 @@ class WordPiece {
   }
 
  private:
-  // Appends the longest piece that `word` begins with; returns its bytes in the word, or 0.
+  // Appends the longest piece with which `word` begins. Returns its length in bytes within the word; 0: there is none.
   std::size_t longest_piece(std::string_view word, bool continued, std::string& piece,
                             std::vector<std::int32_t>& out) const {
     const std::size_t prefix = continued ? 2 : 0;

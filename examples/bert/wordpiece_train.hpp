@@ -25,7 +25,7 @@ struct WordPieceTraining {
   std::int64_t least_count = 2;  ///< minimum count of a pair to join
   std::int64_t alphabet = 1000;  ///< maximum number of characters; rarer ones become [UNK]
   BasicTokenizer basic{};
-  std::string name = "train_wordpiece";  ///< of the text, in errors
+  std::string name = "train_wordpiece";  ///< the text's name in errors
 };
 
 /// Returns the words of a text and their counts, in byte order.
@@ -53,7 +53,7 @@ void for_characters(std::string_view word, auto&& take) {
 }
 
 /// Returns at most options.size tokens from words and their counts: the special ones, characters in byte order, then
-/// joined pieces, most frequent first. They are fewer if no pair is left that is frequent enough.
+/// joined pieces in the order of joining. It stops earlier if no frequent pair is left.
 [[nodiscard]] inline std::vector<std::string> joined_pieces(
     const std::vector<std::pair<std::string, std::int64_t>>& words,
     const WordPieceTraining& options) {

@@ -1,4 +1,5 @@
-// Compares two checkpoints, or all steps of two runs, in any layouts: the first tensor that differs, and by how much.
+// Compares two checkpoints, or all saved steps of two runs, in any layouts. It finds the first tensor that differs, and
+// the size of the difference.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -19,10 +20,10 @@
 
 namespace examples {
 
-/// Orders names with numbers as numbers: layer.2 comes before layer.10.
+/// Orders the numbers inside names by value: layer.2 comes before layer.10.
 struct InNaturalOrder {
   bool operator()(const std::string& a, const std::string& b) const { return key(a) < key(b); }
-  /// Returns a key that sorts weights before optimizer state, and puts each number's count of digits before it.
+  /// Returns a key that sorts weights before optimizer state. Each number in it follows the count of its digits.
   [[nodiscard]] static std::string key(const std::string& name) {
     std::string made(1, name.starts_with("optimizer/") ? '1' : '0');
     for (std::size_t at = 0; at < name.size();) {
@@ -102,7 +103,7 @@ class CheckpointComparison {
       if (value.is_object() && name != "measures") add_fields(value, path + name + "/", to);
       else if (!value.is_object()) to[path + name] = value.dump();
   }
-  /// Prints differences in the runs' descriptions of themselves, without measures.
+  /// Prints the fields in which the checkpoints' descriptions ("about") differ, without measures.
   void print_about() const {
     std::map<std::string, std::string> a, b;
     add_fields(a_.index().about, "", a);
@@ -118,8 +119,8 @@ class CheckpointComparison {
         print(dhp::concat("  ", name, ": A has ", value(a, name), ", B has ", value(b, name)));
   }
 
-  /// Judges the cause by the median of tensors' differences, since Adam makes large differences from gradients that are
-  /// only rounding, such as those of key biases in attention.
+  /// Returns the likely cause, judged by the median of all tensors' differences. The largest would mislead: Adam makes
+  /// large differences from gradients that are only rounding errors, such as those of key biases in attention.
   [[nodiscard]] std::string cause() const {
     std::vector<double> largest;
     for (const auto& [name, found] : different_) largest.push_back(found.largest);
@@ -183,8 +184,8 @@ class CheckpointComparison {
   return found;
 }
 
-/// Prints the comparison up to the first step that differs; returns whether all are the same. Two single checkpoints
-/// are compared whatever their steps.
+/// Prints the comparison up to the first step that differs; returns whether all are the same. If each side has only one
+/// checkpoint, these two are compared even if their steps differ.
 [[nodiscard]] inline bool compare_checkpoints(const std::string& path_a, const std::string& path_b,
                                               std::size_t rows) {
   const auto a = checkpoints_in(path_a), b = checkpoints_in(path_b);

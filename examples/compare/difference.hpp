@@ -13,7 +13,7 @@ namespace examples {
 [[nodiscard]] inline bool same(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b));
 }
-/// Returns the difference relative to the larger number; infinite if one is NaN.
+/// Returns the difference relative to the larger number; infinite if one of the numbers is not finite.
 [[nodiscard]] inline double relative_difference(double a, double b) {
   if (same(a, b)) return 0;
   const double apart = std::abs(a - b) / std::max(std::abs(a), std::abs(b));
@@ -26,7 +26,7 @@ namespace examples {
   return text;
 }
 
-/// The largest difference that rounding explains, in any precision, after a few steps.
+/// The largest relative difference that rounding explains, in any precision, after a few steps.
 inline constexpr double most_of_rounding = 1e-3;
 
 inline constexpr const char* rounding_cause =

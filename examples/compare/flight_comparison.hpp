@@ -1,5 +1,5 @@
-// Compares the flight records of several ranks. For each call that some rank waits in it tells which ranks are in it,
-// have left it, or have not come. Of all waits it finds the one that explains the others.
+// Compares the flight records of several ranks. For each call in which a rank waits, it tells which ranks are in the
+// call, have ended it, or have not come. It also finds the wait that explains the others.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -74,7 +74,7 @@ struct CallKey {
   }
 };
 
-/// A call that some rank waits in, with the state of all its ranks.
+/// A call in which at least one rank waits, with the state of all its ranks.
 struct SharedCall {
   CallKey key;
   std::string group;
@@ -96,7 +96,7 @@ struct SharedCall {
   }
 };
 
-/// Returns the seconds that a rank has been in a call, or was in it.
+/// Returns the seconds that a rank spent in a call; an unfinished call lasts until the rank's file was written.
 [[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call,
                                    const FlightRecordFile& file) {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
@@ -119,7 +119,7 @@ class FlightComparison {
     });
   }
 
-  /// The calls that some rank waits in.
+  /// Returns the calls in which a rank waits, the longest wait first.
   [[nodiscard]] const std::vector<SharedCall>& calls() const { return calls_; }
 
   /// Explains the waits in one sentence.

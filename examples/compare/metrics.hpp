@@ -63,7 +63,7 @@ class MetricsFile {
   }
 
  private:
-  /// Returns whether a measure depends on machine and layout: speed, memory, and what only rank 0 measures.
+  /// Returns whether a measure depends on machine and layout, as speed and memory do. The summary counts as one, too.
   [[nodiscard]] static bool is_of_machine(const std::string& measure) {
     return measure.ends_with("_per_s") || measure.ends_with("_bytes") || measure == "token_rows" ||
            measure == "exposed_communication" || measure == "summary";

@@ -35,7 +35,8 @@ class ValuesFile {
 
   using Values = std::map<TracedValue::Order, TracedValue>;
   [[nodiscard]] const Values& values() const { return values_; }
-  /// Finds the same value here; on a shorter tensor axis, the first rank has the value that all would have.
+  /// Finds the value with the same key here. If this run's tensor axis has no such rank, returns the value of its rank
+  /// 0.
   [[nodiscard]] const TracedValue* find(TracedValue like) const {
     for (const int rank : {like.tensor_rank, 0}) {
       like.tensor_rank = rank;

@@ -1,5 +1,5 @@
-// A trainer's input: AnyBatcher, a batcher over any dataset, so that the training run is compiled once; and functions
-// that load the trainers' data. images.cpp, text.cpp and others compile them once, for both devices.
+// A trainer's input. AnyBatcher is one type for the batchers of all datasets, so that the training run is compiled only
+// once. The functions that load the trainers' data are in images.cpp, text.cpp and other sources of this folder.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -34,7 +34,7 @@ class AnyBatcher {
                                        std::int64_t epoch) const {
     return collate_(indices, epoch);
   }
-  /// Returns a batcher for ranks that need no images; it does not read them.
+  /// Returns a batcher that reads no images, for ranks that need only labels.
   [[nodiscard]] AnyBatcher labels_only() const {
     AnyBatcher made = *this;
     if (collate_labels_) made.collate_ = collate_labels_;
@@ -46,7 +46,7 @@ class AnyBatcher {
     if (count > 0 && count < size_) fewer.size_ = count;
     return fewer;
   }
-  /// Returns a batcher of `count` samples that repeats all samples.
+  /// Returns a batcher of `count` samples: sample i is sample i % size() of this one.
   [[nodiscard]] AnyBatcher repeated(std::int64_t count) const {
     AnyBatcher made;
     made.size_ = count;
@@ -91,14 +91,14 @@ struct ImageData : TrainerData {
   std::function<std::string()> summary{};  ///< returns a line for the end of the run; may be unset
 };
 
-/// Loads "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with
-/// TFRecord or tar shards or a pattern of shards, or one with a folder of PNG and JPEG files for each class. If
-/// image_size or classes is 0, the data determine it.
+/// Loads "synthetic", a pattern of TFRecord or tar shards, or a directory with one of these: an IDX pair (MNIST's file
+/// names), images.npy and labels.npy, shards, or a folder of PNG and JPEG files for each class. If image_size or
+/// classes is 0, the data determine it.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
 struct TextData : TrainerData {
   PublishedBert bert{};  ///< model of --load or --preset, with the text's vocabulary size
-  double unigram_cross_entropy = 0;  ///< loss on the held-out tokens to predict, in nats
+  double unigram_cross_entropy = 0;  ///< the unigram's loss on the held-out masked tokens, in nats
   bool same_shapes = false;          ///< micro-batches of equally many samples have the same shapes
 };
 
@@ -110,8 +110,8 @@ struct GptData : TrainerData {
   GptConfig config{};  ///< model of --load or --preset, with the text's vocabulary size
 };
 
-/// Loads "synthetic", a text file, or a directory of text files. Each file is a document, or several between
-/// <|endoftext|>; rows of .csv, .tsv and .jsonl files are documents, too.
+/// Loads "synthetic", a text file, or a directory of text files. A file is one document; <|endoftext|> cuts it into
+/// several. In .csv, .tsv and .jsonl files each row is a document.
 [[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
 struct LabelledText : TrainerData {

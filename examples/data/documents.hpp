@@ -1,6 +1,6 @@
-// A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or token ids (the same
-// text, tokenised once). No sentence needs a string or an allocation. The corpus owns its arrays, or they lie in a
-// mapped file.
+// A corpus in three flat arrays: items, the starts of sentences, and the starts of documents. Items are bytes (a text)
+// or token ids (the same text, tokenised once). No sentence needs a string or an allocation. The corpus owns its
+// arrays, or they lie in a mapped file.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -49,7 +49,7 @@ class Documents {
   [[nodiscard]] std::int64_t sentences() const {
     return static_cast<std::int64_t>(arrays().sentences.size()) - 1;
   }
-  /// Returns the sentences of a document, numbered through all documents.
+  /// Returns the range of a document's sentences; numbers continue from one document to the next.
   [[nodiscard]] dhp::Range sentences_of(std::int64_t document) const {
     dhp::check(document >= 0 && document < size(), "no document ", document, " among ", size());
     const auto documents = arrays().documents.subspan(static_cast<std::size_t>(document));

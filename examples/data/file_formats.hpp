@@ -38,7 +38,8 @@ inline constexpr auto without_utf8proc =
   return list;
 }
 
-/// Returns decoding for images that are resized to `size` afterwards: very large images are decoded at a smaller scale.
+/// Returns the options for images that are resized to `size` afterwards: very large images are decoded at a smaller
+/// scale.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
   return {.least_side = size * 3 / 2};
 }

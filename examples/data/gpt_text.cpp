@@ -135,7 +135,7 @@ struct DescribedGpt {
   return made;
 }
 
-/// Ends the sentence about a folder without tokenizer.json.
+/// Returns the end of an error's sentence: how to make tokenizer.json from merges.txt; empty without merges.txt.
 [[nodiscard]] std::string how_to_make_tokenizer(const std::string& folder) {
   if (!std::filesystem::exists(folder + "/merges.txt")) return "";
   return "; of vocab.json and merges.txt transformers makes it: python3 -c 'import sys, "
@@ -144,7 +144,8 @@ struct DescribedGpt {
          folder;
 }
 
-/// Returns tokenizer.json of --load's model, or that of --vocabulary; else none, and the text determines the tokens.
+/// Returns the text of tokenizer.json, from --load's model or else from --vocabulary. Returns nullopt if there is
+/// neither: the tokenizer is then trained on the text.
 [[nodiscard]] std::optional<std::string> given_tokenizer(const TextModelOptions& options,
                                                          const DescribedGpt& model) {
   const auto& folder = model.folder;
@@ -203,7 +204,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   };
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"column", column},
-                       {"tokenizer", "byte pairs 1"},  // version of the tokens
+                       {"tokenizer", "byte pairs 1"},  // another number if this code makes other tokens
                        {"begin", config.begin},
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::detail::fnv1a(*given);

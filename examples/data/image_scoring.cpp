@@ -65,7 +65,7 @@ class ImageFiles {
                                        .deviation = saved.deviation}));
 }
 
-/// Removes files that cannot be read, notes the numbers of the others, and says so.
+/// Removes the files that cannot be read. made.description reports them, and made.numbers gets the others' numbers.
 void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
               const std::string& path, Scoring& made) {
   std::vector<std::string> wrong(files.size());

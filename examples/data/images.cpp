@@ -50,7 +50,7 @@ std::optional<std::string> train_folder(const std::string& directory) {
 std::optional<std::string> test_folder(const std::string& directory) {
   return folder_named(directory, {"val", "valid", "validation", "eval", "test", "testing"});
 }
-/// Returns whether a directory has folders, as one of training images has for its classes.
+/// Returns whether a directory has folders, which then are its classes.
 bool has_folder(const std::string& directory) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(directory, error);
@@ -60,8 +60,9 @@ bool has_folder(const std::string& directory) {
   });
 }
 
-/// Returns the statistics that normalize images: those of the model of --load if it goes on or is evaluated, else those
-/// of the training images.
+/// Returns the statistics that normalize images: ImageNet's if --normalize says so, else those of --load's model if it
+/// is evaluated or trained further, else those of the training images. A run that trains a model further does not take
+/// ImageNet's from it.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train,
                                      int channels) {
   constexpr std::int64_t enough = 5000;
@@ -118,7 +119,7 @@ ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, i
                   std::move(labels), description);
 }
 
-/// Names classes that only have numbers.
+/// Returns the names of classes that only have numbers: "0", "1", ...
 std::vector<std::string> numbers_as_labels(std::int64_t classes) {
   std::vector<std::string> labels;
   for (std::int64_t at = 0; at < classes; ++at) labels.push_back(dhp::concat(at));
@@ -158,7 +159,7 @@ dhp::DecodeOptions decoding(const ResNetOptions& options, const Turned& turned) 
   return made;
 }
 void count_anew(const ResNetOptions& options, const Turned& turned) {
-  if (options.normalize == "data") *turned = 0;  // training will read these images again
+  if (options.normalize == "data") *turned = 0;  // the images are read again, and counted then
 }
 
 dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
@@ -209,8 +210,8 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   return text + images.left_out_text() + ")";
 }
 
-/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/. Archives beside
-/// folders of classes are none.
+/// Finds the shards of a directory or a pattern, or those in its folders train/ and val/ or test/. If train/ has
+/// folders of classes instead of shards, archives beside it are ignored.
 dhp::FoundShards shards_at(const std::string& path) {
   const auto train = train_folder(path);
   auto found = dhp::find_shards(train.value_or(path));
@@ -264,7 +265,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   auto text = shard_text(train, path);
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
-  // The statistics use a random order, since shards may be sorted.
+  // The statistics are of the first images in a random order, since shards may be sorted by class.
   const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1), 3);
   ImageData made;
   if (all.size() == 1) {
@@ -296,7 +297,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                ": beside synthetic images nothing is read; --held-out keeps a part of them");
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
-    // Makes enough images that --samples are left for training when some are held out.
+    // Makes so many images that --samples are left for training after some are held out.
     const auto wanted = options.run.samples > 0 ? options.run.samples : 2048;
     const double all = std::ceil(static_cast<double>(wanted) / (1 - options.run.held_out));
     const SyntheticImages images({.samples = static_cast<std::int64_t>(all),
@@ -343,7 +344,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                           dhp::concat(path, " (npy, ", images.size(), " images)"));
   }
   auto train = train_folder(path);
-  if (train && !has_folder(*train)) train.reset();  // a class that is called so
+  if (train && !has_folder(*train)) train.reset();  // the images of a class named "train"
   const auto folder = open_folder(options, turned, train.value_or(path));
   const std::int64_t classes = folder.classes();
   dhp::check(options.classes == 0 || options.classes == classes, "--classes ", options.classes,
@@ -358,7 +359,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
              ": there is no such directory");
   auto test_images = open_folder(options, turned, *test, folder.class_names());
   const auto missing = text_of_missing(test_images, *test);
-  // Folders are sorted by class, so a part of their images is taken in a random order.
+  // A folder's images are sorted by class, so the first N are taken from a random order.
   const auto mixed = [&](const auto& images) {
     return dhp::shuffled(images, options.run.seed, -1);
   };
@@ -373,8 +374,8 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   return made;
 }
 
-/// Throws if the model of --load is for other images or another number of classes. Returns a sentence about the first
-/// class that it has another name for; empty if there is none.
+/// Throws if the model of --load takes images with other channels or has another number of classes. Returns a warning
+/// about the first class whose name differs from the model's; empty if there is none.
 std::string other_classes(const RunOptions& run, const ImageData& data) {
   const auto model = find_saved_resnet(run.load);
   if (!model) return {};

@@ -28,7 +28,7 @@ struct Labelled {
   std::vector<TableRow> rows;  // one or two texts, then the label
 };
 
-/// Keeps the first line of each kind of remark, and counts the others.
+/// Keeps the first remark of each kind with its place in the file, and counts the others.
 struct Remarks {
   std::map<std::string, std::pair<std::string, int>> by_kind;
   void add(const std::string& kind, const std::string& where) {
@@ -108,7 +108,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
                 words.vocabulary());
 }
 
-/// Warns of a head that was trained for classes of other names.
+/// Warns if the model's head was trained for as many classes with other names.
 void look_at_head(const std::string& path, const std::vector<std::string>& classes,
                   const std::vector<std::string>& known, std::vector<std::string>& warnings) {
   const auto same = [](const std::string& now, const std::string& before) {
@@ -122,8 +122,8 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
         ", in this order; --new-head begins it anew"));
 }
 
-/// Returns the model's classes if they cover all labels; else the labels, numbers by size, other names alphabetically.
-/// new_head: the model's head is not used.
+/// Returns the model's classes if they cover all labels, else the labels: sorted by value if all are numbers, else in
+/// byte order. new_head: a new head replaces the model's.
 [[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert,
                                                   bool new_head,
                                                   std::vector<std::string>& warnings) {
@@ -141,7 +141,7 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   dhp::check(found.size() <= most, data.path, " has ", found.size(),
              " different labels; is --label-column the right one?");
   std::vector<std::string> classes;
-  std::map<long double, std::string> numbers;  // which has all digits of 64 bits
+  std::map<long double, std::string> numbers;  // long double holds 64-bit integers exactly
   std::map<std::string, std::string> small;
   for (const auto& [label, line] : found) {
     classes.push_back(label);

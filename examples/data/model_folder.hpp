@@ -1,5 +1,4 @@
-// Finds the small files of a saved model: config.json, and a BERT's vocabulary; and compares tensors that are one by
-// its config.json.
+// Finds the folder of a saved model's small files, such as config.json, and whether its head has weights of its own.
 #pragma once
 
 #include <dhp/train/checkpoint_index.hpp>
@@ -28,8 +27,8 @@ namespace examples {
   return parent.empty() ? "." : parent;
 }
 
-/// Returns whether published weights have a tensor `head` with other values than those of `table`. Hugging Face's
-/// classes then use both, even if config.json says that they are one.
+/// Returns whether published weights have a tensor `head` whose values differ from those of `table`. Hugging Face's
+/// classes then use both, even if config.json says that they are tied.
 [[nodiscard]] inline bool has_own_head(const std::string& folder, const std::string& head,
                                        const std::string& table) {
   if (!dhp::WeightFiles::are_at(folder)) return false;

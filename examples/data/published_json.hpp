@@ -51,7 +51,7 @@ class PublishedJson {
                ", which is no size of a model");
     return found;
   }
-  /// Throws if the value is not `wanted`.
+  /// Throws if the value at a key is not `wanted`; a missing value passes.
   void need(const nlohmann::json& object, const char* key, const std::string& wanted,
             const std::string& what) const {
     const auto found = get(object, key, wanted);

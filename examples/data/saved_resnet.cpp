@@ -7,7 +7,7 @@
 
 namespace examples {
 namespace {
-constexpr const char* own_key = "stem_stride";  // published ResNets have none
+constexpr const char* own_key = "stem_stride";  // no published ResNet's config.json has this key
 
 // A folder's name may be invalid UTF-8.
 std::string to_text(const nlohmann::ordered_json& json) {

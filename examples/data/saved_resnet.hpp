@@ -20,16 +20,16 @@ struct SavedResNet {
 
 [[nodiscard]] ResNetConfig resnet_config(const ResNetOptions& options, const ImageData& data);
 
-/// Returns names of classes as config.json has them, whose text is UTF-8.
+/// Returns the names of classes as config.json has them: U+FFFD replaces bytes that are not UTF-8.
 [[nodiscard]] std::vector<std::string> saved_names(const std::vector<std::string>& labels);
 
-/// Returns config.json, with Hugging Face's names where its files have them.
+/// Returns the text of config.json. Its keys are Hugging Face's where Hugging Face has one for the same value.
 [[nodiscard]] std::string config_of(const SavedResNet& saved);
 
-/// Reads config.json from a folder. Throws if the model is no ResNet, or the file is damaged.
+/// Reads config.json from a folder. Throws if train_resnet50 has not written it, or the file is damaged.
 [[nodiscard]] SavedResNet load_saved_resnet(const std::string& folder);
 
-/// Returns the model that --load names, of whatever kind; nullopt if train_resnet50 has not described it.
+/// Returns the description of the model that --load names; nullopt if it has no config.json of train_resnet50.
 [[nodiscard]] std::optional<SavedResNet> find_saved_resnet(const std::string& model);
 
 }  // namespace examples

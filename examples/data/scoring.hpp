@@ -1,5 +1,5 @@
 // Loads the input of score_bert, score_gpt and score_resnet50 before any rank starts: the model's description and the
-// samples. The C++ compiler compiles it once (sentence_scoring.cpp, gpt_text.cpp, image_scoring.cpp), for all devices.
+// samples. The functions are in sentence_scoring.cpp, gpt_text.cpp and image_scoring.cpp, which use no device.
 #pragma once
 
 #include "../bert/config.hpp"
@@ -21,8 +21,8 @@ struct Scoring {
   dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   AnyBatcher samples;
   std::vector<std::int64_t> rows_of;    ///< how many output rows each sample has
-  std::vector<std::int64_t> numbers{};  ///< of each sample in the input; empty: 1, 2, ...
-  std::string what = "sentences";       ///< what samples are called
+  std::vector<std::int64_t> numbers{};  ///< each sample's number in the input; empty: 1, 2, ...
+  std::string what = "sentences";       ///< the samples' name in messages
   bool normalise = false;
   RowFileOptions output{};
   std::string description;
@@ -36,7 +36,7 @@ struct BertScoring {
 struct GptScoring {
   dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   GptConfig config{};
-  AnyBatcher samples;      ///< text of --input, or the first prompt, which gives the shapes
+  AnyBatcher samples;      ///< text of --input; with prompts, the first one as an example of shapes
   std::int64_t bytes = 0;  ///< size of the text
   std::vector<std::vector<std::int32_t>> prompts{};
   std::function<std::string(const std::vector<std::int32_t>&)> decode{};

@@ -17,8 +17,8 @@ class SpecialTokens {
  public:
   explicit SpecialTokens(std::vector<std::string> tokens = {}) : tokens_(std::move(tokens)) {}
 
-  /// Calls text(part) and special(token) for the parts of a text in order. Of two special tokens at one place the
-  /// longer one counts.
+  /// Calls text(part) and special(token) for the parts of a text in order. If two special tokens begin at one place,
+  /// the longer one counts.
   template <class TakeText, class TakeSpecial>
   void part(std::string_view whole, TakeText&& text, TakeSpecial&& special) const {
     std::vector<std::size_t> places;  // next place of each token
@@ -71,7 +71,8 @@ namespace published {
   return tokens;
 }
 
-/// Returns the added tokens. normalizes: the file has a normalizer, which "normalized" tokens would pass through.
+/// Returns the added tokens; throws if one has a rule that dhp does not support. normalizes: the file has a normalizer,
+/// without which the rule "normalized" changes nothing.
 [[nodiscard]] inline SpecialTokens added_tokens(const PublishedJson& file, bool normalizes) {
   std::vector<std::string> special;
   for (const auto& added : file.part("added_tokens")) {

@@ -51,7 +51,7 @@ TextOptions text_options(const BertOptions& bert) {
   return options;
 }
 
-/// Rejects a vocabulary of another language or case, which turns words into [UNK].
+/// Throws if most tokens are [UNK]: the vocabulary is of another language or case.
 void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std::string& path) {
   const auto& items = tokens.items();
   const auto unknown = std::count(items.begin(), items.end(), vocabulary.unknown());
@@ -79,7 +79,7 @@ TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiec
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
                        {"columns", options.text_columns},
-                       {"tokenizer", 2},  // version of the tokens
+                       {"tokenizer", 2},  // another number if this code makes other tokens
                        {"unicode", utf8proc_unicode_version()}};
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
@@ -116,7 +116,7 @@ Tokenised tokenise(const BertOptions& options) {
 
 TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
   if (options.layout == "packed") return TokenLayout::packed;
-  // Whole words need a bound several times the number of masked rows.
+  // With whole words, `fixed` would make several times as many masked rows as are used.
   const bool fixed = same_shapes && !options.whole_word_masking;
   return fixed ? TokenLayout::fixed : TokenLayout::padded;
 }

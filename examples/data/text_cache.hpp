@@ -1,5 +1,5 @@
-// TextCache: a corpus as tokens in a file. The first process that needs it makes the file; other processes and later
-// runs map it. The file names its sources and has checksums, so a damaged file, or one of other sources, is rebuilt.
+// TextCache: a corpus as tokens in a file. The first process that needs the file makes it; other processes and later
+// runs map it. The file lists its sources and has checksums. It is made anew if it is damaged or the sources changed.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -57,7 +57,8 @@ class TextCache {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// Reads the tokens from the file. If it is missing, calls make() and writes it; a failed write is only a warning.
+  /// Reads the tokens from the file. If it is missing, damaged or of other sources, calls make() and writes the file; a
+  /// failed write is only a warning.
   [[nodiscard]] TokenisedText get(const std::function<TokenisedText()>& make) const {
     if (auto found = read(false)) return *std::move(found);
     bool waited = false;
@@ -198,8 +199,8 @@ class TextCache {
   std::string path_;
 };
 
-/// Returns make(), the tokens of these files by these rules, cached in a folder; with an empty folder it is not cached.
-/// speaks: prints warnings to standard error.
+/// Returns make(), the tokens of these files by these rules, and caches them in `folder` unless it is empty. speaks:
+/// prints warnings to standard error.
 [[nodiscard]] inline TokenisedText cached_text(const std::string& folder,
                                                const std::vector<std::string>& files,
                                                const nlohmann::json& rules, bool speaks,

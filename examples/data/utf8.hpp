@@ -36,7 +36,7 @@ struct CodePoint {
   return count;
 }
 
-/// Returns the text with U+FFFD in place of what is not UTF-8, such as the part of a letter at the end.
+/// Returns the text with U+FFFD in place of invalid bytes, such as an incomplete letter at the end.
 [[nodiscard]] inline std::string readable(std::string_view text) {
   std::string made;
   bool good = true;
