@@ -1,6 +1,6 @@
 // --calibrate measures dhp_plan's input on these ranks: products, other operations, short operations, and the links of
-// each axis. First one rank works, then all; the ratio shows how many ranks the cores carry. Of three trials the best
-// rates count, because other programs disturb some.
+// each axis. First one rank works, then all; the ratio of the rates shows how many ranks the cores can serve. Each rate
+// is the best of three trials, because other programs can disturb a trial.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -98,7 +98,7 @@ template <class Dev>
                   {mine.flop_32, mine.flop_16, mine.flop_bf16, mine.flop_dropout, mine.bytes_per_s,
                    mine.launches_per_s});
   };
-  constexpr std::size_t count = 6;  // of the rates
+  constexpr std::size_t count = 6;  // number of rates
   std::vector<double> alone(count * static_cast<std::size_t>(exam.size())), together = alone;
   const auto keep_best = [](std::vector<double>& best, const std::vector<double>& of) {
     for (std::size_t at = 0; at < best.size(); ++at) best[at] = std::max(best[at], of[at]);
@@ -138,7 +138,7 @@ template <class Dev>
   const auto host = exam.hosts[static_cast<std::size_t>(exam.rank())];
   const auto report = measure_transports(dev, mesh, host, 4 << 20);
   for (const auto& axis : report.axes) {
-    // An all_reduce sends twice in each of its rounds.
+    // The axis's latency is that of an all_reduce, which sends 2 * ceil(log2(ranks)) messages one after another.
     const examples::Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),
                               axis.bandwidth_bytes_per_s};
     (axis.one_host ? made.device : made.host) = link;

@@ -31,7 +31,7 @@ class CollectivePatterns {
   template <class T>
   void all_of(std::int64_t count) {
     const auto whole = n_ * count;
-    // Whole numbers that every type can hold.
+    // All values and sums are whole numbers that every type can hold.
     const auto part = [&](auto i) { return i % n_ == rank_ ? 1 + i % 5 : 0; };
     const auto own = [](int rank, std::int64_t i) { return (rank * 3 + i) % 100; };
     const auto mine = [&](auto i) { return own(rank_, i); };

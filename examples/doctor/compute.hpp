@@ -21,7 +21,7 @@ namespace examples::doctor {
 }
 
 /// Returns the median seconds of work(), synchronised with the device. Short work is repeated until it can be measured.
-/// delayed: this rank is deliberately slow, by far more than the work's time.
+/// delayed: this rank deliberately sleeps for much longer than the work takes.
 [[nodiscard]] double median_seconds(auto& dev, int runs, bool delayed, auto work) {
   constexpr double least_run_s = 0.02;
   constexpr int trials = 4;  // trial 0 warms up
@@ -107,7 +107,7 @@ template <class Dev>
                                   dhp::concat(exam.who(number), " multiplies wrongly: ",
                                               wrong[rank], "; take it out of the cluster")});
 
-  // The buffers exceed the caches. A copied byte counts once. All pages are written first, so that they exist.
+  // The buffers exceed the caches. A copied byte counts once. Filling the buffers maps their pages before the copies.
   const std::size_t bytes = (quick ? std::size_t{8} : std::size_t{128}) << (gpu ? 22 : 20);
   const double gigabytes = static_cast<double>(bytes) / 1e9;
   std::vector<std::byte> here(bytes, std::byte{1}), there(bytes, std::byte{2});

@@ -15,7 +15,7 @@ struct Fact {
   void pass(auto& fields) { fields(name, value, if_different); }
 };
 
-/// facts: those of each rank, in the same order.
+/// Returns a problem for each uncommon value of a fact. facts: each rank's facts, in the same order.
 [[nodiscard]] inline std::vector<Problem> differences(const std::vector<std::vector<Fact>>& facts,
                                                       const std::vector<std::string>& hosts) {
   std::vector<Problem> problems;

@@ -22,7 +22,7 @@ struct Examination {
 
   [[nodiscard]] int rank() const { return world.rank(); }
   [[nodiscard]] int size() const { return world.size(); }
-  /// Returns whether this rank has this fault deliberately (--fault).
+  /// Returns whether this rank makes this fault deliberately (--inject).
   [[nodiscard]] bool fault(std::string_view name) const {
     return options.fault == name && options.faulty_rank == rank();
   }

@@ -77,7 +77,7 @@ struct Report {
 [[nodiscard]] inline std::string version() {
   return dhp::concat(dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
 }
-/// Formats three significant digits, without an exponent if that is readable.
+/// Formats a value with three significant digits, or without decimals from 100 on; "-" if it is not known.
 [[nodiscard]] std::string three_digits(double value);
 
 }  // namespace examples::doctor

@@ -1,5 +1,5 @@
-// The links check: every two ranks exchange messages. Many pairs do so at a time, and each rank is in one pair. A link
-// is compared with the other links of its kind: within a host, or across hosts.
+// The links check: each pair of ranks exchanges messages. Pairs without a common rank do this at the same time. Each
+// rank has at most 64 partners. A link is compared with the other links of its kind: within a host, or across hosts.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -28,7 +28,7 @@ namespace examples::doctor {
   return partner < ranks ? partner : -1;
 }
 
-/// Judges the links of each kind. A rank with only slow links is one problem, which explains those links.
+/// Judges the links of each kind. If all links of a rank are slow, they are reported as one problem of this rank.
 template <class Dev>
 void judge_links(const Examination<Dev>& exam, Finding& finding) {
   constexpr Limit limit{2, 5};
@@ -83,8 +83,8 @@ void judge_links(const Examination<Dev>& exam, Finding& finding) {
   }
 }
 
-/// Returns the shortest one-way seconds of several messages: other work delays some messages, a slow link delays all.
-/// Both ranks call it; the lower one measures, the other one returns not_known. delayed: the link is deliberately slow.
+/// Returns the shortest one-way time of several messages in seconds: other work delays some messages, a slow link
+/// delays all. Both ranks call it; the higher rank returns not_known. delayed: the link is deliberately slow.
 template <class Dev>
 [[nodiscard]] double message_s(Examination<Dev>& exam, dhp::Tensor<Dev>& message,
                                dhp::Tensor<Dev>& answer, int partner, bool delayed) {

@@ -1,5 +1,5 @@
-// dhp_goodput prints the share of its time that a large job spends on useful work, from the time of a step and the
-// failure rate of ranks, for several intervals between checkpoints, with restarts or elastic.
+// dhp_goodput prints which share of its time a large job spends on useful work, for several intervals between
+// checkpoints, with restarts or elastic. It computes the share from the time of a step and the failure rate of ranks.
 #include "../options/checked_options.hpp"
 #include "../report/progress.hpp"
 #include "goodput.hpp"
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   double hours = of.rank_failure / 3600, days = of.duration / 86400, repair = of.repair / 3600,
          slow_hours = 0;
   app.option_defaults()->always_capture_default();
-  constexpr double most = 1e9;  // of seconds thirty years
+  constexpr double most = 1e9;  // thirty years, in seconds
   const auto time = [&](const char* name, double& value, const char* help) {
     app.add_option(name, value, help, number_up_to(most));
   };

@@ -118,9 +118,9 @@ class GoodputSimulation {
     events_.push({now_ + std::exponential_distribution<double>(1 / mean)(random_), what, rank});
   }
   [[nodiscard]] int replicas() const { return of_.ranks / of_.ranks_per_replica; }
-  /// Returns the number of stopped replicas: almost always, broken ranks belong to different replicas.
+  /// Returns the number of stopped replicas, one per missing rank: broken ranks are rarely of the same replica.
   [[nodiscard]] int missing() const { return std::max(0, -spares_); }
-  /// Whether a failure is of a rank that is missing, which cannot fail again.
+  /// Draws whether a failure hits a missing rank, which cannot fail again.
   [[nodiscard]] bool is_of_empty_place() {
     return spares_ < 0 && std::uniform_int_distribution(1, of_.ranks)(random_) <= -spares_;
   }
@@ -129,7 +129,7 @@ class GoodputSimulation {
     return of_.step * fewer * (slow_ > 0 ? of_.slow_factor : 1);
   }
 
-  /// Returns whether this time passes before a rank fails; adds what passes to a share.
+  /// Lets this time pass, or only the time until a rank fails, and adds it to a share; returns whether no rank failed.
   [[nodiscard]] bool spend(double length, double& share) {
     const double begin = now_, end = now_ + length;
     const int failures = found_.failures;
@@ -139,7 +139,7 @@ class GoodputSimulation {
     share += now_ - begin;
     return passes;
   }
-  /// Does all steps that end before the next event, and begins the one that does not.
+  /// Does the steps that end before the next event, and then the step during which it happens; at most `most` steps.
   void work(std::int64_t most) {
     const double length = step_now(), until_event = events_.top().at - now_;
     const auto steps = std::min(most, static_cast<std::int64_t>(until_event / length));

@@ -25,7 +25,7 @@ struct BytePairRules {
   std::vector<std::string> tokens;  ///< tokens by id
   std::vector<std::pair<std::string, std::string>> merges;
   SpecialTokens special{};
-  std::vector<std::int32_t> special_ids{};  ///< of their tokens; others may have the same bytes
+  std::vector<std::int32_t> special_ids{};  ///< their ids; other tokens may have the same bytes
   SplitRule split = SplitRule::gpt2;
   bool whole_words = false;  ///< does not split a piece that is a token
   std::string first{};       ///< special token before each text; empty: none
@@ -123,12 +123,12 @@ class BytePairs {
     return found == tables_->ids.end() ? -1 : found->second;
   }
 
-  /// Merges the pair that training found first, of equal ones the leftmost, until none is left.
+  /// Repeatedly merges the pair that training found first, and of several such pairs the leftmost, until none is left.
   [[nodiscard]] std::vector<std::int32_t> merged(std::string_view piece) const {
     std::vector<std::int32_t> ids;  // -1: merged into the token on its left
     if (rules().whole_words)
       if (const auto id = found_piece(std::string(piece)); id >= 0) return {id};
-    for (const char byte : piece)  // drops a byte that is no token, as Hugging Face's library does
+    for (const char byte : piece)  // drops a byte that is no token, like Hugging Face's library
       if (const auto id = found_piece(std::string(1, byte)); id >= 0) ids.push_back(id);
     const auto end = ids.size();
     std::vector<std::size_t> before(end + 1), after(end + 1);  // neighbours
@@ -167,7 +167,7 @@ class BytePairs {
 inline constexpr const char* end_of_text = "<|endoftext|>";
 
 /// Trains a vocabulary of at most `size` tokens on the pieces of texts: the special token, all bytes, then merged
-/// pieces, the most frequent first.
+/// pieces in the order of merging.
 template <class Texts>
 [[nodiscard]] BytePairs train_byte_pairs(const Texts& texts, std::int64_t size) {
   dhp::check(size > 257, "a vocabulary of ", size,

@@ -18,7 +18,7 @@ struct GptConfig {
   int key_heads = 0;        ///< 0: as many as heads
   std::int64_t inner = 0;   ///< width of the feed-forward parts; 0: 4 * hidden
   bool tied = true;         ///< the head's weight is the embedding's
-  bool exact_gelu = false;  ///< else GPT-2's tanh form
+  bool exact_gelu = false;  ///< exact GELU; else GPT-2's tanh form
   double epsilon = 1e-5;    ///< epsilon of the norms
   double rotary_base = 10000;
   std::int64_t vocabulary = 50257;
@@ -26,7 +26,7 @@ struct GptConfig {
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
   bool exchange_heads = false;      ///< attention exchanges heads on a context axis
-  bool recompute = false;           ///< keep only the inputs of half blocks
+  bool recompute = false;           ///< keep only half blocks' inputs; backward recomputes the rest
   bool share_rows = false;          ///< shard rows on the tensor axis between split layers
   std::int32_t begin = 0;           ///< token before a document
   std::vector<std::int32_t> end{};  ///< tokens that end a document; training uses the first
@@ -57,7 +57,8 @@ struct GptConfig {
             "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
 }
 
-/// Returns multiplications and additions in a forward pass's matrix products. pairs: of tokens, in attention.
+/// Returns multiplications and additions in a forward pass's matrix products. pairs: number of pairs of tokens in
+/// attention.
 [[nodiscard]] inline double gpt_forward_flop(const GptConfig& config, double tokens, double pairs) {
   const auto hidden = static_cast<double>(config.hidden);
   const double keys = hidden * config.heads_of_keys() / config.heads;

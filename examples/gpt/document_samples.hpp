@@ -25,7 +25,7 @@ namespace examples {
 /// The arrays of a micro-batch while it grows.
 class SequenceRows {
  public:
-  /// before: number of this part's rows in earlier passes.
+  /// before: number of this part's rows that earlier passes have put into a cache.
   void begin_part(std::size_t before = 0) {
     if (offsets_.back() != rows()) offsets_.push_back(rows());
     first_position_ = static_cast<std::int32_t>(before);

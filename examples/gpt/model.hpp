@@ -37,7 +37,7 @@ namespace examples {
                                {"*.mlp.c_fc.*", P::columns},
                                {"*.c_proj.weight", P::rows}});
   if (config.share_rows) table.push_back({config.llama ? "*norm.weight" : "*.ln_*", P::shares});
-  // With row shares every other parameter of a Llama is placed already; adapters follow their layers.
+  // Every pattern must match a parameter. With row shares, the rows above place all parameters of a Llama.
   if (!config.llama || !config.share_rows) table.push_back({"*", P::replicated});
   return table;
 }
@@ -59,7 +59,7 @@ template <class Dev>
   return {std::move(tables), std::move(after), 4};
 }
 
-/// Adds the norm of this name.
+/// Adds a norm with this name: RMSNorm for Llama, LayerNorm for GPT-2.
 template <class Dev>
 void add_gpt_norm(dhp::ModelBuilder<Dev>& build, const std::string& name, const GptConfig& config,
                   dhp::Sequential<Dev>& to) {
@@ -92,7 +92,7 @@ template <class Dev>
                             {.in = config.hidden,
                              .out = config.hidden,
                              .bias = !config.llama,
-                             // Keeps the size of the half blocks' sum (Radford et al. 2019).
+                             // The sum of all half blocks keeps its size at any depth (Radford et al. 2019).
                              .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   return dhp::Residual<Dev>(std::move(body));
@@ -152,7 +152,7 @@ class GptLoss {
     entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
                      totals.as({dhp::loss_fields}));
   }
-  /// Returns the vocabulary's scores [chosen rows, vocabulary] at the side input "predicted_rows".
+  /// Returns the vocabulary's scores [chosen rows, vocabulary] for the rows in the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, norm_.forward(dev, std::move(x), tape), tape);
     x = rows_at(dev, x, tape.batch().at("predicted_rows"));

@@ -28,7 +28,7 @@ struct Sampling {
     return score(a) != score(b) ? score(a) > score(b) : a < b;
   };
   dhp::check(std::none_of(scores.begin(), scores.end(), [](double x) { return std::isnan(x); }),
-             "a score of the model is not a number");  // since it cannot be sorted
+             "a score of the model is not a number");  // NaN cannot be sorted
   const auto best = *std::min_element(order.begin(), order.end(), before);
   dhp::check(std::isfinite(score(best)), "the model's scores are not finite");
   if (sampling.temperature == 0) return best;

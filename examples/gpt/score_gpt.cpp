@@ -42,14 +42,14 @@ void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
                                            : copy(scores.values<float>());
 }
 
-/// Prompts that form one micro-batch; their replica keeps the cache.
+/// Prompts that form one micro-batch. The replica that computes it keeps the cache of keys and values.
 struct PromptGroup {
   std::size_t first, last;
   std::shared_ptr<dhp::MicroBatch<Dev>::Cache> cache;
 };
 
-/// Returns the rows of the next step. With a cache these are the last token of each text. At first, or when a text
-/// exceeds the context of `seen` tokens, they are the whole context.
+/// Returns the rows of the next step: with a cache, the last token of each text. In the first step, without a cache, or
+/// when a text exceeds the context of `seen` tokens, they are each text's whole context.
 [[nodiscard]] dhp::HostBatch next_rows(PromptGroup& group, const std::vector<Tokens>& texts,
                                        const examples::ScoreOptions& options, std::size_t seen) {
   std::size_t longest = 0;
@@ -143,7 +143,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     }
     if (file && step == 0) file->finish();
     tokens.resize(asked.size());
-    tokens = dhp::gather(dev, mesh.world(), tokens);  // rank 0's tokens come first
+    tokens = dhp::gather(dev, mesh.world(), tokens);  // rank 0's tokens come first, and are taken
     for (std::size_t at = 0; at < asked.size(); ++at) {
       const auto token = static_cast<std::int32_t>(tokens[at]);
       if (ended[asked[at]] || of.config.ends(token)) {

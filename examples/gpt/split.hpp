@@ -1,5 +1,5 @@
-// Splits a text into the pieces that byte-level BPE works in: the matches of the regular expressions of GPT-2 and of
-// its successors, by Unicode's categories. Byte-pair merges never cross a piece.
+// Splits a text into pieces for byte-level BPE, which never merges across two pieces. The pieces are the matches of the
+// regular expressions of GPT-2 and its successors, by Unicode's categories.
 #pragma once
 
 #include "../data/utf8.hpp"
@@ -73,7 +73,7 @@ class Splitter {
     constexpr std::array<std::string_view, 7> known{"s", "t", "re", "ve", "m", "ll", "d"};
     const bool folds = rule_ != SplitRule::gpt2;
     const auto rest = text_.substr(at + 1);
-    if (folds && rest.starts_with("\u017F")) return at + 3;  // without case a long s is an s
+    if (folds && rest.starts_with("\u017F")) return at + 3;  // if case is ignored, a long s is an s
     for (const auto each : known)
       if (rest.size() >= each.size() &&
           std::equal(each.begin(), each.end(), rest.begin(), [&](char a, char b) {
@@ -86,7 +86,7 @@ class Splitter {
   [[nodiscard]] std::size_t end_of_piece(std::size_t at) const {
     if (const auto end = contraction(at); end > at) return end;
     const auto first = point(at);
-    const auto after = text_[at] == ' ' ? first.next : at;  // optional space of a pattern
+    const auto after = text_[at] == ' ' ? first.next : at;  // skips a pattern's optional space
     if (rule_ == SplitRule::gpt2) {
       const auto kind = point(after).kind;
       if (kind != Kind::space && kind != Kind::end) return run(kind, after);

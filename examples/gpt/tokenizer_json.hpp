@@ -153,7 +153,7 @@ class ByteLetters {
   try {
     return published::byte_pairs_of(file);
   } catch (const nlohmann::json::exception& error) {
-    const std::string_view what = error.what();  // follows "[json.exception.type_error.302] "
+    const std::string_view what = error.what();  // begins with "[json.exception.type_error.302] "
     dhp::fail("", file.path(), " is damaged: ", what.substr(what.find("] ") + 2));
   }
 }

@@ -1,7 +1,7 @@
 // An MPI solver that uses dhp in a session. The solver moves heat along a ring of cells, of which each rank has a part.
-// Meanwhile a small network learns ten of its steps at once, data-parallel over the same ranks. Each rank trains on its
-// own cells, and no sample leaves its rank. dhp initialises nothing, and its session ends with its scope and leaves
-// nothing behind. Start it with: mpirun -n 4 solver_with_dhp
+// Meanwhile a small network learns to do ten of the solver's steps at once, data-parallel over the same ranks. Each
+// rank trains on its own cells, and no sample leaves its rank. dhp does not initialise MPI, and its session frees all
+// that it made in MPI at the end of its scope. Start it with: mpirun -n 4 solver_with_dhp
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 
@@ -62,7 +62,7 @@ class Ring {
 dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<float>& before,
                                   const std::vector<float>& change) {
   dhp::MicroBatch<dhp::Cpu> made;
-  made.index = block;  // counted over all ranks, so that sums do not depend on who computes a block
+  made.index = block;  // counted over all ranks: sums do not depend on which rank computes a block
   made.first_sample = block * cells_of_a_block;
   made.samples = cells_of_a_block;
   made.input = dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 3}, before);
@@ -127,7 +127,7 @@ void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
 
 int main(int count, char** arguments) {
   int level = 0, status = 0;
-  // dhp needs no more threads than this; use MPI_THREAD_MULTIPLE if the solver communicates in other threads meanwhile.
+  // dhp needs no higher level. Ask for MPI_THREAD_MULTIPLE if the solver communicates in other threads meanwhile.
   MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
   try {
     Ring ring(MPI_COMM_WORLD);
