@@ -1,6 +1,6 @@
 // Lesson 10: D, H and P together. A training run gives each rank its place on three axes: layers use the tensor axis,
-// the pipeline its own axis, and data parallelism wraps the stage. Eight ranks follow the serial curve. The bytes of
-// each axis are those of lessons 4, 7 and 9, with the sizes of a rank's part.
+// the pipeline its own axis, and data parallelism wraps the stage. Eight ranks follow the serial curve. The formulas of
+// lessons 4, 7 and 9 give the bytes of each axis, with the sizes of a rank's part.
 #include "toy.hpp"
 
 using toy::Dev;
@@ -29,7 +29,7 @@ int main() {
       const double loss = run.step(batches).loss;
       seen.losses.push_back(loss);  // every rank has the same loss
     }
-    // Two ranks of an axis are `apart` ranks apart: the tensor axis runs fastest, then data, then pipeline.
+    // The two ranks of an axis are `apart` ranks apart: the tensor axis runs fastest, then data, then pipeline.
     const auto pair = [&](int apart) {
       const int first = world.rank() - world.rank() / apart % 2 * apart;
       return dhp::CallCounts::Group{first, first + apart};

@@ -19,7 +19,7 @@ dhp::Sample sample(std::int64_t index) {
   return {.input = {x0, x1}, .target = {std::sin(3 * x0) * x1}};
 }
 
-/// Returns the losses of the steps of this start of the run; 0 for earlier steps.
+/// Trains from the newest checkpoint on. Returns the losses of all steps; 0 for steps before that checkpoint.
 std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const std::string& folder,
                           bool is_killed) {
   Dev dev;
@@ -68,7 +68,7 @@ int main() try {
   std::printf("step   never killed  gone on with on one rank\n");
   for (std::size_t step : {0, 19, 20, 29, 39})
     std::printf("%4zu   %.8f    %.8f\n", step + 1, straight[step], on_one[step]);
-  // Layers [2, 32], [32, 16], [16, 32], [32, 1] have biases. Each number is saved as a weight and AdamW's two moments.
+  // Layers [2, 32], [32, 16], [16, 32], [32, 1] have biases. Each parameter is saved with AdamW's two moments.
   constexpr std::int64_t parameters = 3 * 32 + 33 * 16 + 17 * 32 + 33;
   toy::Ledger ledger("bytes of a checkpoint's tensors");
   ledger.line("  of 4 ranks, 2 of which hold each element", stored_bytes(saved),
@@ -77,7 +77,7 @@ int main() try {
   const bool same = std::equal(straight.begin() + 20, straight.end(), on_one.begin() + 20);
   std::filesystem::remove_all(folder);
   return toy::status(same && ledger.agrees());
-} catch (const std::exception& error) {  // such as a folder that nobody may write to
+} catch (const std::exception& error) {  // such as a folder that cannot be written
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

@@ -52,8 +52,8 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   return seen;
 }
 
-/// Returns the losses of eight steps of a TrainingRun with its own optimizer, which resumes from its own state before
-/// step `at`.
+/// Returns the losses of eight steps of a TrainingRun with the optimizer SignDescent. After `at` steps the run resumes
+/// from its own state.
 std::vector<double> resume(std::int64_t at) {
   Cpu dev;
   Loader loader(dev, Waves{}, {.global_batch = 32, .micro_batch = 8});

@@ -86,7 +86,7 @@ int main() {
               waits[0].step_ms, (micro_batches + stages - 1) * (forward + backward),
               predicts[0].step_ms, micro_batches * (forward + backward) + (stages - 1) * forward);
 
-  // The activations, or the gradients, of all micro-batches.
+  // Bytes of all micro-batches' activations, or of their gradients.
   const auto message = 4.0 * micro_batches * toy::samples_of_a_micro_batch * width;
   toy::Ledger ledger("bytes that a stage sends in a step");
   ledger.line("the first stage: activations", waits[0].sent_bytes, message);

@@ -1,6 +1,7 @@
 // Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; between two pairs the activation is
-// whole on every rank. Here each rank has a share of its rows. A reduce-scatter and an all-gather replace the
-// all-reduce, and the norm, which works by rows, goes between them. The ranks send the same bytes and hold less.
+// whole on every rank. Here each rank has only a share of the activation's rows. A reduce-scatter and an all-gather
+// replace the all-reduce. The norm treats each row alone and goes between them. The ranks send the same bytes and hold
+// less.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Range, dhp::Tensor;
@@ -57,7 +58,8 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   gemm(dev, h.view(), b.view(), summand.mut());
   add(dev, x.view(), summed(std::move(summand)).view(), y.mut());
 
-  // Backward. dy covers the rank's own rows, and the pair needs all; the norm's gradient is summed to its own rows.
+  // Backward. dy covers the rank's own rows, and the pair needs all. The sum of dn over the ranks covers own rows
+  // again.
   auto dy = make(own.size(), width);
   fill(dev, dy.mut(), 1);
   const auto all_dy = gathered(dy.share());
@@ -75,7 +77,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   add(dev, dx.view(), dy.view(), dx.mut());
   Seen seen;
   seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
-  if (by_rows) {  // the norm's weights saw only some rows: summed once a step
+  if (by_rows) {  // each rank has the norm's gradients of its own rows: their sum is needed once a step
     plain_world.all_reduce(dev, dscale.mut()).wait();
     plain_world.all_reduce(dev, dshift.mut()).wait();
   }

@@ -92,9 +92,9 @@ int main() {
   std::printf("by dhp: loss %.6f -> %.6f, with shards %s\n\n", plain[0].result.front(),
               plain[0].result.back(), same_losses ? "the same, bit for bit" : "different");
 
-  // For S bytes, an all-reduce sends 2 (n - 1) / n S from each rank; the reduce-scatter and the all-gather send (n - 1)
-  // / n S each. dhp also sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more
-  // row. With shards it also sums the squared norm of the gradient, 8 bytes for each tile of 16,384.
+  // For S bytes, an all-reduce sends 2 (n - 1) / n S from each rank. The reduce-scatter and the all-gather send half of
+  // that each. dhp also sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more row.
+  // With shards it also sums the squared norm of the gradient, 8 bytes for each tile of 16,384.
   const double gradient = 4.0 * weights_count;
   const double all_reduced = steps * 2.0 * (ranks - 1) / ranks;
   const double numbers = 8 + 32 * (ranks + 1);

@@ -12,7 +12,7 @@ constexpr std::int64_t tokens = 10, columns = 8, words = 20;
 struct Example {
   const char* name;
   dhp::Model<Dev> (*describe)(dhp::ModelBuilder<Dev>&);
-  Shape x;                         // shape of the two sums: of y or x, and of its gradient
+  Shape x;                         // shape of x and of the two sums, forward and backward
   std::int64_t columns_of_y;       // columns of y on one rank
   std::int64_t split, replicated;  // numbers of split and replicated weights
 };

@@ -52,7 +52,7 @@ std::vector<dhp::Action> one_at_a_time(int, int, int batches, int) {
   return list;
 }
 
-/// Returns the most parts of micro-batches between forward and backward, which a stage must keep.
+/// Returns the largest number of forward passes that wait for their backward pass: the stage keeps their activations.
 int most_in_flight(const std::vector<dhp::Action>& list) {
   int now = 0, most = 0;
   for (const auto& action : list) {
@@ -67,7 +67,7 @@ int main() {
     dhp::AnySchedule schedule;
     int chunks;     // parts of the model for each stage
     double idle;    // idle share of the time, by derivation
-    int in_flight;  // most parts in flight on stage 0
+    int in_flight;  // most_in_flight() of stage 0
   };
   constexpr double s = stages, m = micro_batches, v = 2;
   const Case cases[] = {

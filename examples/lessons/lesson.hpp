@@ -1,5 +1,5 @@
-// Helpers of the lessons: ranks that return their results, numbers that all ranks know, and a table of counts next to
-// what a formula gives.
+// Helpers of the lessons: ranks that return their results, random numbers that all ranks know, and a table of counts
+// beside formulas.
 #pragma once
 
 #include <dhp/default_device.hpp>
@@ -90,7 +90,7 @@ class Ledger {
   bool agrees_ = true;
 };
 
-/// Returns the exit status of a lesson whose numbers are right or not; what it printed must have got there, too.
+/// Returns a lesson's exit status: 0 if its numbers are right and its output could be written, else 1.
 [[nodiscard]] inline int status(bool right) {
   const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!printed) std::fputs("what the lesson printed cannot be written\n", stderr);
@@ -107,7 +107,7 @@ class Ledger {
   return a.size() == b.size() && difference <= 1e-6 * largest;
 }
 
-/// Returns the ranks 0 ... n - 1, as the call counter names the whole world.
+/// Returns the ranks 0 ... n - 1, the call counter's name for the whole world.
 [[nodiscard]] inline dhp::CallCounts::Group everybody(int ranks) {
   dhp::CallCounts::Group group;
   for (int rank = 0; rank < ranks; ++rank) group.push_back(rank);

@@ -49,7 +49,7 @@ class Gain : public ElementwiseLayer<Cpu> {
   Parameter<Cpu> gain_;
 };
 
-/// The sum of log cosh (x - target), a square near 0 and an absolute value far away.
+/// The sum of log cosh (x - target), which is like a square near 0 and like an absolute value far away.
 struct LogCosh {
   [[nodiscard]] std::vector<std::string> term_names() const { return {"elements"}; }
   void forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape, View<Cpu> totals) {

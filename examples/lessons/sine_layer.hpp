@@ -12,8 +12,8 @@ namespace lesson {
 using namespace dhp;
 using eigen::columns_of, eigen::rows_of;
 
-/// Y = sin(W X); X and Y have one sample per column. Under H, split by columns (of the tensor y), each rank has some
-/// rows of W, so some rows of Y, and the gradient of X is summed.
+/// Y = sin(W X); X and Y have one sample per column. If H splits the layer by columns (of the tensor y), each rank has
+/// some rows of W and of Y, and the ranks' gradients of X are summed.
 /// lazyProduct suits small matrices; Eigen's `*` also handles large ones in blocks, but takes longer to compile.
 class SineLayer {
  public:

@@ -36,8 +36,8 @@ inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return made;
 }
 
-/// Pairs of linear layers, 32 columns wide between them. The tensor axis splits the outputs of the first and the inputs
-/// of the second layer of each pair.
+/// Two pairs of linear layers; each pair is 32 columns wide inside. The tensor axis splits the outputs of a pair's
+/// first layer and the inputs of its second.
 inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   const auto linear = [](std::int64_t in, std::int64_t out) {
     return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};

@@ -24,7 +24,7 @@ class OnnxBert {
     const auto ids = graph_.id_input("input_ids", rows);
     const auto mask = graph_.id_input("attention_mask", rows);
     const auto segments = graph_.id_input("token_type_ids", rows);
-    // 1 or 0. Where replaces a cast to floats, which tools that convert a graph to fp16 would leave as it is.
+    // 1 or 0, by Where instead of a cast to float: tools that convert a graph to fp16 would leave the cast at fp32.
     const auto counts = graph_.node("Greater", {mask, graph_.id(0)});
     const auto counted = graph_.node("Where", {counts, graph_.scalar(1), graph_.scalar(0)});
     const auto hidden = encoder(embeddings(ids, segments), attention_bias(counted));
@@ -91,7 +91,7 @@ class OnnxBert {
     return layers_.tanh(layers_.linear("bert.pooler.dense", first(x)));
   }
 
-  /// Returns the scores of all words at all places; the decoder's weight is the table of words.
+  /// Returns the scores of all words at all places; the decoder shares the weight of the word embedding.
   Value masked_words(const Value& x) {
     const std::string name = "cls.predictions";
     const auto made = layers_.layer_norm(name + ".transform.LayerNorm",
@@ -102,7 +102,7 @@ class OnnxBert {
     return layers_.add(scores, layers_.weights(name + ".bias"));
   }
 
-  /// Pools as sentence-transformers does; returns [batch, hidden].
+  /// Pools like sentence-transformers; returns [batch, hidden].
   Value sentence(const Value& x, const Value& counted, const SentencePooling& pooling) {
     auto pooled = pooling.first_token ? first(x) : mean(x, counted);
     if (!pooling.normalise) return pooled;
@@ -116,7 +116,7 @@ class OnnxBert {
     };
     return graph_.node("Div", {sum(graph_.node("Mul", {x, weights})), at_least_some(sum(weights))});
   }
-  /// Keeps the divisor above 0, so that rows without a token give zeros.
+  /// Keeps the divisor above 0, so that a sentence without tokens gives zeros.
   Value at_least_some(const Value& divisor) {
     return graph_.node("Max", {divisor, graph_.scalar(1e-6F)});
   }

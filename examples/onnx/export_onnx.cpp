@@ -1,5 +1,5 @@
-// Writes a saved model as an ONNX file for other programs: a BERT or a decoder that was published or that a trainer has
-// saved, or a ResNet of train_resnet50.
+// Writes a saved model as an ONNX file for other programs: a BERT or a decoder, published or saved by a trainer, or a
+// ResNet of train_resnet50.
 #include "../data/model_folder.hpp"
 #include "../gpt/published.hpp"
 #include "../options/checked_options.hpp"

@@ -79,7 +79,7 @@ class OnnxGpt {
     return linear(name + "down_proj", graph_.node("Mul", {open, linear(name + "up_proj", x)}));
   }
 
-  /// Returns the table for all positions, [positions, 1, width]; both halves of a head are the same.
+  /// Returns a table of cosines or sines, [positions, 1, width of a head]; both halves of the width are the same.
   Value angles(const std::string& name, double dhp::detail::Rotation::*part) {
     using dhp::detail::Rotation;
     const auto half = config_.hidden / config_.heads / 2;

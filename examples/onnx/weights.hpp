@@ -1,5 +1,5 @@
-// OnnxWeights: the whole weights of a saved model, in fp32 and in the axis order of files. They are read as score_bert
-// and --load read them: from a checkpoint of any layout, or from .safetensors files.
+// OnnxWeights: the whole weights of a saved model, in fp32 and in the axis order of files. It reads the same files as
+// score_bert and --load: a checkpoint of any layout, or .safetensors files.
 #pragma once
 
 #include <dhp/cpu.hpp>
@@ -46,7 +46,7 @@ class OnnxWeights {
   /// Returns the path of the loaded checkpoint or file.
   [[nodiscard]] const std::string& from() const { return from_; }
 
-  /// Returns a weight, with the product of its adapter added (nn/low_rank.hpp).
+  /// Returns a weight; if it has an adapter, the adapter's product is added (nn/low_rank.hpp).
   [[nodiscard]] Tensor at(const std::string& name) const {
     auto made = as_saved(name);
     constexpr std::string_view ending = ".weight";

@@ -24,7 +24,7 @@ struct Common {
   std::string way_out;  ///< remedy for a difference
 };
 
-/// Returns an error about the ranks that differ from the reference in the same way as the first of them.
+/// Returns an error's sentence about all ranks with the same text as rank `first`, which differs from `reference`'s.
 [[nodiscard]] inline std::string disagreement(const std::vector<std::string>& texts,
                                               std::size_t reference, std::size_t first,
                                               const Common& common) {
@@ -46,8 +46,8 @@ struct Common {
                      " with ", b, differing > named ? ", ..." : "", "; ", common.way_out);
 }
 
-/// Throws if ranks differ. Collective. In an elastic job, which continues without them, it throws only on ranks that
-/// differ from the first rank with a state, or else from rank 0; otherwise on all ranks.
+/// Throws if a rank differs from the reference: the first rank with a state, else rank 0. Collective. In an elastic job
+/// only the ranks that differ throw, and the job continues without them; otherwise all ranks throw.
 template <class D>
 void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic = false,
                 bool has_state = false) {

@@ -1,5 +1,5 @@
-// CLI11 with checks that every option of a program has. They reject an empty value, an invalid number or one that does
-// not fit its type, and another option in place of a value. For a file of options, the error names file and line.
+// CLI11 with checks of every option. They reject an empty value, a number that is invalid or does not fit its type, and
+// another option in place of a value. For a file of options, the error names file and line.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -54,11 +54,11 @@ namespace examples {
 }
 [[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
 
-// The largest count, so that the product of two counts, such as a batch and its steps, fits into 63 bits.
+// The largest count. Times the largest batch, 10^6 samples, it fits into 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// Returns the error of a text as a number of this type, or nothing. Rewrites the text, since CLI11 would read a number
-/// with a leading zero as octal.
+/// Returns why a text is no number of this type; empty if it is one. Rewrites a whole number, since CLI11 would read
+/// one with a leading zero as octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {
   T value{};
@@ -85,7 +85,8 @@ template <class T>
   return "";
 }
 
-/// Returns the number of letters to insert, delete, exchange with the next or replace (Damerau 1964).
+/// Returns how many letters must be inserted, deleted, replaced or swapped with the next to turn a into b (Damerau
+/// 1964).
 [[nodiscard]] inline std::size_t typing_mistakes(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -175,7 +176,7 @@ class CommandLine : public CLI::App {
   [[nodiscard]] static bool takes_value(const CLI::Option* option) {
     return option->get_items_expected_max() > 0;
   }
-  /// Throws if a shell has left a value out.
+  /// Throws if the value is empty or another option: a shell variable may be unset.
   void check_value(const std::string& name, const std::string& text) const {
     constexpr const char* doubt = ": is a shell variable unset?";
     const bool may_be_spaces = name == "--prompt" && !text.empty();
@@ -185,7 +186,7 @@ class CommandLine : public CLI::App {
     if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
       throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));
   }
-  /// Throws if CLI11 would take the next word as the value, or would print a vaguer error.
+  /// Throws if an option has no value or is given twice: CLI11 would take the next word, or print a vaguer error.
   void check_words(const std::vector<std::string>& words) const {
     std::set<const CLI::Option*> seen;
     for (const auto& word : words) {
@@ -201,7 +202,7 @@ class CommandLine : public CLI::App {
       if (variable != nullptr) check_value(option->get_envname(), variable);
     }
   }
-  /// Returns the error's own words, or for words that no option takes these words, with the option that may be meant.
+  /// Returns the error's text. For unexpected arguments it lists them, with the option that may be meant.
   [[nodiscard]] std::string sentence_of(const CLI::Error& error) const {
     if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return error.what();
     const auto words = remaining();

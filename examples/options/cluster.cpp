@@ -1,4 +1,4 @@
-// Reads a cluster's file as a file of options, of which none may lack.
+// Reads a cluster's file as a file of options. All of them must be there, except device.tflops_bf16.
 #include "../plan/cluster.hpp"
 
 #include "checked_options.hpp"

@@ -1,4 +1,4 @@
-// Options that several programs share: the layout, and which rank a process is.
+// Options that several programs share: the layout, the device, and which rank a process is.
 #pragma once
 
 #include "checked_options.hpp"
@@ -11,20 +11,20 @@
 
 namespace examples {
 
-/// Adds a flag and its opposite, both optional. add_flag would count an absent one as 0.
+/// Adds a flag and its opposite. Without either, `choice` stays empty; add_flag would set it.
 inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
                                std::optional<bool>& choice, const std::string& help) {
   return app.add_flag_function(
       flags, [&choice](std::int64_t count) { choice = count > 0; }, help);
 }
 
-/// Adds an option whose value is a name; turn(name) stores what the name stands for, and throws for an unknown one.
+/// Adds an option whose value is a name; turn(name) stores the value with this name, and throws for an unknown name.
 inline CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
                              const std::string& help, auto turn) {
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
-/// Gives an option these values instead of those that it has.
+/// Replaces the values of an option.
 inline void set(CLI::Option* option, const std::vector<std::string>& values) {
   option->clear();
   for (const auto& value : values) option->add_result(value);

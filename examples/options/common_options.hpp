@@ -1,5 +1,5 @@
-// Lists which options all ranks of a job must share and compare when they connect (agreement.hpp), and which options a
-// checkpoint remembers. Both apply to any option that no list here names.
+// Which options all ranks of a job must share, and compare when they connect (agreement.hpp); and which options a
+// checkpoint remembers. Ranks share every option that no list here names.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -19,7 +19,7 @@
 
 namespace examples {
 
-/// Options that each rank has for itself: where it runs, and what it alone prefetches, writes or waits for.
+/// Options that may differ between ranks: where a rank runs, what it prefetches or writes, and how long it waits.
 inline constexpr std::array options_of_a_rank{
     "--help",         "--version",     "--config",         "--rank",
     "--world-size",   "--local-rank",  "--master",         "--network-interface",
@@ -28,7 +28,7 @@ inline constexpr std::array options_of_a_rank{
     "--text-cache",   "--metrics",     "--tensorboard",    "--flight-record",
     "--peak-tflops",  "--export",      "--export-adapter", "--output",
     "--grace",        "--comm-timeout"};
-/// Paths that may differ between hosts: ranks compare the data that they have read, and only whether --trace is given.
+/// Paths that may differ between hosts. Ranks compare only whether they are given, and later the data that were read.
 inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
                                             "--trace-values"};
 
@@ -61,7 +61,8 @@ inline constexpr std::array options_of_how_it_runs{
   return text.find_first_of(".eE") == text.npos ? text : dhp::concat(value);
 }
 
-/// Returns JSON of the program's version and of all its options, given or not, by name and in the words of a sentence.
+/// Returns JSON of the program's version and of all options that ranks share, given or not. A value is the option's
+/// wording in an error, such as "--seed 1".
 [[nodiscard]] inline std::string common_options(const CLI::App& app) {
   nlohmann::ordered_json made;
   std::string program;

@@ -1,4 +1,4 @@
-// Text around a trainer's options: examples, and files that save them.
+// Examples for the trainers' --help, checks of paths in options, and the text of a file for --config.
 #pragma once
 
 #include <dhp/data/known_file.hpp>
@@ -43,13 +43,13 @@ inline void check_load(const std::string& path) {
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
 }
 
-/// Throws if it is known before training that --export or a similar option cannot be written.
+/// Throws if the directory of --export or a similar option is a file.
 inline void check_directory(const char* option, const std::string& path) {
   dhp::check(!std::filesystem::exists(path) || std::filesystem::is_directory(path), option, " ",
              path, " is a file; give a directory");
 }
 
-/// Throws if two options name one file, which the later result would replace.
+/// Throws if two options name the same file: one result would replace the other.
 inline void check_outputs(const std::vector<std::pair<const char*, std::string>>& outputs) {
   std::map<std::filesystem::path, const char*> known;
   for (const auto& [option, path] : outputs) {
@@ -62,8 +62,8 @@ inline void check_outputs(const std::vector<std::pair<const char*, std::string>>
   }
 }
 
-/// Returns all options in the format of --config; options that were not given, or whose value has a line break, are
-/// comments.
+/// Returns all options in the format of --config. Options that were not given, or whose value has a line break, are
+/// commented out.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
   std::istringstream lines(app.config_to_str(true));
   std::string made;

@@ -19,17 +19,17 @@ struct FineTuning {
 
   /// Returns whether some parameters are not trained.
   [[nodiscard]] bool freezes() const { return !freeze.empty() || !adapters.layers.empty(); }
-  /// Returns whether a parameter is trained. head: prefix of the last layers' names; found: gets matching patterns.
+  /// Returns whether a parameter is trained. head: prefix of the last layers' names. Adds patterns that match to found.
   [[nodiscard]] bool trains(const std::string& name, const std::string& head,
                             std::set<std::string>& found) const;
 };
 
-/// Describes a model of which only this part is trained. Throws if a pattern or an adapter matches nothing.
+/// Describes a model and limits its training to this part. Throws if a pattern or an adapter matches nothing.
 [[nodiscard]] auto describe_tuned(auto& build, const FineTuning& tuning, const std::string& head,
                                   const auto& describe) {
   if (!tuning.freezes()) return describe(build);
   const auto found = std::make_shared<std::set<std::string>>();
-  const auto any = std::make_shared<std::string>();  // name of any parameter
+  const auto any = std::make_shared<std::string>();  // name of one parameter, for the error
   build.adapt(tuning.adapters);
   build.train_only([=](const std::string& name) {
     if (any->empty()) *any = name;
@@ -44,10 +44,11 @@ struct FineTuning {
 
 /// Reads adapter_config.json in PEFT's format. Throws for another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
-/// Returns the adapters in the folder `adapter`, or if no name is given, those of the model in `folder`, if it has any.
+/// Returns the adapters in the folder `adapter`. If `adapter` is empty, returns those of the model in `folder`, or
+/// none.
 [[nodiscard]] dhp::LowRankOptions adapters_of(const std::string& folder,
                                               const std::string& adapter = {});
-/// Returns adapter_config.json. head: a part that is trained in addition to the adapters; empty: none.
+/// Returns the text of adapter_config.json. head: a part that is trained beside the adapters; empty: none.
 [[nodiscard]] std::string adapter_config(const dhp::LowRankOptions& adapters,
                                          const std::string& head);
 

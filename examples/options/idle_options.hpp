@@ -13,7 +13,7 @@
 
 namespace examples {
 
-/// Notes options that do nothing without others.
+/// Appends a sentence to options.idle for each given option that has no effect.
 inline void note_idle(const CLI::App& app, RunOptions& options, const std::string& optimizer,
                       const std::string& reducer) {
   const bool has_momentum = optimizer == "sgd" || optimizer == "lars";

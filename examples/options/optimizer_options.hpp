@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// Values that the optimizer is made from once the whole command line is known.
+/// Option values. The optimizer is made from them once the whole command line is known.
 struct OptimizerWords {
   std::string name;
   double momentum = 0.9;

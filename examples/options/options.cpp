@@ -28,7 +28,7 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
 
 constexpr double most_seconds = 1e9;  // thirty years
 
-/// Values of options that objects are made from once the whole command line is known.
+/// Option values. finish() makes objects from them once the whole command line is known.
 struct Words {
   OptimizerWords optimizer{};
   ReducerWords reducer{};
@@ -283,7 +283,7 @@ void check_keep_best(const RunOptions& options) {
              " is no multiple of --evaluate-every ", options.evaluate_every);
 }
 
-/// Makes the objects; throws for errors that are known without data.
+/// Makes the optimizer, the reducer and the schedule; throws for errors that can be found without data.
 void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   finish_layout(options);
   finish_optimizer(options, words.optimizer);
@@ -307,7 +307,8 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
 
 using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 
-/// Finds the checkpoint that the run continues: if --resume has saved nothing yet, that of --load, if there is one.
+/// Finds the checkpoint that the run continues: the newest of --resume, else that of --load; nullopt if neither has
+/// one.
 [[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
   if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
   if (options.save.empty()) set(app.get_option("--save"), {options.resume});
@@ -319,7 +320,7 @@ using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
   return saved;
 }
 
-/// Gives options that were not set the values that --load's checkpoint remembers.
+/// Sets options that were not given to the values that --load's checkpoint remembers.
 void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   if (saved) {
     const auto& about = saved->second.about;
@@ -420,7 +421,7 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
        .task = " (with --task classify)"});
   add_bert_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    options.run.exchange_heads |= gpu;  // the memory plan cannot ask a GPU
+    options.run.exchange_heads |= gpu;  // always on GPUs; the memory plan has no device to ask
     check_classification(app, options);
   });
   return parsed;

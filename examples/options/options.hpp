@@ -27,7 +27,7 @@ enum class RanksAre { threads, processes, on_gpus };
 struct RunOptions {
   dhp::MeshShape mesh{};
   std::optional<dhp::LayoutRules> elastic{};  ///< limits on the number of replicas
-  bool elastic_axes = false;   ///< lets tensor and pipeline axes change too; else the mesh's
+  bool elastic_axes = false;   ///< lets tensor and pipeline axes change, too; else they stay
   std::string axes = "given";  ///< or "auto": the planner chooses the axes for the number of ranks
   std::string cluster;         ///< file with the planner's cluster; empty: a typical machine
   std::string store;           ///< etcd endpoints of an elastic job's store; empty: rank 0 holds it
@@ -61,7 +61,7 @@ struct RunOptions {
   double memory_limit_gb = 0;  ///< limit for one rank; 0: the memory of the host or GPU
 
   dhp::OptimizerChoice optimizer;
-  dhp::LearningRate learning_rate{};  ///< complete but for the total number of steps
+  dhp::LearningRate learning_rate{};  ///< lacks only the total number of steps
   double clip = 0;
   double skip_spikes = 0;  ///< skips steps with this many times the usual gradient norm; 0: none
 
@@ -116,8 +116,8 @@ struct RunOptions {
   std::vector<std::string>
       differing{};  ///< a sentence for each option that differs from the saved run's
 
-  /// Returns this process as one rank of several, if its flags or a launcher's variables say so; else nullopt, and it
-  /// starts all ranks as threads. Throws dhp::Error if flags or variables make no sense.
+  /// Returns this process's rank if its flags or a launcher's variables make it one of several. Otherwise returns
+  /// nullopt: it starts all ranks as threads. Throws dhp::Error for wrong flags or variables.
   [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
   /// Returns why this process's job does not fit the layout; empty if it does.
   [[nodiscard]] std::string misfit(const dhp::ProcessRank& me) const;
@@ -127,12 +127,12 @@ struct RunOptions {
   /// Throws if the layout has more ranks than one process can start.
   void check_ranks() const;
 
-  /// Returns the steps of the run over these batches.
+  /// Returns the number of steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Throws if other options conflict with --synthetic-gradients.
   void finish_synthetic();
   void check_context() const;
-  /// Adapts a run before its first step. example: a micro-batch.
+  /// Adds the predictors of synthetic gradients, if any, before the first step. example: a micro-batch.
   void prepare(auto& run, const auto& example) const {
     if (synthetic_gradients) synthetic_gradients->predict_in(run, example);
   }
@@ -152,7 +152,7 @@ struct RunOptions {
   void check_decay(std::int64_t total_steps) const;
   /// Returns likely mistakes in a run of this length, a sentence each.
   [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
-  /// Returns a sentence for each state of this run that no checkpoint holds, so that it starts anew after --load.
+  /// Returns a sentence for each part of the run's state that no checkpoint holds: it starts anew after --load.
   [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Returns the library's options for a run of this length.
   [[nodiscard]] dhp::AllTrainingOptions training(std::int64_t total_steps) const;

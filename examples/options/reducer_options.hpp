@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// Values that the reducer is made from once the whole command line is known.
+/// Option values. The reducer is made from them once the whole command line is known.
 struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;
@@ -74,7 +74,7 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
       number_from_to(1e-6, 1e6));
 }
 
-/// Throws if replicas do not take each step together, but other options require it.
+/// Throws if the reducer lets replicas step alone or with late gradients, and other options do not allow this.
 inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
   const bool delayed = words.name == "delayed", local = words.name == "local";
   if (!delayed && !local) return;

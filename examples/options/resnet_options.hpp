@@ -1,4 +1,4 @@
-// Adds the options that only train_resnet50 has, of the model and of reading images, to CLI11.
+// Options that only train_resnet50 has: of the model, and of reading images.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -52,8 +52,8 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
                  number_up_to(1e9));
 }
 
-/// Sets what was not given of the model's shape and its images to that of the folder of --load, if train_resnet50 has
-/// exported it.
+/// Sets the options of the model's shape and its images that were not given. If train_resnet50 has exported the model
+/// of --load, its values are taken.
 inline void take_shape(CommandLine& app, const RunOptions& run) {
   if (!run.begins_anew()) return;
   const std::filesystem::path load = run.load;

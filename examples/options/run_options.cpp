@@ -40,7 +40,8 @@ bool RunOptions::records_steps(bool same_shapes) const {
   if (!trace.empty()) return false;         // a recorded step would hide its times
   if (!same_shapes && !resident()) return false;
   if (mesh.size() == 1) return cuda_graphs.value_or(true);
-  // The host compares the calls of ranks, and CUDA graphs of several GPUs in one process may wait for each other.
+  // Not with check_collectives, for which the host compares the ranks' calls. Not for several GPUs in one process,
+  // whose CUDA graphs may wait for each other.
   return cuda_graphs.value_or(false) && process() && !check_collectives;
 }
 

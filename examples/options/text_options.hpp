@@ -54,7 +54,7 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }
 
-/// Rejects options that conflict with --sequence-parallel, and notes options of missing axes.
+/// Rejects options that conflict with --sequence-parallel, and notes options without effect on an axis of one rank.
 inline void check_axes(TextModelOptions& options) {
   for (const auto& [bad, why] :
        {std::pair{options.run.synthetic_gradients.has_value(),

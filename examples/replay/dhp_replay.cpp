@@ -1,6 +1,6 @@
 // dhp_replay computes one step of a saved run again, in any layout. It starts the model's trainer from the newest
-// checkpoint before that step, with the options of the next one, since they are those that the step had. With
-// --trace-values, dhp_compare then names the first layer whose values differ from those of another layout or machine.
+// checkpoint before that step. The options are those of the next checkpoint, with which the step was computed. If both
+// runs have --trace-values, dhp_compare then names the first layer whose values differ.
 #include <dhp/core/system_error.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
@@ -27,7 +27,8 @@ nlohmann::ordered_json options_of(const dhp::CheckpointIndex& index) {
       .value("options", nlohmann::ordered_json::object());
 }
 
-/// The newest complete checkpoint before a step, and options of the oldest that has the step, if there is one.
+/// The newest complete checkpoint before a step with its options, and the options of the oldest one after the step.
+/// These are null if there is no such checkpoint.
 struct Around {
   std::string before;
   nlohmann::ordered_json options_before, options_after;
@@ -70,7 +71,7 @@ std::string trainer_of(const std::string& checkpoint) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
-/// Returns the options in which the run was changed between the two checkpoints, but for those of `more`.
+/// Returns the options that changed between the two checkpoints, without those that `more` gives.
 std::vector<std::string> changes(const Around& around, std::int64_t step,
                                  const std::vector<std::string>& more) {
   const auto given = [&](const std::string& name) {
@@ -108,7 +109,7 @@ std::vector<std::string> given_values(const std::vector<std::string>& words,
   return values;
 }
 
-/// Throws if the trainer would cut what a file has of the run, as where the run goes on from an earlier step.
+/// Throws if `more` names a file or folder that exists: the trainer would remove the steps after the replayed one.
 void check_keeps_run(const std::vector<std::string>& more) {
   for (const auto* const name : {"--save", "--resume", "--metrics"})
     for (const auto& path : given_values(more, name)) {

@@ -9,7 +9,7 @@
 
 using toy::Dev;
 
-/// Trains to the end of step `last` on one rank. The sum over a step's samples tells which samples it used.
+/// Trains from the newest checkpoint to the end of step `last` on one rank. Returns the number of samples of each step.
 std::vector<double> train(const std::string& folder, std::int64_t global_batch, std::int64_t last) {
   Dev dev;
   const auto sample = [](std::int64_t index) -> dhp::Sample {
@@ -56,7 +56,7 @@ int main() try {
   std::printf("2: after 12 steps %.0f samples, %.1f epochs\n", samples, samples / 256);
   std::filesystem::remove_all(folder);
   return toy::status(passed_over && samples == 6 * 64 + 6 * 32);
-} catch (const std::exception& error) {  // such as a folder that nobody may write to
+} catch (const std::exception& error) {  // such as a folder that cannot be written
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

@@ -53,7 +53,7 @@ dhp::Tensor<Dev> numbers(Dev& dev, const dhp::Shape& shape) {
   return made;
 }
 
-/// Returns the gradient of x [3, 2] of a layer with 4 outputs, for dy = 1 on this rank and dy = 0 on others; -1: dy = 1
+/// Returns the gradient of x [3, 2] of a layer with 4 outputs. dy is 1 on `rank` and 0 on the others; with -1 it is 1
 /// on all ranks.
 std::vector<double> input_gradient(dhp::Comm<Dev> world, int rank) {
   Dev dev;

@@ -46,8 +46,8 @@ std::vector<double> train(std::optional<dhp::SyntheticGradients> synthetic) {
 }
 
 int main() {
-  // 1. With p stages, m micro-batches, a forward pass of 1 and a backward pass of 2 units, a pipeline takes (m + p - 1)
-  // 3 units. With synthetic gradients it takes m 3 + (p - 1) 1. The saving, (p - 1) 2, does not depend on m.
+  // 1. With p stages, m micro-batches, a forward pass of 1 and a backward pass of 2 units, a pipeline takes
+  // 3 (m + p - 1) units. With synthetic gradients it takes 3 m + p - 1. The saving, 2 (p - 1), does not depend on m.
   std::printf("micro-batches      1     4    16    64   of 4 stages\nunits saved    ");
   for (const int m : {1, 4, 16, 64}) {
     const double pipeline = (m + 3) * 3, synthetic = m * 3 + 3;

@@ -36,8 +36,8 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
   return {right, counts->sent_bytes(toy::everybody(world.size()))};
 }
 
-/// Sends only the messages. Keys and values pass on n - 1 times. In the backward pass they do so again, followed by
-/// their gradients, which pass on once more to return to their owner.
+/// Sends the messages of the ring without computing; returns their bytes. Keys and values pass on n - 1 times, in each
+/// pass. In the backward pass their gradients follow, and pass on once more to return to their owner.
 double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

@@ -6,7 +6,8 @@
 using toy::Dev;
 constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
 
-// A user-written reducer: names the gradients that became ready; another reducer sums them. Its options name it.
+// A user-written reducer: notes which gradients became ready, and lets another reducer sum them. make_reducer() finds
+// it by the type of its options.
 struct Telling {
   std::vector<std::string>* said;
 };

@@ -1,4 +1,4 @@
-// Solutions of lesson 7. 1: a number of heads that the ranks do not divide. 2: the bytes of gathering the logits.
+// Solutions of lesson 7. 1: heads that cannot be divided among the ranks. 2: the bytes of gathering the logits.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -26,7 +26,8 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// Returns the loss of rows of logits, split over the ranks by words: from four numbers a row, or after gathering.
+/// Returns the loss of rows of logits that are split over the ranks by words. The ranks sum four numbers for each row,
+/// or gather all logits.
 Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, bool gathers) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

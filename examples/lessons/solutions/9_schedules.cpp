@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-/// Returns the least number of micro-batches with which no stage idles more than a share of the time.
+/// Returns the least number of micro-batches with which stage 0 is idle for at most this share of the time.
 int least_micro_batches(const dhp::AnySchedule& schedule, int stages, double share) {
   for (int m = 1;; ++m)
     if (dhp::simulate(dhp::all_stages(schedule, stages, m, 1)).idle_share[0] <= share + 1e-12)
