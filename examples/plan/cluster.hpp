@@ -1,5 +1,5 @@
-// Cluster: the hardware figures that the time of a step is computed from. A TOML file without tables has them:
-// clusters/*.toml describe usual machines, and dhp_doctor --calibrate measures its own.
+// Cluster: the hardware figures from which the time of a step is predicted. They come from a TOML file without tables:
+// clusters/*.toml describe usual machines, and dhp_doctor --calibrate writes a file for the machines it runs on.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -24,10 +24,10 @@ struct Cluster {
   double devices = 1024;       ///< ranks that a host takes
   double cores = 2;            ///< cores of a host; 0: each rank has its own device
   double hosts = 1024;         ///< hosts of a rack
-  double flop_32 = 50e9;       ///< rate that matrix products reach in 32 bits
-  double flop_16 = 10e9;       ///< rate in fp16
-  double flop_bf16 = 10e9;     ///< rate in bf16; 0: the device has none
-  double flop_dropout = 25e9;  ///< rate of attention with dropout
+  double flop_32 = 50e9;       ///< FLOP/s that matrix products reach in fp32
+  double flop_16 = 10e9;       ///< FLOP/s in fp16
+  double flop_bf16 = 10e9;     ///< FLOP/s in bf16; 0: the device has no bf16
+  double flop_dropout = 25e9;  ///< FLOP/s of attention with dropout
   double bytes_per_s = 8e9;    ///< rate at which other operations read and write
   double launch_s = 2e-6;      ///< cost of starting an operation
   double memory_bytes = 8e9;   ///< memory of a device, or of the host if ranks share cores
@@ -48,7 +48,7 @@ struct Cluster {
   [[nodiscard]] double sharers(int ranks) const {
     return cores > 0 ? std::min<double>(ranks, devices) : 1;
   }
-  /// Calls visitor(key, value, unit) for each key of the file, which states value / unit.
+  /// Calls visitor(key, value, unit) for each key of the file. The file holds value / unit.
   static void visit(auto& cluster, auto visitor) {
     visitor("host.devices", cluster.devices, 1);
     visitor("host.cores", cluster.cores, 1);

@@ -27,12 +27,13 @@ struct Asked {
   std::size_t top = 10;
 };
 
-/// Whether the user gave this option of the trainer.
+/// Returns whether the user gave this option of the trainer.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// The model with only those parts trained that the options name. head: prefix of the last layers' weights.
+/// Describes the model and limits its training to the parts that the options choose. head: name prefix of the last
+/// layers' weights.
 [[nodiscard]] DescribePlanned tuned(const RunOptions& options, const char* head, auto config,
                                     auto describe) {
   return [tuning = options.tuning, head, plain = planned_model(config, describe)](
@@ -46,7 +47,7 @@ struct Asked {
                                           PlannedTraining& made) {
   constexpr std::int64_t micro_batch = 1;  // divides any batch
   made.same_shapes = true;
-  // Without data the vocabulary is that of published models, unless it is given.
+  // Without --data the vocabulary is as large as published models', unless --vocabulary-size gives its size.
   const auto has_words = [&] {
     return is_given(made.options, "data") || is_given(made.options, "vocabulary-size");
   };
@@ -104,7 +105,7 @@ struct Asked {
   if (bucketed && !is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
   if (is_given(options, "schedule")) return made;
-  made.schedules.clear();  // 1F1B comes first; it is as fast as GPipe and holds less
+  made.schedules.clear();  // GPipe is left out: 1F1B, which then comes first, is as fast and holds less
   for (const auto& schedule : dhp::built_in_schedules()) {
     const auto needed = schedule.needed_chunks();
     if (schedule.name() == dhp::GPipe::name) continue;
@@ -114,21 +115,21 @@ struct Asked {
   return made;
 }
 
-/// A layout that fits.
+/// A layout that fits into memory.
 struct Line {
   StepTime time;
   Layout layout;
-  std::vector<double> stage_bytes;  ///< what a rank of each stage holds
+  std::vector<double> stage_bytes;  ///< memory of a rank, by stage
   double samples_per_s, utilisation, dollars;
 };
 
 struct Found {
   std::vector<Line> lines{};  ///< the fastest layout first
   std::size_t tried = 0,
-              possible = 0;  ///< of these could so many run, if there were memory for them
+              possible = 0;  ///< layouts tried, and those that could run with enough memory
 };
 
-/// The fastest layouts of so many ranks whose memory fits. It is counted by a step of the whole program.
+/// Returns the fastest layouts of `ranks` ranks that fit into memory, which a step of the whole training code counts.
 [[nodiscard]] Found best(MemoryPlanner& planner, const Cluster& cluster, const PlannedTraining& of,
                          int ranks, std::int64_t samples, std::size_t most) {
   const auto& options = of.options;

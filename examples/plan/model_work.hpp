@@ -16,7 +16,7 @@ struct LayerWork {
   double kept_bytes = 0;    ///< activations kept for the backward pass
   double output_bytes = 0;  ///< activations sent to a next stage
   std::map<const void*, double>
-      parameters{};  ///< trained elements by identity, as layers may share parameters
+      parameters{};  ///< trained elements by parameter, since layers may share parameters
 };
 
 struct ModelWork {
@@ -24,8 +24,8 @@ struct ModelWork {
   std::vector<double> costs{};  ///< relative cost of each layer, which decides where stages begin
   Work update{};                ///< work of a step outside the layers
   double parameters = 0;        ///< trained elements
-  double in_pages = 0;          ///< these with the padding of ZeRO's pages
-  double gathered_bytes = 0;    ///< weights of these that ZeRO gathers
+  double in_pages = 0;          ///< trained elements with the padding of ZeRO's pages
+  double gathered_bytes = 0;    ///< bytes of trained weights that ZeRO gathers
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   double transient_bytes = 0;  ///< peak memory beyond state and kept activations
 
@@ -37,8 +37,8 @@ struct ModelWork {
   }
 };
 
-/// Counts a model on one pipeline stage and one replica. planned.options.layout has the tensor axis alone. Throws if
-/// the model cannot be split that way.
+/// Counts a model on one pipeline stage and one replica: planned.options.layout has only tensor and context axes.
+/// Throws if the model cannot be split that way.
 template <class Options>
 [[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
                                    dhp::MetaOptions device = {}) {

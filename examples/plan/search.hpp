@@ -22,7 +22,7 @@ struct Choices {
   bool equal_shares = false;               ///< all replicas need the same number of micro-batches
   bool powers_of_two = false;              ///< only axes that are powers of two
 
-  /// The same number of ranks on any axes, with all else as in `layout`.
+  /// Returns choices of any axes with the same number of ranks; everything else is as in `layout`.
   [[nodiscard]] static Choices near(const Layout& layout, std::int64_t samples, bool equal_shares) {
     return {.ranks = {layout.mesh.size()},
             .context = layout.mesh.context,
@@ -69,11 +69,11 @@ using Timed = std::pair<StepTime, Layout>;
 
 struct Fastest {
   std::vector<Timed> layouts{};         ///< the best first
-  std::size_t tried = 0, possible = 0;  ///< of these the model can be cut by as many
+  std::size_t tried = 0, possible = 0;  ///< layouts tried, and those by which the model can be cut
 };
 
-/// The fastest layouts whose estimated memory fits. If there are more than 100,000, only axes that are powers of two
-/// are tried.
+/// Returns the fastest layouts whose estimated memory fits, at most `most`. If there are more than 100,000 layouts, it
+/// tries only axes that are powers of two.
 [[nodiscard]] inline Fastest fastest(StepModel& model, Choices choices, std::size_t most) {
   auto layouts = layouts_of(choices);
   if (layouts.size() > 100'000) choices.powers_of_two = true, layouts = layouts_of(choices);

@@ -22,8 +22,8 @@ struct StateBytes {
           optimizer / (zero >= 1 ? replicas : 1)};
 }
 
-/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound: a pass's last two buckets
-/// stay where the next pass begins with them.
+/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound: if the next pass begins with
+/// the last two buckets of a pass, they stay in memory and are not gathered again.
 [[nodiscard]] inline double data_bytes(double gradients, double weights, int replicas, int zero,
                                        int micro_batches) {
   using dhp::CallKind;

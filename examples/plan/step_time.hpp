@@ -82,14 +82,14 @@ class StepModel {
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours of the group are `stride`
-  /// ranks apart, and the groups are those of `world` ranks: the slowest counts.
+  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours in a group are `stride` ranks
+  /// apart. All groups of a world of `world` ranks do this at once, and the slowest counts.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, double stride,
                                 int world) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
     const double extent = ranks * stride;
-    // Where groups do not end with hosts, or racks, one is on two.
+    // If the ends of groups are not also ends of hosts (or racks), some group is on two of them.
     const auto all_within = [&](double size) {
       return extent <= size && (world <= size || std::fmod(size, extent) == 0);
     };
@@ -105,7 +105,7 @@ class StepModel {
            sent_bytes / std::min(c.device.bytes_per_s, here * link.bytes_per_s);
   }
 
-  /// Returns nothing if the model cannot be split that way, or a replica would have no micro-batch.
+  /// Returns nullopt if the model cannot be split that way, or a replica would have no micro-batch.
   [[nodiscard]] std::optional<StepTime> operator()(const Layout& layout) {
     const auto& mesh = layout.mesh;
     const auto& c = options_.cluster;
@@ -153,7 +153,7 @@ class StepModel {
       time.memory_bytes =
           std::max(slowest.memory_bytes, state.sum() + stage.kept_bytes + work.transient_bytes);
       busy += time.compute + time.update;
-      if (mesh.size() <= c.devices) busy += time.tensor + exchanging;  // by copies
+      if (mesh.size() <= c.devices) busy += time.tensor + exchanging;  // cores copy within a host
       idle += std::max(0.0, 1 - (time.compute + time.tensor) / makespan);
       slowest.memory_bytes = time.memory_bytes;
       if (time.total() > slowest.total()) slowest = time;
@@ -173,14 +173,14 @@ class StepModel {
  private:
   /// Times of a layer in one micro-batch.
   struct Passes {
-    double parameters = 0;  // without those that an earlier layer has
-    int tied = -1;          // an earlier layer with some of its parameters
+    double parameters = 0;  // without parameters that an earlier layer has
+    int tied = -1;          // an earlier layer with some of its parameters; -1: none
     double forward = 0, backward = 0;
   };
   /// A pipeline stage, with times of all its micro-batches.
   struct Stage {
     double compute = 0, tensor = 0, end = 0;
-    double tied = 0;  // sums gradients of parameters that other stages share
+    double tied = 0;  // time to sum gradients of parameters that other stages share
     double kept_bytes = 0;
     double parameters = 0;
     std::vector<Passes> layers{};
@@ -202,12 +202,12 @@ class StepModel {
     return zero >= 2 ? std::min(options_.bucket_bytes, part) : options_.bucket_bytes;
   }
   /// Seconds that a replica waits for its exchange, and how often it gathers all weights. `summing` and `gathering` are
-  /// the seconds of one sum of all gradients and of one gather of all weights. The link carries one bucket at a time, in
-  /// the order of the stage's list. Few rounds are simulated, and further ones take as long as the last two.
+  /// the seconds of one sum of all gradients and of one gather of all weights. The link carries one bucket at a time,
+  /// in the order of the stage's list. Few rounds are simulated; a further one takes the mean time of the last two.
   [[nodiscard]] std::pair<double, double> exposed(const Stage& stage, int zero, int rounds,
                                                   double summing, double gathering) const {
     using dhp::Action, dhp::detail::as_size, dhp::detail::MovedUnit;
-    // Its share of the parameters, and when its weights are here and its gradients are summed.
+    // A bucket's share of the parameters, and the times at which its weights are here and its gradients are summed.
     struct Bucket {
       double share = 0, here = 0, summed = 0;
     };
@@ -244,7 +244,7 @@ class StepModel {
       for (auto& bucket : buckets) bucket.here = link += gathering * bucket.share;
       gathered = 1;
     }
-    std::vector<std::pair<double, double>> ends;  // of the rounds
+    std::vector<std::pair<double, double>> ends;  // time and gathers at the end of each round
     for (const auto& [kind, at, round] : list)
       if (kind == Action::Kind::unshard) {
         auto& bucket = buckets[as_size(at)];
@@ -254,7 +254,7 @@ class StepModel {
         auto& bucket = buckets[as_size(at)];
         bucket.summed = link = std::max(link, now) + summing * bucket.share;
         const double before = std::exchange(summed, link);
-        if (zero >= 2) now = std::max(now, before);  // two buckets are in memory
+        if (zero >= 2) now = std::max(now, before);  // at most two buckets are in memory
       } else if (kind != Action::Kind::reshard) {
         const auto& layer = stage.layers[as_size(at)];
         const bool forward = kind == Action::Kind::forward;
@@ -326,7 +326,7 @@ class StepModel {
         message =
             std::max(message, work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes);
     }
-    const double size = mesh.size();  // somewhere neighbours are on two hosts, if there are two
+    const double size = mesh.size();  // with two hosts or more, some neighbours are on two hosts
     const double bytes_each = work.gradient_bytes / work.parameters;
     for (std::size_t at = 0; at < stages.size(); ++at)
       for (const auto& [id, of] : held[at]) {
@@ -344,7 +344,7 @@ class StepModel {
     return stages;
   }
 
-  /// When a stage ends, in seconds, and the most forward passes that wait for their backward pass at once.
+  /// When a stage ends, in seconds, and the largest number of forward passes that wait for their backward pass at once.
   struct StageRun {
     double end = 0, in_flight = 0;
   };

@@ -28,8 +28,8 @@ class ClassCounts {
   /// Returns the mean cross-entropy in nats.
   [[nodiscard]] double loss() const { return samples_ == 0 ? 0 : loss_ / samples_; }
   [[nodiscard]] double accuracy() const { return samples_ == 0 ? 0 : sum(right_) / samples_; }
-  /// Returns the harmonic mean of precision and recall: with two classes that of the second class, with more the mean
-  /// over all classes that occur or are predicted.
+  /// Returns the harmonic mean of precision and recall. With two classes it is that of the second class; with more it
+  /// is the mean over all classes that occur or are predicted.
   [[nodiscard]] double f1() const {
     double total = 0;
     int counted = 0;

@@ -1,5 +1,5 @@
-// EnergyMeter: the energy that a GPU uses, as NVIDIA's management library counts it (NVML, on GPUs since Volta). The
-// driver installs this library, and each meter looks for it when it is made.
+// EnergyMeter: the energy that a GPU uses, counted by NVIDIA's management library (NVML, on GPUs since Volta). The
+// driver installs this library, and the constructor looks for it.
 #pragma once
 
 #include <dlfcn.h>

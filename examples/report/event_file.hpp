@@ -1,4 +1,4 @@
-// EventFile: a file for TensorBoard. It frames records as TensorFlow does (tensorflow/core/lib/io/record_writer.h).
+// EventFile: a file for TensorBoard. It frames records like TensorFlow (tensorflow/core/lib/io/record_writer.h).
 // Each record is an Event message of protocol buffers (tensorflow/core/util/event.proto, framework/summary.proto).
 #pragma once
 
@@ -112,7 +112,7 @@ class EventFile {
     write(first_step, event_file::Message().message(7, event_file::Message().varint(1, start)));
   }
 
-  /// Writes one event; it is in the file when this returns.
+  /// Writes one event to the file before it returns.
   void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
     event_file::Message summary;
     for (const auto& [tag, value] : values)

@@ -34,7 +34,7 @@ namespace examples {
   return text;
 }
 
-/// Returns the path of a rank's part of FILE: for "run/flight.json" and rank 3, "run/flight.rank3.json".
+/// Returns the path of a rank's file: for "run/flight.json" and rank 3, "run/flight.rank3.json".
 [[nodiscard]] inline std::string flight_record_path(const std::string& file, int rank) {
   const std::filesystem::path path(file);
   auto name = path.stem().string() + dhp::concat(".rank", rank) + path.extension().string();

@@ -9,7 +9,7 @@ namespace {
 /// The number of micro-batches that a plan considers if their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
-/// Returns the options that differ between two layouts.
+/// Returns the options of `layout` that differ from those of `from`.
 std::string flags(const Layout& layout, const Layout& from) {
   std::string text;
   const auto add = [&](bool differs, const char* name, auto value) {
@@ -152,7 +152,8 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
       {layout.mesh.tensor, layout.mesh.context, layout.micro_batch, layout.recompute});
   auto& made = known->second;
   if (!fresh) return made;
-  // For synthetic data work is counted at a power of eight samples; of real data no more is read than is asked for.
+  // With synthetic-resident data, work is counted at powers of eight samples and interpolated. This would read more
+  // samples of real data than were asked for.
   auto small = layout;
   for (small.micro_batch = 1; 8 * small.micro_batch <= layout.micro_batch;) small.micro_batch *= 8;
   const auto more = layout.micro_batch - small.micro_batch;

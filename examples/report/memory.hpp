@@ -1,4 +1,4 @@
-// Plans a run's memory on each rank before it is allocated, and finds the nearest layout if that is too much.
+// Plans a run's memory on each rank before it is allocated. If it is too much, finds the nearest layout that fits.
 #pragma once
 
 #include <dhp/train/memory_plan.hpp>
@@ -56,10 +56,10 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
-  /// Why the first layout that could not be counted cannot run; empty if there was none.
+  /// Returns why the first layout whose work could not be counted cannot run; empty if there was none.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
   [[nodiscard]] Layout layout() const { return layout_of(of_.options); }
-  /// Returns a model of the step time of `samples` samples (0: as in the options); it refers to this planner.
+  /// Returns a model of the time of a step of `samples` samples (0: as in the options). It refers to this planner.
   [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);
 
  private:
@@ -71,7 +71,7 @@ class MemoryPlanner {
   [[nodiscard]] Planned planned(const RunOptions& options, std::int64_t runs = 0);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
   using Counted = std::shared_ptr<const ModelWork>;
-  /// Returns the work of one rank on the data and pipeline axes; null if the model cannot be cut this way.
+  /// Returns the work of a rank with one replica and one stage; null if the model cannot be cut this way.
   [[nodiscard]] Counted work(const Layout& layout);
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 

@@ -1,4 +1,4 @@
-// The file that an option names for a result that comes late.
+// The file of an option for a result. It is checked at the start, and written at the end.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -13,7 +13,7 @@ namespace examples {
 /// Without a path nothing is written.
 class OutputFile {
  public:
-  /// Throws if the file cannot be written, and leaves it as it is.
+  /// Throws if the file cannot be written. Does not change it.
   OutputFile(std::string option, std::string path)
       : option_(std::move(option)), path_(std::move(path)) {
     using std::filesystem::file_type;

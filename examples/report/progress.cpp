@@ -67,7 +67,7 @@ void Progress::step(std::int64_t step, double loss, double seconds, double sampl
       std::fprintf(stderr, "%s\n", numbers.c_str());
     return;
   }
-  // A line that is wider than the terminal would be two, of which the next step replaces one.
+  // A line wider than the terminal would become two, and the next step would replace only one of them.
   winsize screen{};
   const bool told = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 2;
   const int columns = (told ? screen.ws_col : 80) - 2;
@@ -105,8 +105,8 @@ struct Kept {
   std::uintmax_t bytes = 0;
   std::int64_t last_step = 0;
 };
-/// Returns the lines up to the training step `last`. They include neither its evaluation, which a continued run begins
-/// with, nor a line that an ended run left incomplete.
+/// Returns the size of the lines up to the training step `last`. They include neither the evaluation after it, which a
+/// continued run does again, nor a line that an ended run left incomplete.
 Kept lines_up_to(const std::string& path, std::int64_t last) {
   std::ifstream file(path);
   Kept kept;
@@ -120,7 +120,7 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-/// Returns whether a file is empty or begins as metrics do. Any other was named by mistake, and must not be replaced.
+/// Returns whether a file is empty or begins like metrics. Any other was named by mistake, and must not be replaced.
 bool may_be_metrics(const std::string& path) {
   constexpr std::string_view begins = "{\"step\"";
   std::ifstream file(path);
@@ -129,7 +129,8 @@ bool may_be_metrics(const std::string& path) {
   return begins.starts_with(start.substr(0, static_cast<std::size_t>(file.gcount())));
 }
 
-/// Returns null for anything but a regular file, if its disk has no locks, and if it is `shared` and locked.
+/// Locks a metrics file. Returns null if the path is no regular file, its disk has no locks, or it is locked and
+/// `shared`. Throws if it is locked and not `shared`.
 std::shared_ptr<const void> lock_of(const std::string& path, bool shared) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
@@ -233,8 +234,8 @@ void check_output() {
 
 int exit_status_of(const std::function<int()>& body) {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // takes the lowest number
-  // A failed write of a file becomes an exception; a lost terminal does not end a run.
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // gets the lowest number
+  // Without these signals, a failed write of a file becomes an exception, and a lost terminal does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     const int status = body();

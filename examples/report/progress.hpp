@@ -41,13 +41,13 @@ class Progress : dhp::detail::NonCopyable {
 /// Writes one JSON object a line, each at once, with numbers in their shortest exact form.
 class Metrics {
  public:
-  /// With an empty path nothing is written. A continued run keeps the file's steps up to steps_before, so that it has
-  /// each step once. A new run replaces a file of up to `replaces` steps. Throws if the file has more steps, cannot be
-  /// written, or is in use by another run. shared: an earlier rank 0 may still have it open.
+  /// With an empty path nothing is written. A continued run keeps the file's steps up to steps_before, so that each
+  /// step is in the file once. A new run replaces a file of up to `replaces` steps. Throws if the file has more steps,
+  /// cannot be written, or is in use by another run. shared: an earlier rank 0 may still have it open.
   Metrics(const std::string& path, std::int64_t steps_before,
           std::int64_t replaces = std::numeric_limits<std::int64_t>::max(), bool shared = false);
   void write(const std::vector<std::pair<std::string, double>>& fields);
-  /// Writes the last line of a run, with these fields in one, "summary".
+  /// Writes the last line of a run: the step, and an object "summary" of these fields.
   void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
   /// Returns the last step in the file when it was opened; 0: none.
   [[nodiscard]] std::int64_t last_step() const { return last_step_; }
@@ -60,10 +60,10 @@ class Metrics {
   std::int64_t last_step_ = 0;
 };
 
-/// Throws if what was printed has not reached the file that standard output is. A pipe may have lost its reader.
+/// Throws if standard output is a file and not all text has reached it. A pipe is allowed to lose its reader.
 void check_output();
-/// Runs the body of a main and returns its status; an error becomes one sentence on standard error and status 1. No
-/// file of the body takes the place of a standard stream that is closed.
+/// Runs the body of a main and returns its status; an error becomes one sentence on standard error and status 1. First
+/// opens closed standard streams on /dev/null, so that no file of the body gets their numbers.
 [[nodiscard]] int exit_status_of(const std::function<int()>& body);
 
 /// Formats a duration, such as "1 h 02 min", "3 min 20 s" or "12 s".

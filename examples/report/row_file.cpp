@@ -34,7 +34,7 @@ namespace {
   return text + head;
 }
 
-/// Quotes a field of a .csv file.
+/// Quotes a field of a .csv file if necessary.
 [[nodiscard]] std::string quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == field.npos) return field;
   std::string made = "\"";
@@ -109,7 +109,7 @@ void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& n
 void RowFile::finish() {
   dhp::check(written_ == options_.rows, "", written_, " rows were written, and ", options_.rows,
              " promised");
-  if (!file_) return;  // the program ends with a look at standard output
+  if (!file_) return;  // exit_status_of() checks standard output
   file_->sync();
   file_.reset();
   dhp::detail::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ",

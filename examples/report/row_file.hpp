@@ -31,7 +31,7 @@ class RowFile : dhp::detail::NonCopyable {
   void add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers);
   /// Gives the complete file its name.
   void finish();
-  /// Throws if no such file can be written.
+  /// Throws unless the name is empty or ends in .csv, .jsonl or .npy.
   static void check_name(const std::string& path);
 
  private:

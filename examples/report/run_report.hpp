@@ -99,7 +99,8 @@ class RunReport {
   RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
-  /// Starts the bar, and the output of steps. goes_on: the job wrote before, and an earlier rank 0 may still.
+  /// Starts the bar, and the output of steps. goes_on: the job has written before, and an earlier rank 0 may still
+  /// write.
   void start(std::int64_t steps_before, bool goes_on) {
     if (!speaks_) return;
     metrics_ =
@@ -120,7 +121,7 @@ class RunReport {
     if (progress_) progress_->line(text);
     else std::fprintf(stderr, "%s\n", text.c_str());
   }
-  /// Excludes the time since the last step from the next one.
+  /// Excludes the time since the last step from the next step's time.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
   /// Reports a finished step. samples and tokens: of all replicas. more: fields of the model or device.
@@ -161,8 +162,8 @@ class RunReport {
                                      : "");
   }
 
-  /// Where fp16 has skipped all steps: warns, or throws if the last loss is no number. total: whether these were all
-  /// steps of the run.
+  /// Warns if fp16 has skipped all steps. total: these were all steps of the run; then it throws if the last loss is
+  /// not finite.
   void check_applied(bool total) {
     if (!all_overflowed_.value_or(false)) return;
     const std::string what =
@@ -205,8 +206,8 @@ class RunReport {
   }
 
  private:
-  /// Returns how many steps of an existing metrics file a new run may replace: the file may be its own from before its
-  /// first save, of which nothing else is left.
+  /// Returns how many steps of an existing metrics file a new run may replace. A short file may be the run's own: of a
+  /// start that ended before the first save.
   [[nodiscard]] std::int64_t replaces(bool goes_on) const {
     if (options_.overwrite || goes_on) return std::numeric_limits<std::int64_t>::max();
     return options_.save.empty() ? 0 : 2 * options_.save_every;
@@ -238,9 +239,9 @@ class RunReport {
   std::int64_t total_steps_;
   BestValues values_;
   std::unique_ptr<EventFile> events_;
-  std::int64_t drawn_until_ = -1;  // first step of a continued run; its evaluation is drawn
+  std::int64_t drawn_until_ = -1;  // an evaluation after this step is already drawn; -1: none
   Measures last_step_;
-  std::optional<bool> all_overflowed_;  // of the steps so far; none before the first
+  std::optional<bool> all_overflowed_;  // all steps so far overflowed; unset before the first
   double last_loss_ = 0;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;

@@ -54,7 +54,7 @@ class TimeParts {
     return seconds_;
   }
 
-  /// Books time on a part until the end of the block.
+  /// Attributes time to a part until the end of the block.
   class In : dhp::detail::NonCopyable {
    public:
     In(TimeParts& parts, Part part) : parts_(parts), before_(parts.enter(part)) {}

@@ -21,8 +21,8 @@ class Stragglers {
   /// Number of steps in a period.
   static constexpr std::int64_t period = 50;
 
-  /// work: that of each rank in a period. Returns the ranks that have become slow: in this period and the one before
-  /// they took more than 1.5 times the median, for a micro-batch, of the ranks with the same place in the mesh.
+  /// work: each rank's work in a period. Returns the ranks that have become slow: in this period and the one before, a
+  /// micro-batch took them more than 1.5 times the median of all replicas' ranks with the same place.
   [[nodiscard]] std::vector<int> found(const dhp::MeshShape& mesh,
                                        const std::vector<OwnWork>& work) {
     std::set<int> slow;

@@ -24,7 +24,7 @@ struct ClockOffset {
 };
 
 /// Measures how far this rank's clock is ahead of rank 0's. now(): seconds of a clock with the same rate on all ranks.
-/// The shortest of several round trips counts, its middle as the answer's time (RFC 5905, section 8). Collective.
+/// The shortest of several round trips counts: rank 0's answer belongs to its middle (RFC 5905, section 8). Collective.
 template <class Dev, class Now>
 [[nodiscard]] ClockOffset clock_offset(Dev& dev, dhp::Comm<Dev>& comm, Now now,
                                        dhp::CallSite where = dhp::CallSite::current()) {
@@ -102,7 +102,7 @@ template <class Dev, class Now>
   return text;
 }
 
-/// Collects the text of every other rank on rank 0, which gets it in pieces: take(piece).
+/// Sends the text of every rank to rank 0, which calls take(piece) for each piece, in the order of the ranks.
 template <class Dev, class Take>
 void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take take) {
   constexpr std::int64_t piece = 1 << 20;

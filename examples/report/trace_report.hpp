@@ -18,7 +18,7 @@
 
 namespace examples {
 
-/// Writes the trace; does nothing on a device without one.
+/// Writes the trace. On a device without a trace it does nothing, and end() must not be called.
 template <class Dev>
 class TraceReport {
  public:

@@ -1,5 +1,5 @@
-// Transports and speeds of a mesh's axes, measured at the start, so that a slow network shows before it has cost a
-// night. Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes in t seconds move
+// Transports and speeds of a mesh's axes, measured at the start, so that a slow network is found before training.
+// Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes in t seconds move
 // 2 (n - 1) / n * B / t each way.
 #pragma once
 
@@ -90,7 +90,7 @@ template <class Dev>
 double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
   auto buffer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, dhp::Shape{count});
   std::vector<double> taken;
-  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // 41 rounds keep load out of latency
+  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // a latency's median needs more rounds
   for (int round = 0; round < warm_up + rounds; ++round) {
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();

@@ -27,7 +27,7 @@ struct ResNetConfig {
   bool zero_init_gamma = false;  ///< makes residual blocks start as the identity
   bool synchronised_batch_norm = false;
   double label_smoothing = 0;
-  bool recompute = false;  ///< keeps only the inputs of blocks
+  bool recompute = false;  ///< keeps only blocks' inputs; backward recomputes the rest
 
   [[nodiscard]] bool small_images() const { return image_size <= 64; }
 };
@@ -119,7 +119,7 @@ class ResNetBuilder {
   }
 
  private:
-  /// Returns the number of tensor groups, which divides the channels of each width and is at most the classes.
+  /// Returns the largest number of pieces that divides the channels of all layers and does not exceed the classes.
   [[nodiscard]] std::int64_t groups_divide() const {
     auto most = config_.width;
     while (config_.width % most != 0 || most > config_.classes) --most;
@@ -134,7 +134,7 @@ class ResNetBuilder {
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
-  /// Asks for column sums of a convolution's output, which batch norm reuses unless it needs the sums of all replicas.
+  /// Asks a convolution for its output's column sums. Batch norm reuses them, unless it needs the sums of all replicas.
   [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
     options.column_sums = !config_.synchronised_batch_norm;
     return options;

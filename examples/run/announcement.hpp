@@ -1,4 +1,4 @@
-// announce: what a run tells of itself before its first step: layout, doubts, memory, and how its ranks are connected.
+// What a run prints before its first step: its layout, warnings, memory, and how its ranks are connected.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// Layout and data, what is doubtful about them, and what the device's libraries lack. total: steps of the run.
+/// Prints layout and data, warnings about them, and gaps of the device's libraries. total: steps of the run.
 inline void announce_work(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
                           std::int64_t total, RunReport& report) {
   const auto& options = setup.options;
@@ -25,7 +25,7 @@ inline void announce_work(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun
   if (setup.shortfalls)
     for (const auto& lacking : setup.shortfalls(dev, options)) report.say("warning: ", lacking);
 }
-/// The plan of a rank's memory, where there is one, and the cost of copies that keep a lost rank's share.
+/// Prints the plan of a rank's memory, if there is one, and the cost of the copies of other replicas' shards.
 inline void announce_memory(MemoryPlanner* planner, const MemoryLimit& limit,
                             dhp::TrainingRun<Dev>& run, RunReport& report) {
   if (planner != nullptr)
@@ -38,12 +38,13 @@ inline void announce_memory(MemoryPlanner* planner, const MemoryLimit& limit,
       "copies of other replicas' shares: ", bytes_text(bytes * run.optimizer().state().size()),
       " of optimizer state on rank 0, ", bytes_text(bytes), " of gradients received in each step");
 }
-/// Where ranks are, and how fast their axes. Threads of one process have no network to be wrong. Collective.
+/// Measures and prints the hosts and axes of ranks. Skips threads of one process, which use no network, unless a
+/// minimum bandwidth is given. Collective.
 inline void announce_transports(Dev& dev, const RunOptions& options, dhp::TrainingRun<Dev>& run,
                                 RunReport& report) {
   if (run.mesh().world().size() == 1) return;
   if (!options.process() && options.min_bandwidth_gb_s == 0) return;
-  // Less than what training takes beside its state.
+  // The messages take less memory than training needs beside its state.
   const auto bytes = std::clamp<std::size_t>(run.store().weight_bytes() / 4, 1 << 20, 8 << 20);
   const auto measured = measure_transports(dev, run.mesh(), dhp::detail::host_name(),
                                            static_cast<std::int64_t>(bytes));

@@ -42,8 +42,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
   /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
     finish_all(dev_);
-    // A member that was left out has an old state. It is dropped before anything can end this generation, because the
-    // next one would take it for the newest.
+    // A member that missed a generation has an old state. It drops it first: if this generation ended early, the next
+    // one would take this state for the newest.
     if (rank.report.steps < 0) built_.clear();
     try {
       return run_in(rank);
@@ -119,7 +119,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     }
     auto& program = built_.back()->program;
     report_generation(rank, program, built_s);
-    // Fills a cache for the rank that proposes the next generation; other ranks wait for the first step meanwhile.
+    // Plans for one rank less in advance, on the rank that proposes the next generation. Others wait in the first step.
     if (rank.now.number == 1 && rank.world.rank() == 0)
       (void)dhp::next_layout(rank.world.size() - 1, rank.now.layout, elastic_.layouts);
     const auto end = program.run();
@@ -165,15 +165,16 @@ class ElasticTraining : dhp::detail::NonCopyable {
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  /// The last step of the ranks that still hold the state.
+  /// The position of a rank in training; step -1 if the rank holds no state.
   struct Position {
     dhp::RunState state{.step = -1};
     Measures last_step{};     ///< that step's line of metrics, for the rank that writes next
     dhp::MeshShape layout{};  ///< layout of the state's generation
-    bool repeats = false;     ///< the following step was forgotten and is repeated
+    bool repeats = false;     ///< the following step had begun, was forgotten and is repeated
     void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
-  /// Collective. Returns false if a part of the state is lost.
+  /// Brings the state to `next` from the ranks that hold it; a spare passes null. Returns false if a part of the state
+  /// is lost. Collective.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
     Position position;
@@ -247,7 +248,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
-  std::vector<Common> common_;  // options that every member receives
+  std::vector<Common> common_;  // facts that must be the same on all members
   dhp::ElasticOptions elastic_;
   std::optional<LayoutPlanner> layouts_;  // set if all axes may change
   std::optional<MemoryPlanner> memory_;   // plans the first generation

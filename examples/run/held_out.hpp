@@ -1,4 +1,4 @@
-// measure_held_out: what an evaluation finds on the samples that are held out of training.
+// measure_held_out: evaluates the model on the samples that are held out of training.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// The measures on all ranks; nothing where the run was asked to stop meanwhile. Collective.
+/// Returns the measures on all ranks; nullopt if the run was asked to stop meanwhile. Collective.
 [[nodiscard]] inline std::optional<Measures> measure_held_out(Dev& dev, const TrainingSetup& setup,
                                                               dhp::TrainingRun<Dev>& run) {
   dhp::Loader pass(dev, setup.held_out, dhp::evaluation_pass(loader_options_of(setup)));
@@ -20,7 +20,7 @@ namespace examples {
   }
   const auto predictions = run.predict(pass);
   if (!predictions) return std::nullopt;
-  // Rank 0 has the predictions, and all ranks its numbers.
+  // Only rank 0 has the predictions; all ranks get its measures.
   return dhp::detail::gather_values(dev, run.mesh().world(),
                                     setup.predicted_measures(*predictions))[0];
 }

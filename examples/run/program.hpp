@@ -21,24 +21,24 @@ namespace examples {
 /// How a run has ended.
 enum class RunEnd {
   done,
-  stopped,  ///< saved before its last step, as a signal asked
-  changes,  ///< its ranks are to change: all have done the same steps
+  stopped,  ///< ended before its last step, by a signal or --stop-after
+  changes,  ///< its ranks will change; all have done the same steps
 };
 
-/// Questions of a run in one generation to its elastic job.
+/// What a run asks its elastic job in one generation.
 struct ElasticHooks {
   bool first = true;                    ///< the first generation
-  bool has_state = false;               ///< somewhere among the ranks: none is loaded or drawn
-  std::function<bool()> change_wanted;  ///< all ranks are to leave after this step
+  bool has_state = false;               ///< a rank holds the state: none is loaded or initialised
+  std::function<bool()> change_wanted;  ///< returns whether ranks should change after this step
   std::function<bool()>
-      job_goes_on;  ///< with other ranks, after all were asked to stop. Collective
-  std::function<void()> check_newest;  ///< throws where another generation has begun
+      job_goes_on;  ///< returns whether the job continues on the ranks that stay. Collective
+  std::function<void()> check_newest;  ///< throws if another generation has begun
 };
 
-/// One rank's run; rank 0 alone speaks and writes.
+/// One rank's run; only rank 0 prints and writes.
 class Program {
  public:
-  /// memory: its plan is printed; null: none, as for thread ranks but 0. elastic: null where ranks stay the same.
+  /// memory: plans the run; null after an elastic job's first generation. elastic: null if ranks stay the same.
   Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner* memory,
           dhp::Deadlines* deadlines, Stopping& stopping, const ElasticHooks* elastic = nullptr)
       : dev_(dev),
@@ -65,17 +65,17 @@ class Program {
 
   // For elastic jobs.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
-  /// Whether its weights are those after a step, and not still to be received.
+  /// Returns whether this rank's state has been initialised, loaded or received.
   [[nodiscard]] bool has_state() const { return has_state_; }
-  /// Its weights have been written to, and are those after this.
+  /// Continues after `state`, whose weights have already been written into this run's.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {
     run_.resume_after(state);
     if (auto* replicas = run_.replicas()) replicas->updated(dev_);
     report_.know(last_step);
     has_state_ = true;
   }
-  /// After Aborted: its state becomes that after `steps` steps, by the update of the interrupted step or
-  /// without it. A save under way is given up. Returns whether a step that had begun is forgotten.
+  /// Call it after Aborted. Finishes the update of the interrupted step, or forgets this step, to reach the state after
+  /// `steps` steps. Abandons a save in progress. Returns whether a step was forgotten.
   bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
     const bool interrupted = run_.trainer().is_interrupted();
@@ -84,7 +84,7 @@ class Program {
     return interrupted && !done;
   }
   [[nodiscard]] const Measures& last_step() const { return report_.last_step(); }
-  /// Whether run() has done anything that could be saved.
+  /// Returns whether run() has started a step.
   [[nodiscard]] bool has_steps() const { return has_steps_; }
   void say(const std::string& line) { report_.say(line); }
 
@@ -101,7 +101,7 @@ class Program {
   }
 
  private:
-  /// Takes the state from what was saved, unless it came from other ranks. Returns whether something is left to do.
+  /// Loads the saved state, unless it came from other ranks. Returns whether something is left to do.
   [[nodiscard]] bool begin() {
     const TimeParts::In loading(work_.parts(), Part::saving);
     saved_.hold(elastic_ != nullptr && !elastic_->first);
@@ -146,7 +146,7 @@ class Program {
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
-      // On the Cpu the step has been done by now.
+      // On the Cpu the step is complete when start() returns.
       if (!on_gpu || last || evaluates || saves) steps.finish();
       if (step % Stragglers::period == 0)
         for (const auto& slow : work_.slow_ranks(run_.mesh().world()))
@@ -167,7 +167,7 @@ class Program {
     work_.parts().enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
-    // A run that is done need not go on.
+    // A stop after the last step is no early end.
     const bool early = stopped() && run_.steps() < total_;
     report_.check_applied(!early);
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
@@ -208,7 +208,8 @@ class Program {
     else report_.say(Stopping::nothing);
   }
 
-  /// Nothing is allocated before: the other ranks wait for this one where the world is split.
+  /// Returns the world if the run fits into memory, else throws. Nothing is allocated before, and the other ranks wait
+  /// for this one when they split the world.
   [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
     if (memory_ != nullptr && (world.rank() == 0 || options_.process()))
       memory_->check_fits(limit_);
@@ -225,7 +226,8 @@ class Program {
     return made;
   }
   [[nodiscard]] bool stopped() const { return run_.stopped() || is_part_done(); }
-  /// Whether the job's other ranks ask for a change that is worth it: a step may begin before all have heard of it.
+  /// Returns whether the elastic job wants other ranks, and steps are left for them: one more may begin before all
+  /// know.
   [[nodiscard]] bool changes_ranks() const {
     return elastic_ != nullptr && run_.steps() + 2 < total_ && elastic_->change_wanted();
   }
@@ -235,7 +237,7 @@ class Program {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
   }
-  /// Whether this is an elastic job that trains on after its ranks have changed.
+  /// Returns whether this is an elastic job that continues after a change of its ranks.
   [[nodiscard]] bool goes_on_within_job() const {
     return elastic_ != nullptr && elastic_->has_state && steps_before_ > 0;
   }
@@ -267,7 +269,7 @@ class Program {
   Stopping& stopping_;
   bool has_state_ = false;
   bool has_steps_ = false;
-  std::int64_t steps_before_ = 0;  // of this run()
+  std::int64_t steps_before_ = 0;  // steps before this run()
   std::int64_t total_;
   RunReport report_;
   RankRun rank_;

@@ -1,5 +1,5 @@
-// RankRun: the training run of one rank, made of what its options describe: the model, its data, and what traces or
-// verifies them.
+// RankRun: the training run of one rank by its options, with the model, the data, and the tracing or verification of
+// values.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -19,7 +19,7 @@ namespace examples {
 
 class RankRun {
  public:
-  /// training: made of the setup's options. Keeps references. Collective.
+  /// training: the library's options, made from those of the setup. Keeps references. Collective.
   RankRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup,
           const dhp::AllTrainingOptions& training)
       : dev_(dev),
@@ -41,12 +41,12 @@ class RankRun {
 
   [[nodiscard]] dhp::TrainingRun<Dev>& run() { return run_; }
   [[nodiscard]] StepData& data() { return data_; }
-  /// Before a step: whether its values are traced.
+  /// Decides whether the next step's values are traced; call it before the step.
   void choose_values() {
     if (values_)
       values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
   }
-  /// Those of the step that was started last. Collective.
+  /// Writes the traced values of the step that was started last. Collective.
   void write_values() {
     if (!values_) return;
     const auto lines = values_->lines(dev_, run_.mesh().world(), run_.steps());
@@ -54,7 +54,7 @@ class RankRun {
   }
 
  private:
-  /// Kernels that are loaded when needed are loaded before ranks wait for each other.
+  /// Returns the world. If CUDA loads kernels only when needed, loads them first, before ranks wait for each other.
   [[nodiscard]] dhp::Comm<Dev> warmed(dhp::Comm<Dev> world,
                                       const dhp::AllTrainingOptions& training) {
     const char* const loading = std::getenv("CUDA_MODULE_LOADING");

@@ -27,8 +27,8 @@ class RankWork {
     in_period_ += static_cast<double>(mine.batches.size());
   }
 
-  /// Returns, on all ranks, a sentence for each rank that has become slow. It covers only ranks that are processes,
-  /// which may be on separate machines, and not GPUs, whose waits are not seen. Collective.
+  /// Returns, on all ranks, a sentence for each rank that has become slow. Only ranks that are processes are compared,
+  /// since they may be on separate machines, and no GPUs, since the host does not see their waits. Collective.
   [[nodiscard]] std::vector<std::string> slow_ranks(dhp::Comm<Dev>& world) {
     const auto& options = setup_.options;
     if (on_gpu || world.size() == 1 || !options.process()) return {};
@@ -88,7 +88,7 @@ class RankWork {
   StepWork done_;
   Stragglers stragglers_;
   double in_period_ = 0;     // micro-batches of this period
-  double own_s_before_ = 0;  // seconds before this period
+  double own_s_before_ = 0;  // seconds of own work before this period
 };
 
 }  // namespace examples

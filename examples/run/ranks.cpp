@@ -44,7 +44,7 @@ struct ProcessSetup {
   void say(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
   }
-  /// Called when the world has ended but this rank does not return from its own work.
+  /// Ends the process; called when the world has ended but this rank does not return from its own work.
   void stuck(const std::string& message) const {
     say(message + "; this rank does not come back from its work, and is ended");
     records.write();
@@ -78,8 +78,8 @@ struct ProcessSetup {
 #endif
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
-/// Returns whether MPI can be initialised in this process. MPI can connect processes of plain srun only if it offers
-/// PMIx or PMI: otherwise some MPIs end them, and others give each a world of one.
+/// Returns whether MPI can be initialised in this process. MPI can connect processes of srun only if srun offers PMIx
+/// or PMI. Otherwise some MPIs end the processes, and others give each a world of one.
 [[nodiscard]] bool started_for_mpi(const dhp::ProcessRank& me) {
   if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
   return me.launcher == "Slurm" &&
@@ -106,7 +106,7 @@ class MpiProcess : dhp::detail::NonCopyable {
   }
 };
 
-/// Returns whether MPI carried the ranks; if not, another transport must.
+/// Runs body over MPI if options and launcher allow it. Returns whether it did; if not, another transport must.
 [[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto& body) {
   const auto& transport = setup.options.transport;
   const bool asked_for = transport == "mpi";
@@ -159,7 +159,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-/// Initialises CUDA on this process's first GPU and prints the cost. Its rank reports errors of that GPU later.
+/// Initialises CUDA on this process's first GPU and prints the cost. Ignores errors: the GPU's rank reports them later.
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {
@@ -227,7 +227,8 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
     begin_with_gpu<Dev>(options, me->local_rank, me->size);
-    // If the layout does not fit, other ranks may have been started with another layout, but they may also be missing.
+    // If the layout does not fit, other ranks may have another layout, or be missing. Then this rank waits only
+    // briefly.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
     if (!misfit.empty())
@@ -238,7 +239,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
       return start_rank(*me, meeting, deadlines, [&](dhp::Comm<Dev> world) {
         met = true;
         auto dev = make_device<Dev>(options, me->local_rank);
-        // dhp_doctor has no options in common, since it examines collectives that may not work.
+        // dhp_doctor compares no options ("{}"), since it examines collectives that may not work.
         if (options.common != "{}") check_same(dev, world, options_in_common(options));
         dhp::check(misfit.empty(), misfit);
         body(dev, std::move(world), deadlines.get());

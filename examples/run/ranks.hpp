@@ -1,4 +1,4 @@
-// Starts a program's ranks, or makes it one of them, and chooses each rank's device.
+// Starts a program's ranks as threads, or makes the process one of the ranks, and chooses each rank's device.
 #pragma once
 
 #include <dhp/comm/observe/check.hpp>
@@ -60,8 +60,8 @@ using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::Defa
 /// from rank 0's is rejected before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
-/// Ends a process that fails before it has connected to the others. Other ranks that are there or come soon get an
-/// error and need not wait for it. Returns the exit status.
+/// Call it if this process fails before it has connected to the others. If other ranks are there or come soon, they get
+/// an error and need not wait for this process. Returns the exit status.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #ifdef DHP_HAS_ENGINE

@@ -30,8 +30,8 @@ class SavedRun : dhp::detail::NonCopyable {
 
   ~SavedRun() { give_up(); }
 
-  /// Loads what the options name, and checks that this run can save. total: steps of the run. Returns whether steps are
-  /// left to do; if not, nothing has changed. Collective.
+  /// Loads what --load names, and checks that this run can save. total: steps of the run. Returns whether steps are
+  /// left to do; if not, rank 0 only completes the end of the saved run. Collective.
   [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
     if (done_) {
@@ -59,7 +59,7 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!problem.empty())
       report_.say("warning: ", problem, "; other runs are not kept out of ", options_.save);
   }
-  /// Takes the measures of an evaluation before the next step.
+  /// Takes the measures of an evaluation; a save after the same step includes them.
   void evaluated(const Measures& found) {
     measures_ = {run_.trainer().steps_started(), found};
     if (const auto& best = options_.keep_best; !best.empty())
@@ -159,7 +159,7 @@ class SavedRun : dhp::detail::NonCopyable {
   [[nodiscard]] std::string folder() {
     return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_started());
   }
-  /// Does what the run that saved this end may have been killed before.
+  /// Does the work after the last save again, since the run that saved may have been killed before it.
   void finish_end(const std::string& checkpoint) {
     if (options_.keep > 0 && options_.save == options_.load) {
       const dhp::CheckpointFolder folder(options_.save);

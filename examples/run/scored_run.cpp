@@ -32,7 +32,7 @@ void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scorin
   }
 }
 
-/// Scores on one rank.
+/// Loads the model on one rank, then calls body.
 void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const LoadedModel& model,
            const std::function<void(ScoredRun&)>& body) {
   const bool speaks = world.rank() == 0;

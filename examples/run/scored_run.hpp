@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// Scores on all ranks of this process, on the device of the build.
+/// Predicts all samples on all ranks of this process, on the device of the build; rank 0 writes the rows.
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<dhp::DefaultDevice>::Describe& describe);
 

@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// How the data are cut into steps; a run that goes on begins where the saved one stopped.
+/// Returns how the data are cut into steps. A continued run begins where the saved one stopped.
 [[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
   const auto& options = setup.options;
   dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
@@ -37,7 +37,7 @@ class StepData {
         loader_(dev, setup.train, loader_options_of(setup)) {}
 
   [[nodiscard]] dhp::StepSource<Dev>& source() { return loader_; }
-  /// For the run that reads source(): a resident step's input is put on the device.
+  /// run: the run that was made from source(). With synthetic-resident, puts the input of all steps on the device.
   void begin(dhp::TrainingRun<Dev>& run) {
     if (options_.resident()) resident_ = next_of(run, 0);
   }
@@ -45,7 +45,7 @@ class StepData {
     const auto scope = dev_.scope("next batches");
     return resident_ ? resident_->share() : loader_.next();
   }
-  /// Those of the replica `ahead` places after this one, in the step that is the next to be done.
+  /// Returns the micro-batches of the next step for the replica `ahead` places after this one.
   [[nodiscard]] dhp::StepBatches<Dev> next_of(dhp::TrainingRun<Dev>& run, int ahead) {
     auto loading = loader_options_of(setup_);
     auto& reader = loading.reader = run.reader();
@@ -58,8 +58,8 @@ class StepData {
         options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
     return dhp::Loader(dev_, samples, loading).next();
   }
-  /// Checks an epoch's first step, which all others equal, and its last one, which may be short. total: steps of the
-  /// run.
+  /// Throws if replicas get too few or unequally many micro-batches. Checks an epoch's first step, which stands for all
+  /// but the last, and the last, which may be short. total: steps of the run.
   void check_shares(std::int64_t total) const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;

@@ -1,5 +1,5 @@
-// StepUnderWay: a rank's steps, each finished when the next one has been started: so the device never waits for the
-// host, which reads and reports a step's numbers.
+// StepUnderWay: a rank's steps. Each is finished after the next one has been started, so the device never waits while
+// the host reads and reports a step's numbers.
 #pragma once
 
 #include "../report/trace_report.hpp"
@@ -18,7 +18,7 @@ class StepUnderWay {
   StepUnderWay(Dev& dev, RankRun& rank, RankWork& work, RunReport& report, TraceReport<Dev>& traced)
       : dev_(dev), rank_(rank), run_(rank.run()), work_(work), report_(report), traced_(traced) {}
 
-  /// Starts a step and finishes the one before, which is whole even if this one is aborted.
+  /// Starts a step and finishes the one before, even if the new step is aborted.
   void start() {
     rank_.choose_values();
     auto batches = [&] {

@@ -33,7 +33,7 @@ class Stopping : dhp::detail::NonCopyable {
       : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }
 
-  /// Waits briefly if other ranks are gone: a signal to all ranks may still be on its way here, and end this process.
+  /// Call it if other ranks are gone. Waits briefly: a signal to all ranks may still arrive here and end this process.
   void await_signal() const {
     if (!steps_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
@@ -46,7 +46,7 @@ class Stopping : dhp::detail::NonCopyable {
   static std::vector<int> numbers() {
     std::vector<int> made{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
     struct sigaction hangup {};
-    // nohup ignores SIGHUP; a blocked signal would still arrive.
+    // nohup ignores SIGHUP, but OnSignal blocks its signals, and a blocked signal arrives even if it is ignored.
     if (::sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
       made.push_back(SIGHUP);
     return made;

@@ -35,7 +35,7 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #endif
 
-/// Returns the setup with only those parts of the model trained that the options name.
+/// Returns the setup with training limited to the parts of the model that the options choose.
 TrainingSetup tuned(const TrainingSetup& setup) {
   auto made = setup;
   made.make_model = [&setup](dhp::ModelBuilder<Dev>& build) {

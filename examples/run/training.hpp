@@ -59,7 +59,7 @@ struct TrainingSetup {
   DescribePlanned plan_model;
   /// Returns an evaluation's measures from the terms of the model's loss.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
-  /// Returns measures from predictions, one array for each held-out micro-batch; without arrays, names and zeros.
+  /// Returns measures from predictions, one array for each held-out micro-batch; without arrays all values are 0.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};
   /// Returns the multiplications and additions in products and convolutions of a forward pass, without padding.
   std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop;
@@ -71,7 +71,7 @@ struct TrainingSetup {
   bool waits_for_replicas = false;
   /// Micro-batches with equally many samples have the same shapes.
   bool same_shapes = false;
-  /// Returns a sentence for each gap of the device's libraries for the model.
+  /// Returns a sentence for each part of the model that the device's libraries do not support.
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 

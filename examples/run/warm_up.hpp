@@ -1,5 +1,5 @@
 // Runs one step of a rank without the others, to load its kernels and make its plans; its numbers mean nothing. With
-// CUDA_MODULE_LOADING=LAZY no kernel is then loaded while a collective waits for a GPU, which can block both.
+// CUDA_MODULE_LOADING=LAZY, a kernel that is loaded while a collective waits for a GPU can block both.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>

@@ -111,7 +111,7 @@ void print_table(ScheduleProblem of, double seconds) {
   }
 }
 
-/// With the moves of ZeRO 3, where each part of the model is one unit of weights.
+/// Inserts the moves of ZeRO 3, where each part of the model is one unit of weights.
 void insert_moves(dhp::StageLists& lists, int chunks, int micro_batches) {
   std::vector<dhp::detail::MovedUnit> units;
   for (int chunk = 0; chunk < chunks; ++chunk)

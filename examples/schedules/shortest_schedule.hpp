@@ -1,10 +1,10 @@
 // The shortest schedule of a pipeline whose stages have limited room for activations. A search over all actions of the
-// stages, slot by slot, finds it, and proves a bound below which there is none.
-// Micro-batches are alike, so each stage takes them in order, and a state is the number of forwards, backwards and
-// weight gradients that each part has begun. A state that is nowhere behind another one can do all that the other can,
-// so the other is dropped. (Forwards of two parts that share the room of a stage are not compared so: the wrong one may
-// fill it.) A state that cannot end in time is dropped, too. If no state is left, this proves that no schedule is so
-// short.
+// stages, slot by slot, finds it, and proves a lower bound of its length.
+// Micro-batches are alike, so each stage takes them in order. A state is the number of forwards, backwards and weight
+// gradients that each part has begun. If a state is nowhere behind another one, it can do all that the other can, and
+// the other is dropped. Forwards of two parts that share the room of a stage must be equal for this, since more of one
+// may leave no room for the other. A state that cannot end in time is dropped, too. If no state is left, no schedule is
+// so short.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
@@ -44,7 +44,7 @@ struct ShortestSchedule {
   dhp::StageLists lists{};
 };
 
-/// Returns a bound that needs no search, and its reason.
+/// Returns a lower bound of the length that needs no search, and its reason.
 [[nodiscard]] inline std::pair<int, std::string> schedule_bound(const ScheduleProblem& of) {
   const int per_part = of.forward + of.backward_input;
   std::pair<int, std::string> most{of.parts() * per_part + of.backward_weight,
@@ -56,7 +56,7 @@ struct ShortestSchedule {
     const int starts = s * of.forward;
     const int work = of.micro_batches * of.chunks() * (per_part + of.backward_weight);
     at_least(starts + work, dhp::concat("the start and the work of stage ", s));
-    // Part v keeps an activation while its micro-batch passes all later parts twice.
+    // A part keeps an activation while its micro-batch passes all later parts twice.
     int kept = (of.parts() - s) * per_part + of.backward_weight;
     if (of.v_shaped) kept += (s + 1) * per_part + of.backward_weight;
     const int room = (of.micro_batches * kept + of.memory - 1) / of.memory;
@@ -190,7 +190,7 @@ class ScheduleSearch {
       all += std::inner_product(worth, worth + 5, stage.begun, -int{stage.busy});
     return all;
   }
-  /// Returns whether `a` can do all that `b` can, as early.
+  /// Returns whether `a` can do all that `b` can, and no later.
   [[nodiscard]] bool ahead(const State& a, const State& b) const {
     for (std::size_t s = 0; s < most_stages; ++s) {
       const auto &x = a.stages[s], &y = b.stages[s];
@@ -199,7 +199,7 @@ class ScheduleSearch {
         if (x.begun[what] < y.begun[what] ||
             (x.begun[what] > y.begun[what] && what < backwards && parts_share_room()))
           return false;
-      // `a` has not finished the action under way in `b`: a busy stage must do the same, or be in the same state.
+      // A busy stage of `a` has not finished its action. It is ahead only if the stage does the same action in `b`.
       if (x.busy > 0 && x != y && x.doing != y.doing) return false;
     }
     return true;

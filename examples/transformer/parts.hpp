@@ -12,11 +12,11 @@
 
 namespace examples {
 
-/// Sums each token's rows of several tables, of which the first is that of words; layers follow. y [rows, hidden].
+/// Sums each token's rows of several tables, then applies layers. The first table is that of words. y [rows, hidden].
 template <class Dev>
 class TokenEmbeddings {
  public:
-  /// flops_of_element: of all this, for each number of y.
+  /// flops_of_element: FLOP of the sums and layers, for each element of y.
   TokenEmbeddings(std::vector<dhp::Embedding<Dev>> tables, dhp::Sequential<Dev> after,
                   double flops_of_element)
       : tables_(std::move(tables)), after_(std::move(after)), flops_(flops_of_element) {}
@@ -64,7 +64,7 @@ template <class Dev>
   return chosen;
 }
 
-/// Adds a part of a model, of which only the input is kept if it is computed again.
+/// Adds a part of a model. With `recompute` only its input is kept, and backward computes the part again.
 template <class Dev>
 void add_part(dhp::Model<Dev>& model, const std::string& name, auto part, bool recompute) {
   if (recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
