@@ -101,7 +101,7 @@ class BertRows {
  private:
   std::int64_t per_sample_;
   std::vector<std::int32_t> ids_, positions_, segments_, offsets_{0}, lengths_, first_rows_;
-  std::vector<std::int64_t> numbers_;  // relative to the batch's first row; upload() makes them global
+  std::vector<std::int64_t> numbers_;  // relative to the batch's first row; upload() adds the rest
   std::int64_t tokens_ = 0;            // without padding
   std::int64_t pairs_ = 0;             // pairs of tokens that attend to each other
 };

@@ -204,7 +204,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   };
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"column", column},
-                       {"tokenizer", "byte pairs 1"},  // another number if this code makes other tokens
+                       {"tokenizer", "byte pairs 1"},  // raise it if this code's tokens change
                        {"begin", config.begin},
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::detail::fnv1a(*given);

@@ -92,7 +92,7 @@ template <class Dev>
                             {.in = config.hidden,
                              .out = config.hidden,
                              .bias = !config.llama,
-                             // The sum of all half blocks keeps its size at any depth (Radford et al. 2019).
+                             // Keeps the residual sum's size at any depth (Radford et al. 2019).
                              .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   return dhp::Residual<Dev>(std::move(body));

@@ -105,7 +105,7 @@ struct Asked {
   if (bucketed && !is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
   if (is_given(options, "schedule")) return made;
-  made.schedules.clear();  // GPipe is left out: 1F1B, which then comes first, is as fast and holds less
+  made.schedules.clear();  // without GPipe: 1F1B, now first, is as fast and holds less
   for (const auto& schedule : dhp::built_in_schedules()) {
     const auto needed = schedule.needed_chunks();
     if (schedule.name() == dhp::GPipe::name) continue;
