@@ -1,6 +1,6 @@
-// The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer splits them. It drops control
-// characters and splits at spaces; each punctuation mark and each ideograph is a word of its own. An uncased tokenizer
-// lowers letters and, by default, strips accents.
+// The first half of BERT's tokenizer: splits text into words by the rules of Hugging Face's BertTokenizer. It drops
+// control characters and splits at spaces; each punctuation mark and each ideograph is a word of its own. An uncased
+// tokenizer lowers letters and, by default, strips accents.
 #pragma once
 
 #include "../data/utf8.hpp"
@@ -16,7 +16,7 @@ namespace examples {
 
 struct BasicTokenizer {
   bool lower_case = true;
-  std::optional<bool> strip_accents{};  ///< decomposes letters, drops accents; unset: lower_case
+  std::optional<bool> strip_accents{};  ///< decomposes letters, drops accents; unset: as lower_case
   bool part_ideographs = true;          ///< makes each ideograph a word of its own
 
   /// Calls take(word) for each word, in order; a word is valid only during the call. Skips bytes that are not UTF-8.

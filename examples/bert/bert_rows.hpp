@@ -1,5 +1,5 @@
-// BERT's samples and micro-batches. A micro-batch has one row for each token: R rows for N samples. Its side inputs are
-// i32, except row_numbers:
+// BERT's samples and micro-batches. A micro-batch of N samples has one row per token, R in all. Side inputs, i32
+// mostly:
 //
 //   token_ids, positions, segments [R]   row_numbers i64 [R]: (global sample)*rows_per_sample + position
 //   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
@@ -36,8 +36,7 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
   else first = room - half, second = half;
 }
 
-/// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. The sentences' ends are cut off beyond `longest`
-/// tokens.
+/// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. Cuts sentences at their ends if it exceeds `longest`.
 [[nodiscard]] inline SentenceTokens joined(
     std::span<const std::int32_t> first, const std::optional<std::span<const std::int32_t>>& second,
     std::int64_t longest, const Vocabulary& words) {

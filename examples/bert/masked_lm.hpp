@@ -133,8 +133,7 @@ class Unigram {
   std::int64_t total_;
 };
 
-/// Counts the tokens that training can hide: those of both sentences of each pair, shortened like a sample's, without
-/// special tokens.
+/// Counts the tokens that training can hide: those of each pair's sentences as shortened in a sample, but special ones.
 [[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
                                         const MaskedLmOptions& options) {
   Unigram unigram(vocabulary.size());

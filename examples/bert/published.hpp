@@ -130,8 +130,7 @@ inline void check_tied(const PublishedBert& bert) {
       "embedding");
 }
 
-/// Returns the head for `predict`: "logits", "embeddings", or "automatic", which means logits for a classifier and
-/// embeddings for other models.
+/// Returns the head for `predict`: "logits", "embeddings", or "automatic" (logits of a classifier, else embeddings).
 [[nodiscard]] inline BertHead head_to_predict(const PublishedBert& bert,
                                               const std::string& predict) {
   const bool logits =

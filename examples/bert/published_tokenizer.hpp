@@ -1,5 +1,5 @@
-// The tokenizer of a published BERT: tokenizer.json, or vocab.txt with tokenizer_config.json, as Hugging Face's
-// libraries write them. A tokenizer that is not WordPiece with BERT's rules is refused; the error names its kind.
+// The tokenizer of a published BERT: tokenizer.json, or vocab.txt with tokenizer_config.json, in Hugging Face's
+// formats. A tokenizer that is not WordPiece with BERT's rules is refused; the error names its kind.
 #pragma once
 
 #include "../data/special_tokens.hpp"

@@ -27,8 +27,7 @@ struct TableRow {
 /// Splits a text into records and counts its lines. Blank lines of a table are no records.
 class SentenceFile {
  public:
-  /// name: the file's name. Its ending gives the format, and errors quote it. The text must be UTF-8; a byte order mark
-  /// is skipped.
+  /// name: gives the format by its ending, and appears in errors. The text must be UTF-8; a byte order mark is skipped.
   SentenceFile(std::string_view text, std::string name)
       : name_(std::move(name)), kind_(kind_of(name_)), text_(checked_utf8(text, name_)) {
     const auto end = text_.find_first_of("\r\n");  // old Macs end lines with \r alone
@@ -57,9 +56,8 @@ class SentenceFile {
     return found;
   }
 
-  /// Returns the values of these columns in each row. In JSON only the last `values` columns may hold numbers and
-  /// booleans. If all names are numbers and the first line has none of them, the file has no header line, and the names
-  /// are the columns' numbers, from 1.
+  /// Returns the values of these columns in each row. Only the last `values` columns may be JSON numbers or booleans.
+  /// If all names are numbers and the first line has none of them, there is no header line, and columns count from 1.
   [[nodiscard]] std::vector<TableRow> rows(const std::vector<std::string>& columns,
                                            std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");

@@ -78,9 +78,8 @@ class SentencePairs {
       std::make_shared<std::vector<SentencePair>>();
 };
 
-/// Returns the parts for a split: documents, of which those with 128 sentences or more are cut into pieces of 64 to
-/// 127. A text of few documents is cut into about 100 pieces, so that even one document can be split. Each cut loses a
-/// pair.
+/// Returns the parts for a split: documents, or pieces of 64 to 127 sentences of longer ones. A text of few documents
+/// is cut into about 100 pieces, so that even one document can be split. Each cut loses a pair.
 [[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
   constexpr std::int64_t few = 20;
   constexpr std::int64_t most = 64;

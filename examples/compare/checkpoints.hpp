@@ -1,5 +1,4 @@
-// Compares two checkpoints, or all saved steps of two runs, in any layouts. It finds the first tensor that differs, and
-// the size of the difference.
+// Compares two checkpoints, or all saved steps of two runs, in any layouts. Finds the first tensor that differs.
 #pragma once
 
 #include <dhp/core/types.hpp>

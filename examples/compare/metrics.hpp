@@ -63,7 +63,7 @@ class MetricsFile {
   }
 
  private:
-  /// Returns whether a measure depends on machine and layout, as speed and memory do. The summary counts as one, too.
+  /// Returns whether a measure depends on machine and layout: speed, memory, tokens of one replica, or the summary.
   [[nodiscard]] static bool is_of_machine(const std::string& measure) {
     return measure.ends_with("_per_s") || measure.ends_with("_bytes") || measure == "token_rows" ||
            measure == "exposed_communication" || measure == "summary";

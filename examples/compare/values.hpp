@@ -35,8 +35,7 @@ class ValuesFile {
 
   using Values = std::map<TracedValue::Order, TracedValue>;
   [[nodiscard]] const Values& values() const { return values_; }
-  /// Finds the value with the same key here. If this run's tensor axis has no such rank, returns the value of its rank
-  /// 0.
+  /// Finds the value with the same key here, or that of tensor rank 0 if this run has no such rank.
   [[nodiscard]] const TracedValue* find(TracedValue like) const {
     for (const int rank : {like.tensor_rank, 0}) {
       like.tensor_rank = rank;

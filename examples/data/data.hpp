@@ -91,8 +91,8 @@ struct ImageData : TrainerData {
   std::function<std::string()> summary{};  ///< returns a line for the end of the run; may be unset
 };
 
-/// Loads "synthetic", a pattern of TFRecord or tar shards, or a directory with one of these: an IDX pair (MNIST's file
-/// names), images.npy and labels.npy, shards, or a folder of PNG and JPEG files for each class. If image_size or
+/// Loads "synthetic", a pattern of TFRecord or tar shards, or a directory with an IDX pair (MNIST's file names), with
+/// images.npy and labels.npy, with shards, or with a folder of PNG and JPEG files for each class. If image_size or
 /// classes is 0, the data determine it.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
@@ -102,8 +102,8 @@ struct TextData : TrainerData {
   bool same_shapes = false;          ///< micro-batches of equally many samples have the same shapes
 };
 
-/// Loads "synthetic", a text file, a directory of text files, or WordNet's directory (its glosses). same_shapes: padded
-/// micro-batches of equally many samples have the same shapes, unless whole words are masked.
+/// Loads "synthetic", a text file, a directory of text files, or WordNet's directory (its glosses). same_shapes: makes
+/// shapes of padded micro-batches independent of the text, unless whole words are masked.
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
 
 struct GptData : TrainerData {

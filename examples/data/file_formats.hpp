@@ -38,8 +38,7 @@ inline constexpr auto without_utf8proc =
   return list;
 }
 
-/// Returns the options for images that are resized to `size` afterwards: very large images are decoded at a smaller
-/// scale.
+/// Returns options for images that are resized to `size` afterwards: very large ones are decoded at a smaller scale.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
   return {.least_side = size * 3 / 2};
 }

@@ -17,8 +17,8 @@ class SpecialTokens {
  public:
   explicit SpecialTokens(std::vector<std::string> tokens = {}) : tokens_(std::move(tokens)) {}
 
-  /// Calls text(part) and special(token) for the parts of a text in order. If two special tokens begin at one place,
-  /// the longer one counts.
+  /// Calls text(part) and special(token) for a text's parts in order. Of special tokens at one place the longest
+  /// counts.
   template <class TakeText, class TakeSpecial>
   void part(std::string_view whole, TakeText&& text, TakeSpecial&& special) const {
     std::vector<std::size_t> places;  // next place of each token

@@ -1,5 +1,5 @@
-// The links check: each pair of ranks exchanges messages. Pairs without a common rank do this at the same time. Each
-// rank has at most 64 partners. A link is compared with the other links of its kind: within a host, or across hosts.
+// The links check: pairs of ranks exchange messages, many pairs at a time, each rank with at most 64 others. A link is
+// compared with the other links of its kind: within a host, or across hosts.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>

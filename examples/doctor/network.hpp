@@ -1,5 +1,5 @@
-// The network check: bandwidth and latency of an all_reduce over each axis of the mesh, as the trainers measure them at
-// their start. All groups of an axis are measured at once.
+// The network check: bandwidth and latency of an all_reduce over each axis of the mesh, by the measurement with which
+// trainers begin. All groups of an axis are measured at once.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

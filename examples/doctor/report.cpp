@@ -17,7 +17,7 @@ const char* name_of(Verdict verdict) {
 
 constexpr int check_width = 13, verdict_width = 9, name_width = 28, unit_width = 8;
 
-/// Formats minimum and maximum with their ranks, and the median; of a figure with one value for all ranks, only this.
+/// Formats minimum and maximum with their ranks, and the median. A figure with one value shows only this value.
 std::string row_of(const Figure& figure) {
   std::vector<std::pair<double, std::size_t>> known;
   for (std::size_t rank = 0; rank < figure.values.size(); ++rank)

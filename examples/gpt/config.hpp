@@ -57,8 +57,7 @@ struct GptConfig {
             "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
 }
 
-/// Returns multiplications and additions in a forward pass's matrix products. pairs: number of pairs of tokens in
-/// attention.
+/// Returns multiplications and additions in a forward pass's matrix products. pairs: token pairs in attention.
 [[nodiscard]] inline double gpt_forward_flop(const GptConfig& config, double tokens, double pairs) {
   const auto hidden = static_cast<double>(config.hidden);
   const double keys = hidden * config.heads_of_keys() / config.heads;

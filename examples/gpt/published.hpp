@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// Returns a config.json with which GPT2LMHeadModel or LlamaForCausalLM loads exported weights.
+/// Returns the text of config.json, by which GPT2LMHeadModel or LlamaForCausalLM loads exported weights.
 [[nodiscard]] inline std::string published_config(const GptConfig& config) {
   nlohmann::ordered_json json{
       {"architectures", {config.llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"}},

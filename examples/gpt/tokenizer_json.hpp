@@ -1,4 +1,4 @@
-// tokenizer.json of a byte-level BPE, read and written as Hugging Face's libraries do.
+// Reads and writes tokenizer.json of a byte-level BPE, in the format of Hugging Face's libraries.
 #pragma once
 
 #include "byte_pairs.hpp"

@@ -1,6 +1,6 @@
 // Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; between two pairs the activation is
-// whole on every rank. Here each rank has only a share of the activation's rows. A reduce-scatter and an all-gather
-// replace the all-reduce. The norm treats each row alone and goes between them. The ranks send the same bytes and hold
+// whole on every rank. Here each rank has only a share of its rows. A reduce-scatter and an all-gather replace the
+// all-reduce, and the norm, which treats each row alone, goes between them. The ranks send the same bytes and hold
 // less.
 #include "lesson.hpp"
 
@@ -58,8 +58,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   gemm(dev, h.view(), b.view(), summand.mut());
   add(dev, x.view(), summed(std::move(summand)).view(), y.mut());
 
-  // Backward. dy covers the rank's own rows, and the pair needs all. The sum of dn over the ranks covers own rows
-  // again.
+  // Backward. dy covers the rank's own rows, and the pair needs all. Of the sum of dn, each rank gets its own rows.
   auto dy = make(own.size(), width);
   fill(dev, dy.mut(), 1);
   const auto all_dy = gathered(dy.share());

@@ -1,5 +1,4 @@
-// Helpers of the lessons: ranks that return their results, random numbers that all ranks know, and a table of counts
-// beside formulas.
+// Helpers of the lessons: ranks that return results, random numbers that all ranks know, and counts beside formulas.
 #pragma once
 
 #include <dhp/default_device.hpp>

@@ -59,8 +59,7 @@ class OnnxBert {
     return layers_.layer_norm(name + "LayerNorm", all, config_.epsilon);
   }
 
-  /// Returns [batch, 1, 1, sequence]: 0 for a token; for padding a number so low that the softmax gives 0 in fp32 and
-  /// fp16.
+  /// Returns [batch, 1, 1, sequence]: 0 for a token; for padding a number by which the softmax is 0 in fp32 and fp16.
   Value attention_bias(const Value& counted) {
     const auto padding = graph_.node("Sub", {graph_.scalar(1), counted});
     const auto bias = graph_.node("Mul", {padding, graph_.scalar(-10000)});

@@ -57,8 +57,8 @@ namespace examples {
 // The largest count. Times the largest batch, 10^6 samples, it fits into 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// Returns why a text is no number of this type; empty if it is one. Rewrites a whole number, since CLI11 would read
-/// one with a leading zero as octal.
+/// Returns why a text is no number of type T; empty if it is one. Rewrites whole numbers: CLI11 would read 010 as
+/// octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {
   T value{};
@@ -85,8 +85,7 @@ template <class T>
   return "";
 }
 
-/// Returns how many letters must be inserted, deleted, replaced or swapped with the next to turn a into b (Damerau
-/// 1964).
+/// Returns how many letters to insert, delete, replace or swap with the next turn a into b (Damerau 1964).
 [[nodiscard]] inline std::size_t typing_mistakes(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)

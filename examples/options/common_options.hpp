@@ -61,8 +61,7 @@ inline constexpr std::array options_of_how_it_runs{
   return text.find_first_of(".eE") == text.npos ? text : dhp::concat(value);
 }
 
-/// Returns JSON of the program's version and of all options that ranks share, given or not. A value is the option's
-/// wording in an error, such as "--seed 1".
+/// Returns JSON of the version and of all options that ranks share, given or not, as errors word them ("--seed 1").
 [[nodiscard]] inline std::string common_options(const CLI::App& app) {
   nlohmann::ordered_json made;
   std::string program;

@@ -44,8 +44,7 @@ struct FineTuning {
 
 /// Reads adapter_config.json in PEFT's format. Throws for another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
-/// Returns the adapters in the folder `adapter`. If `adapter` is empty, returns those of the model in `folder`, or
-/// none.
+/// Returns the adapters in the folder `adapter`; if it is empty, those of the model in `folder`, or none.
 [[nodiscard]] dhp::LowRankOptions adapters_of(const std::string& folder,
                                               const std::string& adapter = {});
 /// Returns the text of adapter_config.json. head: a part that is trained beside the adapters; empty: none.

@@ -307,8 +307,7 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
 
 using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 
-/// Finds the checkpoint that the run continues: the newest of --resume, else that of --load; nullopt if neither has
-/// one.
+/// Finds the checkpoint that the run continues: that of --resume, else that of --load; nullopt if neither has one.
 [[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
   if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
   if (options.save.empty()) set(app.get_option("--save"), {options.resume});

@@ -210,8 +210,7 @@ struct Parsed {
   Options options{};
   std::optional<int> exit_status{};
 };
-/// gpu: the program is built for GPUs, and has options for GPUs instead of those for the CPU. micro_batch: the value
-/// without --micro-batch.
+/// gpu: the program is built for GPUs and has their options instead of the CPU's. micro_batch: the option's default.
 [[nodiscard]] Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu,
                                              std::int64_t micro_batch = 8);
 [[nodiscard]] Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu,

@@ -32,8 +32,7 @@ struct Asked {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// Describes the model and limits its training to the parts that the options choose. head: name prefix of the last
-/// layers' weights.
+/// Describes the model and limits its training to the parts that the options choose. head: prefix of the last layers.
 [[nodiscard]] DescribePlanned tuned(const RunOptions& options, const char* head, auto config,
                                     auto describe) {
   return [tuning = options.tuning, head, plain = planned_model(config, describe)](

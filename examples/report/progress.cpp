@@ -234,7 +234,7 @@ void check_output() {
 
 int exit_status_of(const std::function<int()>& body) {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // gets the lowest number
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // gets its number
   // Without these signals, a failed write of a file becomes an exception, and a lost terminal does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {

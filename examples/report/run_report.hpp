@@ -99,8 +99,7 @@ class RunReport {
   RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
-  /// Starts the bar, and the output of steps. goes_on: the job has written before, and an earlier rank 0 may still
-  /// write.
+  /// Starts the bar and the output of steps. goes_on: the job has written before; an earlier rank 0 may still write.
   void start(std::int64_t steps_before, bool goes_on) {
     if (!speaks_) return;
     metrics_ =
@@ -162,8 +161,7 @@ class RunReport {
                                      : "");
   }
 
-  /// Warns if fp16 has skipped all steps. total: these were all steps of the run; then it throws if the last loss is
-  /// not finite.
+  /// Warns if fp16 has skipped all steps. total: the run is at its end; then throws if the last loss is not finite.
   void check_applied(bool total) {
     if (!all_overflowed_.value_or(false)) return;
     const std::string what =
@@ -206,7 +204,7 @@ class RunReport {
   }
 
  private:
-  /// Returns how many steps of an existing metrics file a new run may replace. A short file may be the run's own: of a
+  /// Returns how many steps of an existing metrics file a new run may replace. A short file may be the run's own, of a
   /// start that ended before the first save.
   [[nodiscard]] std::int64_t replaces(bool goes_on) const {
     if (options_.overwrite || goes_on) return std::numeric_limits<std::int64_t>::max();

@@ -38,8 +38,7 @@ inline void announce_memory(MemoryPlanner* planner, const MemoryLimit& limit,
       "copies of other replicas' shares: ", bytes_text(bytes * run.optimizer().state().size()),
       " of optimizer state on rank 0, ", bytes_text(bytes), " of gradients received in each step");
 }
-/// Measures and prints the hosts and axes of ranks. Skips threads of one process, which use no network, unless a
-/// minimum bandwidth is given. Collective.
+/// Measures the axes and prints them with the hosts; skips thread ranks unless --min-bandwidth is given. Collective.
 inline void announce_transports(Dev& dev, const RunOptions& options, dhp::TrainingRun<Dev>& run,
                                 RunReport& report) {
   if (run.mesh().world().size() == 1) return;

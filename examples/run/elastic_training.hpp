@@ -42,8 +42,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
   /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
     finish_all(dev_);
-    // A member that missed a generation has an old state. It drops it first: if this generation ended early, the next
-    // one would take this state for the newest.
+    // A member that missed a generation has an old state. It drops this state before the generation can end, since the
+    // next one would take it for the newest.
     if (rank.report.steps < 0) built_.clear();
     try {
       return run_in(rank);
@@ -173,8 +173,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     bool repeats = false;     ///< the following step had begun, was forgotten and is repeated
     void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
-  /// Brings the state to `next` from the ranks that hold it; a spare passes null. Returns false if a part of the state
-  /// is lost. Collective.
+  /// Brings the state to `next` (null: a spare) from the ranks that hold it. Returns false if a part is lost.
+  /// Collective.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
     Position position;

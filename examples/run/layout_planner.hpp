@@ -26,8 +26,7 @@ class LayoutPlanner {
         model_(planner_.step_model(cluster_of(setup.options, on_gpu))),
         limit_bytes_(static_cast<double>(limit_bytes)) {}
 
-  /// Sets one limit for all ranks: the smallest of those with which the job started. Ranks that join later take it
-  /// over. Collective.
+  /// Sets one limit for all ranks, the smallest of those at the job's start. Ranks that join take it over. Collective.
   void agree_on_limit(Dev& dev, dhp::Comm<Dev>& world) {
     using Limit = std::pair<bool, double>;  // whether it is known, and bytes
     const auto all = dhp::detail::gather_values(dev, world, Limit{agreed_, limit_bytes_});

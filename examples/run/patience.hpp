@@ -27,9 +27,8 @@ namespace examples {
 
 class Patience {
  public:
-  /// measure: empty for a run that never stops early. evaluations: number in a row without a better value that ends the
-  /// run. best: a part of the run's state and of checkpoints; the first evaluation replaces the value of another
-  /// measure.
+  /// measure: empty for a run that never stops early. evaluations: the run ends after so many without a better value.
+  /// best: a part of the run's state and of checkpoints; the first evaluation replaces the value of another measure.
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 

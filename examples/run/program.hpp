@@ -28,7 +28,7 @@ enum class RunEnd {
 /// What a run asks its elastic job in one generation.
 struct ElasticHooks {
   bool first = true;                    ///< the first generation
-  bool has_state = false;               ///< a rank holds the state: none is loaded or initialised
+  bool has_state = false;               ///< ranks hold the state: no rank loads or draws it
   std::function<bool()> change_wanted;  ///< returns whether ranks should change after this step
   std::function<bool()>
       job_goes_on;  ///< returns whether the job continues on the ranks that stay. Collective
@@ -208,8 +208,7 @@ class Program {
     else report_.say(Stopping::nothing);
   }
 
-  /// Returns the world if the run fits into memory, else throws. Nothing is allocated before, and the other ranks wait
-  /// for this one when they split the world.
+  /// Returns the world, or throws if the run exceeds the memory. Call it before anything is allocated.
   [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
     if (memory_ != nullptr && (world.rank() == 0 || options_.process()))
       memory_->check_fits(limit_);
@@ -226,7 +225,7 @@ class Program {
     return made;
   }
   [[nodiscard]] bool stopped() const { return run_.stopped() || is_part_done(); }
-  /// Returns whether the elastic job wants other ranks, and steps are left for them: one more may begin before all
+  /// Returns whether the elastic job wants other ranks, and steps are left for them: one may begin before all ranks
   /// know.
   [[nodiscard]] bool changes_ranks() const {
     return elastic_ != nullptr && run_.steps() + 2 < total_ && elastic_->change_wanted();

@@ -1,5 +1,4 @@
-// RankRun: the training run of one rank by its options, with the model, the data, and the tracing or verification of
-// values.
+// RankRun: one rank's training run as its options describe it: model, data, traced values and verified steps.
 #pragma once
 
 #include <dhp/core/open_file.hpp>

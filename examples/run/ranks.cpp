@@ -227,8 +227,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
     begin_with_gpu<Dev>(options, me->local_rank, me->size);
-    // If the layout does not fit, other ranks may have another layout, or be missing. Then this rank waits only
-    // briefly.
+    // If the layout does not fit, other ranks may have another one, or be missing. This rank then waits only briefly.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
     if (!misfit.empty())

@@ -44,8 +44,7 @@ class SavedRun : dhp::detail::NonCopyable {
         if (!to.empty()) dhp::CheckpointFolder(to).make();
     return true;
   }
-  /// Reserves --save for this run; call it before begin(). goes_on: the job had the folder before, and an earlier rank
-  /// 0 may still hold it.
+  /// Reserves --save for this run; call it before begin(). goes_on: an earlier rank 0 of the job may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty()) return;
     if (goes_on) files_.own(options_.save);

@@ -1,10 +1,9 @@
 // The shortest schedule of a pipeline whose stages have limited room for activations. A search over all actions of the
 // stages, slot by slot, finds it, and proves a lower bound of its length.
 // Micro-batches are alike, so each stage takes them in order. A state is the number of forwards, backwards and weight
-// gradients that each part has begun. If a state is nowhere behind another one, it can do all that the other can, and
-// the other is dropped. Forwards of two parts that share the room of a stage must be equal for this, since more of one
-// may leave no room for the other. A state that cannot end in time is dropped, too. If no state is left, no schedule is
-// so short.
+// gradients that each part has begun. If a state is nowhere behind another one, the other is dropped. For this,
+// forwards of two parts that share the room of a stage must be equal: more of one may leave no room for the other. A
+// state that cannot end in time is dropped, too. If no state is left, no schedule is so short.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>

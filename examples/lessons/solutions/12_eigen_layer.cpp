@@ -53,8 +53,7 @@ dhp::Tensor<Dev> numbers(Dev& dev, const dhp::Shape& shape) {
   return made;
 }
 
-/// Returns the gradient of x [3, 2] of a layer with 4 outputs. dy is 1 on `rank` and 0 on the others; with -1 it is 1
-/// on all ranks.
+/// Returns the gradient of x [3, 2] of a layer with 4 outputs. dy is 1 on `rank` (-1: on all ranks) and 0 on others.
 std::vector<double> input_gradient(dhp::Comm<Dev> world, int rank) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(world);

@@ -1,12 +1,11 @@
-// Solutions of lesson 16. 1: the number of ranks at which signs are no longer fewer bytes. 2: signs without an error
-// memory.
+// Solutions of lesson 16. 1: from how many ranks on signs save no bytes. 2: signs without an error memory.
 #include <dhp/extra/reducer_choice.hpp>
 
 #include "toy.hpp"
 
 using toy::Dev;
 
-// A user-written compressor: sends signs and forgets the rest. make_reducer() finds it by the type of its options.
+// A user-written compressor: sends signs and forgets the rest. The type of its options names it.
 struct ForgetfulBit {};
 class ForgetfulCompressor {
  public:

@@ -6,8 +6,8 @@
 using toy::Dev;
 constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
 
-// A user-written reducer: notes which gradients became ready, and lets another reducer sum them. make_reducer() finds
-// it by the type of its options.
+// A user-written reducer: notes which gradients are ready and lets another reducer sum them. Its options' type names
+// it.
 struct Telling {
   std::vector<std::string>* said;
 };
