@@ -1,4 +1,4 @@
-// What every communicator of ranks on the host must do, whatever is between them: all_checks().
+// The checks that every communicator between ranks on the host must pass, over any transport: all_checks().
 #pragma once
 
 #include <tests/comm/ranks.hpp>
@@ -23,7 +23,7 @@ std::vector<T> brought_by(int rank, std::int64_t count) {
   return generate<T>(count, [&](auto i) { return collective_value(rank, i); });
 }
 
-// Every collective, of `count` elements or of so many for each rank, on any device.
+// Every collective on any device, with `count` elements in all or per rank.
 template <class T, class Dev>
 std::string wrong_collectives_of(Comm<Dev>& world, Dev& dev, std::int64_t count) {
   const int n = world.size(), me = world.rank();
@@ -72,9 +72,9 @@ std::string wrong_collectives(Comm<Dev>& world, Dev& dev, const std::vector<std:
   return wrong;
 }
 
-// A way depends on the bytes, a sum on the type.
+// The algorithm depends on the number of bytes, the sum on the type.
 inline std::string wrong_of_all_kinds(Comm<Cpu>& world, Cpu& dev) {
-  // Counts below and above the sizes at which ways change, and not divisible by the ranks.
+  // Counts below and above the sizes at which the algorithm changes; the number of ranks does not divide some of them.
   auto wrong = wrong_collectives(world, dev, {0, 1, 5, 64, 1037, 5001, 20000}, {DType::f32});
   return wrong += wrong_collectives(
              world, dev, {5, 1037},
@@ -90,12 +90,12 @@ inline std::string wrong_small_all_reduces(Comm<Cpu>& world, Cpu& dev, std::int6
     *value = round * round + world.rank();
     world.all_reduce(dev, x.mut()).wait();
     wrong += *value != n * round * round + n * (n - 1) / 2;
-    if (round % 400 == 100 * world.rank()) sleep_ms(0.1);  // ranks a step apart
+    if (round % 400 == 100 * world.rank()) sleep_ms(0.1);  // ranks get out of step
   }
   return wrong == 0 ? "" : concat(wrong, " sums are wrong");
 }
 
-// A sum has the bits of the order of the ranks, whoever comes last.
+// A sum has the same bits as a sum in the order of the ranks, whichever rank arrives last.
 inline std::string wrong_bits(Comm<Cpu>& world, Cpu& dev) {
   const auto element = [](int rank, std::int64_t i) {
     return static_cast<float>(
@@ -119,7 +119,7 @@ inline std::string wrong_bits(Comm<Cpu>& world, Cpu& dev) {
   return wrong;
 }
 
-// Scatter, then gather, each in place: an all_reduce.
+// A reduce_scatter and an all_gather, each in place, give the result of an all_reduce.
 inline std::string wrong_laws(Comm<Cpu>& world, Cpu& dev) {
   const int n = world.size();
   const std::int64_t block = 70;
@@ -140,12 +140,12 @@ inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
   const int next = (world.rank() + 1) % n;
   const int previous = (world.rank() + n - 1) % n;
   for (std::int64_t round = 0; round < 50; ++round) {
-    const auto count = round * 7 % 40;  // also empty ones
+    const auto count = round * 7 % 40;  // some messages are empty
     const auto sent =
         generate<std::int64_t>(count, [&](auto i) { return world.rank() * 1000 + round * 50 + i; });
     world.send(dev, tensor_of(dev, sent), next);
     auto got = Tensor<Cpu>(dev, DType::i64, {count});
-    for (auto times = round % 3; times > 0; --times)  // a second one changes nothing
+    for (auto times = round % 3; times > 0; --times)  // a second expect() changes nothing
       world.expect(dev, DType::i64, {count}, previous);
     world.recv(dev, got.mut(), previous);
     wrong += got.to_host<std::int64_t>(dev) != generate<std::int64_t>(count, [&](auto i) {
@@ -155,7 +155,7 @@ inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
   return wrong == 0 ? "" : concat(wrong, " messages are wrong");
 }
 
-// Groups come and go.
+// Collectives and messages of groups that live for one round.
 inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
   const int n = world.size();
   if (n != 4) return "";
@@ -184,7 +184,8 @@ inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
   return wrong == 0 ? "" : concat(wrong, " values are wrong");
 }
 
-// Of two ranks: a send waits when the edge is full, and not before. sent: how many rank 0 has sent; both ranks see it.
+// Two ranks: a send waits when the edge is full, and not before. sent: messages that rank 0 has sent, seen by both
+// ranks.
 inline std::string wrong_capacity(Comm<Cpu>& world, Cpu& dev, std::atomic<int>& sent) {
   const int capacity = world.send_capacity();
   if (world.rank() == 0) {
@@ -205,7 +206,7 @@ inline std::string wrong_capacity(Comm<Cpu>& world, Cpu& dev, std::atomic<int>& 
   return wrong == 0 ? "" : "a send has not waited, or a message is wrong";
 }
 
-// Each is called by all ranks of a world of these sizes, and returns what is wrong, "" if nothing is.
+// All ranks of a world call `wrong`, for each size in `sizes`. It returns what is wrong, "" if nothing is.
 struct CollectiveCheck {
   const char* name;
   std::vector<int> sizes;
@@ -223,7 +224,7 @@ inline std::vector<CollectiveCheck> all_checks() {
           {"a hundred rounds of everything", {4}, wrong_rounds}};
 }
 
-/// On each of two ranks or more: throws where a communicator around another one does something else than that.
+/// Throws if a communicator around another one changes a result. Each of two or more ranks calls it.
 inline void check_as_before(Comm<Cpu>& world, Cpu& dev) {
   for (const auto check_one : {wrong_of_all_kinds, wrong_messages, wrong_rounds}) {
     const auto wrong = check_one(world, dev);

@@ -17,7 +17,7 @@ TEST_CASE("event: a copy waits for the same collective") {
   auto event = Event<Cpu>::pending();
   const auto copy = event;
   CHECK(!copy.done());
-  int value = 0;  // written before, read after: ThreadSanitizer looks
+  int value = 0;  // ThreadSanitizer checks that wait() orders the write before the read
   std::thread other([&, event]() mutable {
     value = 7;
     event.complete();
@@ -39,7 +39,7 @@ TEST_CASE("event: a failure is thrown at every wait") {
   }
 }
 
-// A device that works by itself, as far as events look.
+// A device that works asynchronously, with only the members that events need.
 struct Streamed {
   static constexpr bool host_accessible = false;
   int number = 0;

@@ -14,7 +14,7 @@ struct Place {
   bool needs_rank_2 = true;
 };
 
-// Wherever ranks can wait; `part` is a group that was split off, without rank 2.
+// The calls in which ranks can wait. `part` is a group that was split off, without rank 2.
 std::vector<Place> places() {
   const auto reduce = [](Comm<Cpu>& group, Cpu& dev, std::int64_t count) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {count});
@@ -58,7 +58,7 @@ TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is
             [&](Comm<Cpu> world) {
               Cpu dev;
               try {
-                auto part = world.split(world.rank() == 2 ? 1 : 0, 0);  // all are in the block
+                auto part = world.split(world.rank() == 2 ? 1 : 0, 0);  // all ranks have begun
                 if (world.rank() == 2) {
                   sleep_ms(delay_ms);
                   fail("the disk is full");
@@ -85,7 +85,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
       std::atomic<int> ended = 0;
       std::optional<Comm<Cpu>> kept;
       std::atomic<bool> over = false;
-      const auto guard = std::async(std::launch::async, [&] {  // for there is no time limit
+      const auto guard = std::async(std::launch::async, [&] {  // run_ranks has no time limit
         const auto start = Clock::now();
         while (!over && seconds_since(start) < hang_s) sleep_ms(1);
         if (!over) kept->abort("nobody notices");
@@ -93,7 +93,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
       const auto message = message_of([&] {
         run_ranks(4, [&](Comm<Cpu> world) {
           Cpu dev;
-          auto part = world.split(0, 0);  // other waits than those of the world
+          auto part = world.split(0, 0);
           if (world.rank() == 2) {
             kept = world;
             return sleep_ms(delay_ms);
@@ -113,7 +113,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
       CHECK(has(message, " for rank 2, which has finished"));
       CHECK(ended == 3);
     }
-  // What it has sent is received, and who needs it no longer goes on.
+  // Messages of the finished rank are still received, and ranks that do not need it any more go on.
   run_ranks(3, [](Comm<Cpu> world) {
     Cpu dev;
     auto part = world.split(world.rank() == 2 ? 1 : 0, 0);
@@ -127,7 +127,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
 }
 
 TEST_CASE("launch: nobody's buffer is read after its owner is gone") {
-  // Fresh buffers in each round, freed when the world ends: AddressSanitizer looks.
+  // Each round has fresh buffers, freed when the world ends: AddressSanitizer finds a late read.
   for (int round = 0; round < 30; ++round)
     CHECK(message_of([&] {
             run_ranks(

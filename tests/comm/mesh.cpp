@@ -90,7 +90,7 @@ TEST_CASE("mesh: a shape that does not fit the world is refused") {
   CHECK(has(refused({.data = 1 << 20, .tensor = 1 << 20, .pipeline = 1 << 20}),
             "needs 2147483647 ranks"));
   CHECK(has(refused({.data = 1 << 16, .tensor = 1 << 16}), "needs 2147483647 ranks"));
-  // All ranks say so, whatever the world.
+  // All ranks throw the same error.
   CHECK(
       has(message_of([] { run_ranks(3, [](Comm<Cpu> world) { Mesh<Cpu>(world, {.data = 2}); }); }),
           "needs 2 ranks, the world has 3"));

@@ -1,5 +1,5 @@
-// Ranks as they are between processes, but in threads of the test: each has its own world, and what is between them is
-// a store and messages in memory, or an engine's.
+// Process ranks that run as threads of the test. Each has its own ProcessWatchdog; they share a store in memory, and
+// exchange messages in memory or through an engine.
 #pragma once
 
 #include <dhp/comm/messages/process_comm.hpp>
@@ -54,10 +54,10 @@ class MemoryStore final : public KeyValueStore {
   }
   [[nodiscard]] std::string description() const override { return "store in memory"; }
   [[nodiscard]] bool is_held_here() const override { return held_here; }
-  bool held_here = false;  // what each says of itself
-  /// What happens between a read of this key or prefix, and the reader's next step.
+  bool held_here = false;  // the answer of is_held_here()
+  /// Is called after each read of a key or prefix, before the reader goes on.
   std::function<void(const std::string& key)> after_read{};
-  /// From now on it cannot be reached.
+  /// From now on every access throws.
   void vanish() {
     const std::lock_guard lock(mutex_);
     down_ = true;
@@ -70,7 +70,7 @@ class MemoryStore final : public KeyValueStore {
   bool down_ = false;
 };
 
-/// A member's way to the store of all, from an address of its own, until it is cut.
+/// A member's connection to the shared store, from an address of its own, until cut() ends it.
 class Connection final : public KeyValueStore {
  public:
   explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {},
@@ -102,10 +102,10 @@ class Connection final : public KeyValueStore {
   std::atomic<bool> cut_ = false;
 };
 
-/// What is under way between the ranks of a job.
+/// The messages under way between the ranks of a job.
 struct MemoryNetwork {
   struct Message {
-    std::byte* data;  // of a send: read only
+    std::byte* data;  // a send only reads it
     std::size_t bytes;
     bool done = false;
   };
@@ -118,7 +118,7 @@ struct MemoryNetwork {
   std::map<Key, Lane> lanes{};
 };
 
-/// A message is copied when both sides have begun it, by the later one.
+/// The later of send and receive copies the message.
 class MemoryMessages final : public dhp::detail::Messages {
  public:
   MemoryMessages(ProcessWatchdog& world, std::shared_ptr<MemoryNetwork> network)
@@ -151,7 +151,7 @@ class MemoryMessages final : public dhp::detail::Messages {
  private:
   using Lane = MemoryNetwork::Lane;
   struct Under final : Transfer {
-    ~Under() override {  // its bytes may go
+    ~Under() override {  // the caller may free the bytes now
       const std::lock_guard lock(network->mutex);
       std::erase(sends ? lane->sent : lane->awaited, message);
     }
@@ -203,7 +203,7 @@ class MemoryMessages final : public dhp::detail::Messages {
   std::shared_ptr<void> at_end_{};
 };
 
-/// What a rank of a process has, whose world period is short.
+/// A rank's watchdog, with a short period.
 inline std::shared_ptr<ProcessWatchdog> world_of(const std::shared_ptr<KeyValueStore>& store,
                                                  int rank, int size, WatchOptions options = {}) {
   options.name = concat("thread ", rank);
@@ -211,7 +211,7 @@ inline std::shared_ptr<ProcessWatchdog> world_of(const std::shared_ptr<KeyValueS
   return std::make_shared<ProcessWatchdog>(store, rank, size, std::move(options));
 }
 
-/// body(world) of every rank; what each ended with, "" if it returned.
+/// Runs body(world) on every rank. Returns the sentence of each rank's error, "" if body returned.
 template <class Body>
 std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
                                    std::shared_ptr<KeyValueStore> store = nullptr) {
@@ -237,7 +237,8 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
 using MakeMessages =
     std::function<std::shared_ptr<dhp::detail::Messages>(const std::shared_ptr<ProcessWatchdog>&)>;
 
-/// body(comm, dev) of every rank, over messages that `make` connects; its calls are recorded, but for who asks.
+/// Runs body(comm, dev) on every rank, over messages that `make` connects. Calls are recorded unless `recorded` is
+/// false.
 template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {

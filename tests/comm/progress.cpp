@@ -114,7 +114,7 @@ TEST_CASE("progress: a rank that throws with collectives under way ends all, and
 }
 
 TEST_CASE("progress: what nobody waits for is not lost") {
-  // Rank 1 never issues its part, and goes home.
+  // Rank 1 ends without its part of the collective.
   const auto message = message_of([] {
     run_ranks(
         2,

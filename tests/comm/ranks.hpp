@@ -1,4 +1,4 @@
-// What tests of communicators share: ranks that hand back a result each, and values known in closed form.
+// Helpers of communicator tests: ranks that each return a result, and values known in closed form.
 #pragma once
 
 #include <dhp/watch.hpp>
@@ -7,11 +7,11 @@
 
 namespace tests {
 
-// No test may hang, whatever is broken. Only a hang takes as long, also on a machine that is busy with other work.
+// No test may hang, whatever is broken. Even on a busy machine, only a hang lasts this long.
 inline constexpr double hang_s = 60;
 inline const WatchOptions patient{.timeout_s = hang_s};
 
-// body(world, dev) of every rank; the results by rank. Assertions belong after it, in one thread.
+// Runs body(world, dev) on every rank and returns the results by rank. Tests assert afterwards, in one thread.
 template <class Body>
 auto on_ranks(int ranks, Body body, const WatchOptions& options = patient) {
   using Result = decltype(body(std::declval<Comm<Cpu>&>(), std::declval<Cpu&>()));

@@ -36,7 +36,7 @@ TEST_CASE("reduce: in the order of the ranks, whatever the length of a run") {
   }
 }
 
-// With a NaN, which a maximum of other order would lose or keep as another one, and both zeros.
+// Each rank has a NaN, and the zeros differ in sign: a maximum in another order could return other bits.
 TEST_CASE("reduce: into any of the inputs as into other memory") {
   const std::int64_t count = 300;
   std::vector<std::vector<float>> in;
@@ -68,7 +68,7 @@ TEST_CASE("reduce: a slice leaves the rest alone") {
 }
 
 TEST_CASE("reduce: 16-bit sums are rounded once") {
-  // 1 is half of the last place of 256 in bf16, and a quarter of 2048's in f16: lost when rounded at each step.
+  // 1 is half a unit in the last place of 256 in bf16, and of 2048 in f16: rounding at each step would lose it.
   const auto b = [](float value) { return std::vector<bf16>{bf16(value)}; };
   CHECK(float(reduced<bf16>({b(256), b(1), b(1)}, Reduce::sum, {0, 1})[0]) == 258);
   const auto h = [](float value) { return std::vector<f16>{f16(value)}; };

@@ -1,4 +1,4 @@
-// For tests of attention: which rows are whose, and q, k and v, or their gradients, as the columns of one matrix.
+// Helpers of attention tests: the samples of a batch, and q, k and v (or their gradients) as columns of one matrix.
 #pragma once
 
 #include <dhp/ops/attention.hpp>
@@ -7,7 +7,7 @@
 
 namespace tests {
 
-/// Samples of so many tokens, each from its offset on; rows have numbers.
+/// The lengths of the samples, the first row of each, and the number of every row.
 template <class Dev>
 class Samples : public Sequences<Dev> {
  public:
@@ -38,7 +38,7 @@ class Thirds {
 
   Thirds(Dev& dev, DType type, const Shape& part)
       : all(dev, type, {part[0], 3 * part[1]}), part_(part) {}
-  /// The view that attention takes, with row_stride 3 C.
+  /// q, k or v as attention takes it: a view with row_stride 3 C.
   [[nodiscard]] View<Dev> at(int which) {
     return {all.mut().bytes() + static_cast<std::size_t>(which * part_[1]) * size_of(all.dtype()),
             all.dtype(), part_};

@@ -60,7 +60,7 @@ class HostComm {
   Comm<Cpu> hosts_;
 };
 
-/// A small, deterministic device; many fit beside each other. threads: of a Cpu.
+/// A deterministic device, small enough that many ranks share one GPU. `threads` matters for a Cpu only.
 template <class Dev>
 [[nodiscard]] Dev make_device(int threads = 1) {
   if constexpr (std::same_as<Dev, Cpu>) return Cpu({.threads = threads});

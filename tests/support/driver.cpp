@@ -1,5 +1,5 @@
-// A library with the name of CUDA's driver, for machines without one: it says that it has loaded what cuDNN compiles,
-// and has no device. With it, cuDNN makes plans for a description of a device, writes and reads them. Nothing can run.
+// A stand-in for CUDA's driver library on machines without a GPU. It finds no device, but claims to load each kernel
+// that cuDNN compiles. cuDNN can then make, write and read plans for a described device; no kernel can run.
 #include <cstddef>
 
 namespace {
@@ -10,12 +10,12 @@ int loaded_thing = 0;
 }  // namespace
 
 extern "C" {
-// CUDA's runtime asks these, and finds no device.
+// CUDA's runtime calls these functions, and finds no device.
 int cuInit(unsigned) { return no_driver; }
 int cuGetExportTable(const void**, const void*) { return no_driver; }
 int cuGetProcAddress_v2(const char*, void**, int, unsigned long long, void*) { return no_driver; }
 
-// cuDNN's engines ask these while they make a plan.
+// cuDNN's engines call these functions while they make a plan.
 int cuDriverGetVersion(int* version) { return *version = 13000, success; }
 int cuGetErrorName(int, const char** text) { return *text = "no driver", success; }
 int cuGetErrorString(int, const char** text) { return *text = "no driver", success; }
@@ -36,7 +36,7 @@ int cuCtxGetLimit(std::size_t* value, int) { return *value = 1024, success; }
 int cuDeviceGetCount(int* count) { return *count = 1, success; }
 int cuDeviceGet(int* device, int number) { return *device = number, success; }
 
-// And these have to be there.
+// These functions only have to exist.
 int cuCtxPopCurrent(void**) { return no_driver; }
 int cuCtxPushCurrent(void*) { return no_driver; }
 int cuStreamGetCtx(void*, void**) { return no_driver; }

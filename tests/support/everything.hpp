@@ -44,7 +44,7 @@ struct Reshape {
 };
 
 struct EverythingOptions {
-  int blocks = 5;  ///< of three layers each
+  int blocks = 5;  ///< each has three layers
   std::int64_t vocabulary = 64;
   int heads = 8;
   double dropout = 0.1;
@@ -54,7 +54,7 @@ struct EverythingOptions {
 };
 
 inline constexpr std::int64_t everything_length = 16;  // a 4 x 4 image for the convolutions
-inline constexpr std::int64_t everything_samples = 2;  // of a micro-batch
+inline constexpr std::int64_t everything_samples = 2;  // per micro-batch
 
 inline examples::BertConfig everything_config(const EverythingOptions& options) {
   return {.layers = options.blocks,
@@ -66,7 +66,7 @@ inline examples::BertConfig everything_config(const EverythingOptions& options) 
           .dropout = options.dropout};
 }
 
-/// Half blocks of a decoder, under the names of BERT's.
+/// Attention and feed-forward halves of decoder blocks, with the parameter names of BERT's blocks.
 template <class Dev>
 dhp::Residual<Dev> decoder_attention(dhp::ModelBuilder<Dev>& build, const std::string& name,
                                      const examples::BertConfig& config) {
@@ -163,7 +163,7 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
 }
 
 /// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. A short last micro-batch
-/// has fewer `samples`. fixed: as many masked rows as rows; the additional ones count nothing.
+/// has fewer `samples`. fixed: the list of masked rows is padded to the number of rows; labels of -1 add no loss.
 template <class Dev>
 dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
                                       std::int64_t vocabulary = 64,

@@ -1,4 +1,4 @@
-# expect STATUS LINE COMMAND...: its exit status, and a part of a line that it prints; else `status` is 1.
+# expect STATUS LINE COMMAND...: the command must exit with STATUS and print LINE as (part of) a line; else status=1.
 status=0
 expect() {
   local wanted=$1 line=$2 said got

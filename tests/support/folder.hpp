@@ -1,4 +1,4 @@
-// A folder of a test's own, gone afterwards.
+// A temporary folder, removed when the test ends.
 #pragma once
 
 #include <tests/support/test.hpp>
@@ -20,7 +20,7 @@ struct Folder {
       names.push_back(entry.path().string());
     return names;
   }
-  /// Writes a file, with the folders above it, and says where.
+  /// Writes a file, makes the folders above it, and returns its path.
   std::string write(const std::string& name, const std::vector<std::byte>& bytes) const {
     const auto to = *this / name;
     std::filesystem::create_directories(std::filesystem::path(to).parent_path());

@@ -1,4 +1,5 @@
-// gpu_present [GPUS]: says how many GPUs a program of this build can use; status 1 where they are fewer than that (1).
+// gpu_present [GPUS]: prints how many GPUs a program of this build can use; exits with 1 if they are fewer than GPUS
+// (default 1).
 #include <dhp/device/cuda.hpp>
 
 #include <cstdio>

@@ -123,7 +123,7 @@ class LayerGradients {
         rows(6));
   }
 
-  /// What a decoder's blocks have: attention with q, k and v as one matrix and apart, in a pre-norm block; SwiGLU.
+  /// The layers of a decoder: attention with one matrix for q, k and v or separate ones, pre-norm residuals, SwiGLU.
   void decoder() {
     SelfAttentionOptions options{.heads = 4,
                                  .columns = 16,
@@ -153,7 +153,7 @@ class LayerGradients {
     adapters_of(false, 0.3);
     adapters_of(true, 0);
   }
-  /// frozen: the layers' own weights are.
+  /// frozen: only the adapters are trained, not the layers' own weights.
   void adapters_of(bool frozen, double dropout) {
     ModelBuilder<Dev> build({});
     if (frozen)
@@ -188,7 +188,8 @@ class LayerGradients {
     check_layer(Residual<Dev>(body("plain")), rows(5));
     check_layer(Residual<Dev>(body("both"), body("shortcut")), rows(5));
     check_layer(recompute<Dev>(Residual<Dev>(body("again"))), rows(5));
-    // A norm before the sum leaves its gradient to one reader, and here are two.
+    // A convolution fuses the backward of the norm before it, if nothing else reads the norm's output. Here the sum
+    // does.
     Sequential<Dev> conv, normed;
     conv.add("conv", Conv2d<Dev>(build_, "conv", {.in = 3, .out = 3}));
     normed.add("norm", BatchNorm<Dev>(build_, "norm", {.channels = 3, .relu = true}))

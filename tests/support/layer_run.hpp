@@ -1,4 +1,4 @@
-// Runs layers forward and backward, so that one can be compared with another that should do the same.
+// Runs a layer forward and backward, to compare the run with the run of an equivalent layer.
 #pragma once
 
 #include <dhp/cpu.hpp>
@@ -7,18 +7,18 @@
 namespace tests {
 
 struct LayerCase {
-  Shape shape;  ///< of x; an even number of rows
+  Shape shape;  ///< shape of x; an even number of rows
   DType compute = DType::f64;
   StepContext::Mode mode = StepContext::Mode::train;
-  std::uint32_t stream = 1;                 ///< of x and dy
-  std::vector<std::int64_t> row_numbers{};  ///< of packed samples
+  std::uint32_t stream = 1;                 ///< random stream of x and dy
+  std::vector<std::int64_t> row_numbers{};  ///< set for packed samples
   std::int64_t first_sample = 5;
   bool deterministic = false;
   bool recomputed = false;
-  bool defer = false;  ///< weight gradients
+  bool defer = false;  ///< defers the weight gradients
 };
 
-/// y and dx are those of both micro-batches, kept_bytes those of one.
+/// y and dx hold both micro-batches, one after the other; kept_bytes is the tape of one.
 struct LayerRun {
   std::vector<std::string> names;
   std::vector<double> y, dx;
@@ -27,7 +27,7 @@ struct LayerRun {
   friend bool operator==(const LayerRun&, const LayerRun&) = default;
 };
 
-/// Two micro-batches, with parameters that are neither 0 nor 1.
+/// Runs two micro-batches. Random numbers are added to the parameters, so that none stays at 0 or 1.
 template <class Dev, class L>
 LayerRun run_layer(Dev& dev, L layer, const LayerCase& each) {
   const auto random = [&](const Shape& shape, std::uint32_t use) {
@@ -83,7 +83,7 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
   return run_layer(dev, std::move(layer), each);
 }
 
-/// Parameters with their numbers, the shape of y, and flops.
+/// Compares the layers' parameter specs and numbers, the shape of y, and the FLOPs.
 inline void check_same_description(const Sequential<Cpu>& one, const Sequential<Cpu>& other,
                                    const Shape& in) {
   ParameterList<Cpu> mine, others;

@@ -21,7 +21,7 @@ struct Layout {
   }
 };
 
-/// Interleaved has so many chunks, the others what they need.
+/// An interleaved schedule gets `chunks` chunks; the other schedules fix their own number.
 inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& kind, int chunks) {
   return {mesh, kind, kind.needed_chunks().value_or(chunks)};
 }
@@ -30,7 +30,7 @@ struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool deterministic = false;
   int groups = 0;          ///< tensor groups, if deterministic
-  int context_groups = 0;  ///< the same of a context axis
+  int context_groups = 0;  ///< context groups, if deterministic
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
@@ -38,23 +38,23 @@ struct RunSettings {
   std::int64_t micro_batches = 8;
   double lr = 0.05;
   double clip = 1;
-  bool norms_know = true;  ///< of the replicas
+  bool norms_know = true;  ///< Norms is given the replicas
   dhp::LossScaleOptions loss_scale{};
-  int threads = 1;      ///< of each rank's device
-  bool record = false;  ///< steps, where the device can
+  int threads = 1;      ///< threads of each rank's device
+  bool record = false;  ///< records steps, if the device can
 };
 
-/// Unsplit tensors by parameter name, and the curve.
+/// Unsplit tensors by parameter name, and the loss curve.
 struct RunResult {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::vector<std::vector<bool>> skipped;  ///< by rank of the world, by step
-  int replayed = 0;                        ///< steps
+  std::vector<std::vector<bool>> skipped;  ///< [world rank][step]
+  int replayed = 0;                        ///< number of replayed steps
   std::map<std::string, std::vector<double>> values;
   std::map<std::string, std::vector<double>> gradients;
 };
 
-/// The elements of a local part, written to their places in the unsplit tensor.
+/// Writes the elements of a local part to their places in the unsplit tensor.
 inline void place_part(const dhp::ParameterSpec& spec, const std::vector<double>& part,
                        std::vector<double>& whole) {
   whole.resize(static_cast<std::size_t>(spec.shape.count()));
@@ -105,7 +105,7 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
   body(dev, mesh, pipeline, trainer);
 }
 
-/// The same on every rank of the layout, as threads of this process.
+/// Runs on_rank for every rank of the layout, as threads of this process.
 template <class Dev = dhp::Cpu, class MakeModel, class Example, class Body>
 void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel make_model,
                   Example example, Body body) {
@@ -127,7 +127,7 @@ dhp::StepBatches<Dev> assigned(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
   return mine;
 }
 
-/// The weights of all replicas on each of them, until the end.
+/// Gathers the sharded weights of all buckets on every replica. They stay gathered.
 template <class Dev>
 void gather_weights(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Replicas<Dev>& replicas) {
   for (auto& bucket : store.buckets()) replicas.unshard(dev, *bucket);

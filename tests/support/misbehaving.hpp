@@ -1,4 +1,4 @@
-// Ranks of processes that do collectives and messages in a loop, until one of them does something else.
+// Process ranks that run collectives and messages in a loop, until one rank misbehaves.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -31,7 +31,7 @@ inline void misbehave(const std::string& what, dhp::Comm<dhp::Cpu>& world, dhp::
   else dhp::fail("there is no ", what);
 }
 
-/// In the 20th round rank `who` does it. Sums are of so many elements.
+/// Rank `who` misbehaves in round 20 (counted from 0). Each all-reduce sums `elements` elements.
 inline void rounds(const std::string& what, int who, dhp::Comm<dhp::Cpu> world,
                    std::int64_t elements) {
   dhp::Cpu dev;

@@ -1,4 +1,4 @@
-"""What Python may have, programs that it runs, and what these leave behind."""
+"""Optional modules of Python, and programs that tests run: their output and their metrics."""
 
 import importlib
 import json
@@ -6,7 +6,7 @@ import subprocess
 
 
 def package(name):
-    """None, and a line that says so, where it is not installed."""
+    """The module; if it is not installed, None and a printed line that says so."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -15,25 +15,25 @@ def package(name):
 
 
 def ended(*words, status=0, **more):
-    """A program with that status, and its two outputs."""
+    """Runs a program that must exit with `status`; returns the completed process with its two outputs."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=600, **more)
     assert done.returncode == status, f"{words}: status {done.returncode}, said {done.stdout}{done.stderr}"
     return done
 
 
 def run(*words, **more):
-    """What a program says, to both outputs."""
+    """The text that a program writes to stdout and stderr."""
     done = ended(*words, **more)
     return done.stdout + done.stderr
 
 
 def axes(layout):
-    """Options of (data, tensor, pipeline)."""
+    """The options for a layout (data, tensor, pipeline)."""
     return [word for name, size in zip(("data", "tensor", "pipeline"), layout) for word in (f"--{name}-parallel", str(size))]
 
 
 def recorded(path, key="loss"):
-    """Those lines of a run's metrics that have it."""
+    """The lines of a run's metrics that have `key`."""
     return [line for line in map(json.loads, path.read_text().splitlines()) if key in line]
 
 

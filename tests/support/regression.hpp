@@ -7,7 +7,7 @@
 
 namespace tests {
 
-/// Micro-batch `index`, of a sample for each row of x.
+/// Micro-batch `index`, with one sample per row of x.
 template <class Dev>
 MicroBatch<Dev> regression_batch(std::int64_t index, Tensor<Dev> x, Tensor<Dev> targets) {
   MicroBatch<Dev> batch;
@@ -19,7 +19,7 @@ MicroBatch<Dev> regression_batch(std::int64_t index, Tensor<Dev> x, Tensor<Dev> 
   return batch;
 }
 
-/// y = weight x at first, of a single element.
+/// y = weight * x with a single weight, which starts at `weight`.
 template <class Dev>
 Linear<Dev> one_weight(ModelBuilder<Dev>& build, const std::string& name, double weight = 1) {
   return {build, name, {.in = 1, .out = 1, .bias = false, .weight_init = constant(weight)}};

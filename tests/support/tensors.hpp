@@ -1,4 +1,4 @@
-// Shared by all tests: random tensors, their values in double, distances, messages.
+// Helpers of all tests: random tensors, their values as doubles, distances, messages of errors.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -28,7 +28,7 @@ inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
   return values;
 }
 
-// The same elements on any device.
+// A tensor of these elements on any device.
 template <class Dev>
 Tensor<Dev> to_device(Dev& dev, const Tensor<Cpu>& from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());
@@ -59,7 +59,7 @@ void set_element(Dev& dev, View<Dev> view, std::int64_t at, T value) {
                      reinterpret_cast<const std::byte*>(&value), sizeof value);
 }
 
-// The same values in double, on the host: any device can be given them.
+// The same values as doubles on the host, to copy them to any device.
 inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use) {
   Cpu cpu;
   return widened(random_tensor<double>(cpu, shape, use));
@@ -78,7 +78,7 @@ bool same_on_threads(Body body) {
   return body(two) == right && body(three) == right;
 }
 
-// The largest difference, in units of scale; NaN if there is any.
+// The largest difference, in units of `scale`; NaN if any difference is NaN.
 inline double distance(const std::vector<double>& got, const std::vector<double>& expected,
                        double scale = 1) {
   double worst = 0;

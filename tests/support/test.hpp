@@ -1,4 +1,4 @@
-// What tests are written with: doctest, the standard library, and dhp's names.
+// Every test includes this header: doctest, the standard library, and dhp's names.
 #pragma once
 
 #include <doctest/doctest.h>

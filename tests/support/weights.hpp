@@ -6,14 +6,14 @@
 
 namespace tests {
 
-/// What a segment is.
+/// The kind of a segment: its number of elements, and how the optimizer treats it.
 struct Kind {
   std::int64_t count = 0;
   bool decays = true;
-  bool exact = false;  ///< of the accumulation type, whatever the others are
+  bool exact = false;  ///< has the accumulation type, even if the others have 16 bits
 };
 
-/// Where the segments begin, one behind the other.
+/// The first element of each segment, and the end of the last one.
 inline std::vector<std::int64_t> firsts_of(const std::vector<Kind>& kinds) {
   std::vector<std::int64_t> firsts{0};
   for (const auto& kind : kinds)
@@ -22,7 +22,7 @@ inline std::vector<std::int64_t> firsts_of(const std::vector<Kind>& kinds) {
   return firsts;
 }
 
-/// Sizes around a tile, single elements and nothing, many in what one tile could hold; some decay, some are exact.
+/// Segments about as long as a tile, of one element, empty, and many short ones; some decay, some are exact.
 inline std::vector<Kind> kinds_around_a_tile() {
   std::vector<Kind> kinds{{1},
                           {dhp::detail::segment_tile, false},
@@ -31,11 +31,12 @@ inline std::vector<Kind> kinds_around_a_tile() {
                           {dhp::detail::segment_tile - 1, true, true},
                           {2 * dhp::detail::segment_tile + 4099, false, true}};
   for (std::int64_t count = 1; count <= 9; ++count) kinds.push_back({count * 7, count % 2 == 0});
-  kinds.push_back({dhp::detail::segment_tile});  // the last piece of all is a whole one
+  kinds.push_back({dhp::detail::segment_tile});  // ends with a whole tile
   return kinds;
 }
 
-/// The same numbers on every device; T is the type of values that are not exact.
+/// Weights and their optimizer state, with the same numbers on every device. T is the type of values that are not
+/// exact.
 template <class Dev, class T>
 struct Weights {
   using A = Accumulator<T>;
@@ -58,17 +59,17 @@ struct Weights {
   }
 
   [[nodiscard]] static bool is_narrow(const Kind& kind) { return is_16_bit<T> && !kind.exact; }
-  /// Their numbers go the other way, so that they are not taken for places in the table.
+  /// Parameters are numbered backwards, so that a test fails if code takes a number for a place in the table.
   [[nodiscard]] std::size_t parameter(std::size_t kind) const { return kinds.size() - 1 - kind; }
   [[nodiscard]] std::int64_t size() const { return firsts.back(); }
-  /// All that an update may write.
+  /// All tensors that an update may write.
   [[nodiscard]] std::vector<Tensor<Dev>*> written() { return {&m, &v, &masters, &exact, &values}; }
 
   std::vector<Kind> kinds;
   std::vector<std::int64_t> firsts;
   Tensor<Dev> gradient, m, v, masters;
-  Tensor<Dev> exact;   ///< values of the accumulation type, with gaps where others are
-  Tensor<Dev> values;  ///< values of 16 bits
+  Tensor<Dev> exact;   ///< values of the accumulation type; 16-bit segments leave gaps
+  Tensor<Dev> values;  ///< 16-bit values
   dhp::detail::SegmentTable<Dev> table;
 
   template <class Element>
@@ -79,7 +80,7 @@ struct Weights {
   }
 };
 
-/// squares[parameter] = the sum of squares of its segment of x, or of its weights.
+/// squares[parameter] = the sum of squares of its segment of x; of its weights in weight_squares.
 template <class Dev>
 void segment_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::InView<Dev> x,
                      dhp::OutView<Dev> squares) {
@@ -95,7 +96,7 @@ void weight_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::
   dhp::detail::sum_tiles(dev, table, sums.view(), squares);
 }
 
-/// The squared norms of lamb_squares, f64 [parameters]: of weights and of directions.
+/// The squared norms that lamb_squares finds, f64 [parameters]: of the weights, and of the directions.
 template <class Dev, class T>
 std::pair<std::vector<double>, std::vector<double>> lamb_squares_of(
     Dev& dev, const dhp::detail::AdamUpdate& update, const Weights<Dev, T>& w,

@@ -1,4 +1,4 @@
-// A communicator around another one, with faults, or with notes of what is called.
+// A communicator around another one. It has faults, or records its calls.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -6,15 +6,15 @@
 
 namespace tests {
 
-/// A communicator that does what is asked, but for its faults.
+/// Passes each call on to `right`, except where a fault replaces it.
 class WrongComm {
  public:
   struct Faults {
-    /// Whether it has done this, in its own way.
+    /// Returns whether it has done the collective itself.
     std::function<bool(Cpu&, const Collective<Cpu>&)> start{};
     std::function<void(Comm<Cpu>& right, Cpu&, View<Cpu>, int from)> recv{};
     std::function<void()> synchronize{};
-    bool all_first = false;  ///< each rank takes itself for the first
+    bool all_first = false;  ///< rank() is 0 on every rank
   };
   WrongComm(Comm<Cpu> right, Faults faults)
       : right_(std::move(right)), faults_(std::move(faults)) {}

@@ -96,14 +96,13 @@ TEST_CASE("next generation: where other axes change, members keep their order") 
   CHECK(again->layout == MeshShape{1, 4, 1});
   CHECK(again->members == Members{1, 5, 9, 8});
   CHECK(again->steps == 7);
-  // The first generation, and one that all members of the last have been lost of, begin as the job was started.
+  // The first generation takes the layout that the job was started with, and so does a generation after all are lost.
   CHECK(next_generation({}, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
   CHECK(next_generation(*made, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
   CHECK(next_generation({}, {}, {1}, all)->layout == MeshShape{1, 1, 1});
 }
 
-// Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as
-// can be.
+// For all lost and new members: no member has two ranks, the layout is full, and it has as many replicas as fit.
 TEST_CASE("next generation: laws, for every loss in every small layout") {
   for (int tensor = 1; tensor <= 2; ++tensor)
     for (int pipeline = 1; pipeline <= 2; ++pipeline)
@@ -130,7 +129,7 @@ TEST_CASE("next generation: laws, for every loss in every small layout") {
               REQUIRE(different.size() == static_cast<std::size_t>(left));
               REQUIRE(made->members.size() == different.size());
               for (const auto member : lost) REQUIRE_FALSE(different.contains(member));
-              // A whole replica is kept as it is.
+              // A replica that lost no member keeps all its ranks.
               for (int d = 0; d < data; ++d) {
                 Members replica;
                 for (int place = 0; place < tensor * pipeline; ++place)

@@ -16,7 +16,7 @@ struct Job {
   [[nodiscard]] dhp::detail::Membership member(MemberId id) const {
     return {store, id, {static_cast<int>(id) - 1, concat("thread ", id)}, started, options};
   }
-  /// Of each member after `last`, at the same time.
+  /// Calls next(last, report) of all members at the same time.
   [[nodiscard]] std::vector<Generation> next(const std::vector<dhp::detail::Membership*>& members,
                                              const Generation& last,
                                              dhp::detail::MemberReport report = {5}) const {

@@ -3,7 +3,7 @@
 
 namespace {
 
-/// A model of so many heads and layers, in a step of so many micro-batches.
+/// The step time of a model, by its heads, its layers and the micro-batches of a step.
 struct Model {
   int heads, layers, micro_batches;
   [[nodiscard]] std::optional<double> step_time(const MeshShape& layout) const {
@@ -37,17 +37,17 @@ TEST_CASE("next layout: laws, for every loss in every layout of up to 8 ranks") 
             CAPTURE(left);
             const auto rules = model.rules(1, most);
             const auto made = next_layout(left, before, rules);
-            REQUIRE(made.has_value());  // one rank always goes on
+            REQUIRE(made.has_value());  // one rank can always go on alone
             const auto fits = [&](const MeshShape& layout) {
               return layout.data <= most && rules.step_time(layout).has_value();
             };
             REQUIRE(fits(*made));
             REQUIRE(made->size() <= left);
-            for (int used = made->size() + 1; used <= left; ++used)  // most ranks
+            for (int used = made->size() + 1; used <= left; ++used)  // no larger layout fits
               for (const auto& other : layouts_of(used)) REQUIRE_FALSE(fits(other));
-            for (const auto& other : layouts_of(made->size()))  // of these the fastest
+            for (const auto& other : layouts_of(made->size()))  // none of this size is faster
               if (fits(other)) REQUIRE(*rules.step_time(*made) <= 1.01 * *rules.step_time(other));
-            REQUIRE(next_layout(left, before, rules) == made);  // the same for all who ask
+            REQUIRE(next_layout(left, before, rules) == made);  // every member finds the same
           }
 }
 

@@ -1,4 +1,4 @@
-// Where a rank listens for the others, by what it knows of their machines.
+// A rank chooses the address on which it listens for the others, by what it knows of their machines.
 #include <dhp/comm/gloo/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 
@@ -9,8 +9,8 @@ struct Found {
   std::vector<std::string> ends;
 };
 
-/// Ranks of this machine, which have reached the store of rank 0 from there, or it has been reached there; hosts: what
-/// all ranks have said of their machines, of those, too, that have nothing else to say.
+/// The addresses that ranks of this machine choose. from: each rank's own address on its connection to the store.
+/// hosts: the machines that all ranks have stored; only the first from.size() ranks run.
 Found found_by(const std::vector<std::string>& from, const std::vector<std::string>& hosts,
                const ProcessOptions& options = {}) {
   const auto store = std::make_shared<MemoryStore>();

@@ -26,7 +26,7 @@ TEST_CASE("gloo: an address that does not exist") {
             "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
 }
 
-// What a process ends with that writes to a pipe whose reader is gone.
+// The wait status of a process that writes to a pipe without a reader.
 template <class Write>
 int status_after(Write write_to) {
   const auto child = ::fork();

@@ -2,7 +2,7 @@
 #include <tests/comm/messages/process_suite.hpp>
 
 TEST_CASE("process comm: what every engine has to do, over messages in memory") {
-  // A world after the other, each with messages of its own: its ranks meet by the store that they share.
+  // Worlds run one after the other. The ranks of a world have the same store, which gives them one network.
   std::mutex mutex;
   std::map<KeyValueStore*, std::weak_ptr<MemoryNetwork>> networks;
   check_processes([&](const std::shared_ptr<ProcessWatchdog>& world) {

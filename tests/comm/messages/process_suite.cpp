@@ -1,4 +1,4 @@
-// Of its own, since it is the same for every engine and takes long to compile.
+// A file of its own: the suite is the same for every engine, and takes long to compile.
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 #include <tests/comm/messages/process_suite.hpp>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr double patient_s = 2 * hang_s;
 
-// check_one(world, dev) says what is wrong on a rank, of worlds that are expected to last.
+// Runs check_one(world, dev) on every rank of each world. It returns what is wrong; no world may end early.
 void on_worlds_of(const MakeMessages& make, std::initializer_list<int> sizes,
                   const std::function<std::string(Comm<Cpu>&, Cpu&)>& check_one) {
   for (const int n : sizes)
@@ -24,7 +24,7 @@ Tensor<Cpu> zeros(Cpu& dev, std::int64_t count) {
   return Tensor<Cpu>::zeros(dev, DType::f32, Shape{count});
 }
 
-// The same end for every rank but `alone`, which has its own, without waiting for a limit of patient_s.
+// Checks that all ranks but `alone` end with the same sentence, before hang_s is over, and returns the sentence.
 std::string end_of(const MakeMessages& make, int ranks, double timeout_s, int alone,
                    const std::function<void(Comm<Cpu>&, Cpu&)>& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -69,13 +69,13 @@ void check_processes(const MakeMessages& make) {
   SUBCASE("a message that is expected comes before its recv, and another recv is refused") {
     std::atomic<int> sent = 0;
     on_worlds_of(make, {2}, [&](Comm<Cpu>& world, Cpu& dev) -> std::string {
-      const int messages = world.send_capacity() + 1;  // the last is sent once the first has come
+      const int messages = world.send_capacity() + 1;  // the last send waits for the first message
       if (world.rank() == 0) {
         for (; sent < messages; ++sent) world.send(dev, zeros(dev, 3), 1);
         return "";
       }
       world.expect(dev, DType::f32, {3}, 0);
-      const bool by_itself = has(world.transport(), "Gloo");  // others work while they are called
+      const bool by_itself = has(world.transport(), "Gloo");  // others progress within calls only
       if (by_itself && !dhp::detail::poll_until([&] { return sent == messages; }, hang_s))
         return "it waits for recv";
       auto x = zeros(dev, 3), other = zeros(dev, 7);
@@ -123,7 +123,7 @@ void check_processes(const MakeMessages& make) {
           if (world.rank() == 0) {
             std::thread first([&] { world.recv(dev, mine.mut(), 1); });
             std::thread second([&] { world.barrier(); });
-            sleep_ms(2500);  // the two are in their calls by then
+            sleep_ms(2500);  // the other two are in their calls by then
             said[0] = message_of([&] { world.recv(dev, other.mut(), 1); });
             said[1] = message_of([&] { world.all_reduce(dev, other.mut()); });
             tried = true;
@@ -161,7 +161,7 @@ void check_processes(const MakeMessages& make) {
       if (world.rank() == 1)
         return check(dhp::detail::poll_until([&] { return over.load(); }, hang_s), "");
       over = message_of([&] { world.all_reduce(dev, x.mut()).wait(); }) != "no error";
-      world.barrier();  // throws the same
+      world.barrier();  // throws the same error
     });
     CHECK(has(end, " waits in all_reduce of 5 f32 (sum) at process_suite.cpp:"));
     CHECK(has(end,
@@ -204,7 +204,7 @@ void check_processes(const MakeMessages& make) {
     };
     const auto shape = odd_one_does(sum_of_7, sum_of_5);
     CHECK(has(shape, "ranks do not agree: rank "));
-    // Of rank 0 or 2: who comes first.
+    // The error is rank 0's or rank 2's, whichever comes first.
     CHECK(has(shape, " calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
     CHECK(has(shape, "rank 1 calls all_reduce of 7 f32 (sum) at process_suite.cpp:"));
     CHECK(has(odd_one_does(from_rank_1, sum_of_5), "rank 1 calls broadcast of 5 f32 from rank 1"));

@@ -1,11 +1,12 @@
-// What every engine of messages has to do for ProcessComm: collectives, messages, and ends that name who is to blame.
+// The checks that every message engine must pass under ProcessComm: collectives, messages, and errors that name the
+// rank at fault.
 #pragma once
 
 #include <tests/comm/process_ranks.hpp>
 
 namespace tests {
 
-/// To be called once, by a test case of its own: it has subcases.
+/// Has subcases, so call it once, in a test case of its own.
 void check_processes(const MakeMessages& make);
 
 }  // namespace tests

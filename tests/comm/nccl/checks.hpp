@@ -1,4 +1,4 @@
-// What a world on GPUs must do, whoever its ranks are: each of these returns what is wrong.
+// Checks for any world of GPU ranks: each returns what is wrong, "" if nothing is.
 #pragma once
 
 #include <dhp/comm/nccl/nccl_comm.hpp>
@@ -41,7 +41,7 @@ inline std::string wrong_parts(Comm<Cuda>& world, Cuda& dev) {
   return wrong;
 }
 
-// As many messages as the capacity go around the ring, both ways, before any is received.
+// Each rank sends as many messages as the capacity to both neighbors on the ring, before it receives any.
 inline int wrong_ring(Comm<Cuda>& world, Cuda& dev) {
   const int n = world.size(), me = world.rank();
   auto onward = world.split(0, me), back = world.split(0, me);
@@ -55,7 +55,7 @@ inline int wrong_ring(Comm<Cuda>& world, Cuda& dev) {
     for (int k = 0; k < onward.send_capacity(); ++k, size *= 40) {
       auto x = tensor_of(dev, sent_by(me, size, k));
       onward.send(dev, x.share(), next);
-      back.send(dev, std::move(x), last);  // kept until it has been received
+      back.send(dev, std::move(x), last);  // kept until received
     }
     size = 1;
     for (int k = 0; k < onward.send_capacity(); ++k, size *= 40) {
@@ -70,7 +70,7 @@ inline int wrong_ring(Comm<Cuda>& world, Cuda& dev) {
   return wrong;
 }
 
-// Collectives of one communicator beside those of another.
+// Collectives of two communicators that run at the same time.
 inline int wrong_beside_others(Comm<Cuda>& world, Cuda& dev) {
   Progress<Cuda> progress(world);
   int wrong = 0;

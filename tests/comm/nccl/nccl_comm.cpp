@@ -1,5 +1,5 @@
-// NCCL. Without a GPU: the refusal. With one: a world of one in this process, and, started as a rank by
-// tests/cuda/ranks.sh, every collective among all ranks. nccl_ranks.sh asks for the cases that end the world.
+// NCCL. Without a GPU, it must refuse. With a GPU: a world of one rank in this process, and every collective among all
+// ranks if tests/cuda/ranks.sh started this process as one of them. nccl_ranks.sh runs the cases that end the world.
 
 #if !__has_include(<nccl.h>)
 
@@ -21,7 +21,7 @@ bool no_gpu() {
     return true;
   }
 }
-// body(world, dev) among all processes, if there are others. `name` keeps the worlds of cases apart.
+// Runs body(world, dev) among all processes, if there are others. `name` tells the worlds of the test cases apart.
 template <class Body>
 std::string among_all(const char* name, Body body, double timeout_s = 60) {
   if (no_gpu()) return "no error";
@@ -41,7 +41,7 @@ std::string among_all(const char* name, Body body, double timeout_s = 60) {
   });
 }
 
-// Collectives until the world ends: what ended it.
+// Runs collectives until the world ends, and returns the error that ended it.
 std::string end_of(Comm<Cuda>& group, Cuda& dev) {
   return message_of([&] {
     for (;;) {
@@ -123,7 +123,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
                                   }};
   {
     auto world = nccl_world(hosts, {.timeout_s = 60});
-    dhp::detail::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
+    dhp::detail::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");
     Cuda dev({.stream = stream, .allocator = ordered});
     CHECK(wrong_collectives(world, dev, {1000}, {DType::f32}) == "");
     CHECK(blocks == 1);  // the workspace

@@ -3,7 +3,7 @@
 
 namespace {
 
-// What every rank ends with, of a checked world of n.
+// The error of every rank of a checked world of n ranks.
 template <class Body>
 std::vector<std::string> ends_of_checked(int n, Body body) {
   return on_ranks(n, [&](Comm<Cpu>& world, Cpu& dev) {

@@ -1,7 +1,7 @@
 #include <dhp/comm/observe/record.hpp>
 #include <tests/comm/collectives.hpp>
 
-// Worlds of threads are recorded already.
+// run_ranks records the calls of its ranks, so this test records nothing itself.
 TEST_CASE("record: every call has a record, with a key that all of its ranks have") {
   std::vector<std::shared_ptr<FlightRecorder>> recorders(3);
   for (auto& recorder : recorders) recorder = std::make_shared<FlightRecorder>();

@@ -4,15 +4,15 @@
 
 namespace {
 
-// Rank 0 comes late by so much.
+// Rank 0 arrives 60 ms late.
 void late(const Comm<Cpu>& world) {
   if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));
 }
 struct Waited {
   double collectives_s, messages_s;
 };
-// Of rank 1, which waits for rank 0; if it comes late itself, as it may on a busy machine, it waits less: then once
-// more.
+// The time that rank 1 waits for rank 0. On a busy machine rank 1 may be late itself and wait less than `least_s`; then
+// body runs again.
 template <class Body>
 Waited waited(double least_s, Body body) {
   Waited found{};

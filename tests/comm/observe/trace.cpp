@@ -93,7 +93,7 @@ TEST_CASE("trace: what overlaps is no wait until its event is waited for") {
       Progress<Cpu> progress(world);
       auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
       const auto early = progress.start(dev, Collective<Cpu>::all_reduce(x.mut()));
-      sleep_ms(1e3 * sleep_s);  // it is done meanwhile
+      sleep_ms(1e3 * sleep_s);  // the collective is done meanwhile
       early.wait(dev);
       if (world.rank() == 1) sleep_ms(1e3 * sleep_s);
       const auto late = progress.start(dev, Collective<Cpu>::all_reduce(x.mut()));
@@ -113,7 +113,7 @@ TEST_CASE("trace: what overlaps is no wait until its event is waited for") {
     return right;
   };
   CHECK(dhp::detail::poll_until(seen,
-                                hang_s));  // on a busy machine one may come late that should not
+                                hang_s));  // on a busy machine, the other rank may be late
 }
 
 }  // namespace
