@@ -1,4 +1,4 @@
-// The names of this machine, host:port and what is not, and addresses of this machine.
+// The names of this machine, parsing of host:port, and the addresses of this machine.
 #include <dhp/comm/rendezvous/address.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -8,7 +8,7 @@ using namespace dhp::detail;
 
 TEST_CASE("host name: with or without a domain it is this machine's own") {
   const auto label = detail::host_name().substr(0, detail::host_name().find('.'));
-  const bool named = label != "localhost";  // which is every machine's
+  const bool named = label != "localhost";  // every machine has this name
   CHECK(is_own_name(detail::host_name()) == named);
   CHECK(is_own_name(label + ".cluster.example") == named);
   for (const auto& other : {label + "x", "x." + label, std::string("localhost"), std::string()})
@@ -58,7 +58,7 @@ TEST_CASE("address: whether only this machine can talk to an address") {
 TEST_CASE("address: what is this machine's, and what is not") {
   check_own_address("127.0.0.1");
   CHECK(address_of_interface("lo") == "127.0.0.1");
-  CHECK(has(message_of([] { check_own_address("192.0.2.1"); }),  // of no machine: RFC 5737
+  CHECK(has(message_of([] { check_own_address("192.0.2.1"); }),  // reserved by RFC 5737
             "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
   CHECK(has(message_of([] { (void)address_of_interface("no_such_card"); }),
             "this machine has no network interface no_such_card; it has lo"));

@@ -1,4 +1,4 @@
-// What a client of etcd sends and understands. These cases need no etcd.
+// The requests that a client of etcd sends, and the answers that it understands. These cases need no etcd.
 #include <dhp/comm/rendezvous/etcd_client.hpp>
 #include <tests/comm/rendezvous/stores.hpp>
 
@@ -45,7 +45,7 @@ TEST_CASE("etcd client: endpoints are addresses of http and https, and no passwo
             "rank 0 is to use etcd, but has no endpoint"));
 }
 
-// Answers each request with the next of these texts, the last one from then on.
+// Answers each request with the next text of the list, and repeats the last text.
 class Server {
  public:
   explicit Server(std::vector<std::string> answers)
@@ -89,7 +89,7 @@ class Server {
   std::jthread thread_;
 };
 
-// The error of a question to that endpoint; empty: it has answered.
+// Sends a request to the endpoint. Returns its error, "" if the endpoint answered.
 std::string asked(const std::string& endpoint, double limit_s = hang_s,
                   const char* path = "kv/range") {
   bool answered = false;
@@ -120,7 +120,7 @@ TEST_CASE("etcd client: a member that cannot answer is asked again, until the ti
   CHECK(seconds_since(start) >= 0.3);
   CHECK(seconds_since(start) < hang_s);
   CHECK(has(message, "within 0.3 s, at last " + nobody + ": "));
-  CHECK(has(message, "onnect"));  // as libcurl says it
+  CHECK(has(message, "onnect"));  // libcurl's message
 }
 
 TEST_CASE("etcd client: changes of users and roles are not repeated when their answer is lost") {

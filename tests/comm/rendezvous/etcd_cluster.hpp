@@ -1,4 +1,4 @@
-// For tests of stores in etcd: its members as processes of the test, and a proxy that loses answers.
+// Helpers of tests of etcd stores: a cluster whose members are child processes, and a proxy that loses answers.
 #pragma once
 
 #include <dhp/comm/rendezvous/etcd_store.hpp>
@@ -18,8 +18,8 @@ inline bool etcd_is_here() {
   return false;
 }
 
-// Members of etcd on free ports of this machine. Their data lie in memory: an election waits for the disk, which may
-// be busy.
+// Members of etcd on free ports of this machine. Their data is in /dev/shm, because elections wait for the disk, which
+// may be busy.
 class EtcdCluster {
  public:
   explicit EtcdCluster(std::size_t members = 1, std::vector<std::string> more = {})
@@ -48,7 +48,7 @@ class EtcdCluster {
     (void)::kill(processes_[at], SIGKILL);
     (void)::waitpid(std::exchange(processes_[at], 0), nullptr, 0);
   }
-  // Also after its end, with the data that it had.
+  // Also restarts a member after end(), with its old data.
   void start(std::size_t at) {
     const auto own = concat("http://127.0.0.1:", peers_[at]);
     std::string all;
@@ -84,16 +84,16 @@ class EtcdCluster {
  private:
   [[nodiscard]] std::string log(std::size_t at) const { return folder_ / concat("log", at); }
   [[nodiscard]] std::string log_of(std::size_t at) const {
-    std::ostringstream text;  // which may be before there is one
+    std::ostringstream text;  // stays empty if there is no log yet
     text << std::ifstream(log(at)).rdbuf();
     return text.str();
   }
   void end_all() {
     for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
   }
-  // False: a member has ended.
+  // Returns false if a member has ended.
   [[nodiscard]] bool start_all() {
-    std::vector<Socket> held;  // so that no port comes twice
+    std::vector<Socket> held;  // keeps chosen ports busy, so that none is chosen twice
     const auto free = [&] {
       held.push_back(Socket::listening({"127.0.0.1", 0}));
       return held.back().own_end().port;
@@ -104,7 +104,7 @@ class EtcdCluster {
     held.clear();
     for (std::size_t at = 0; at < processes_.size(); ++at) {
       std::filesystem::remove_all(folder_ /
-                                  concat("m", at));  // which has the ports of the last try
+                                  concat("m", at));  // the data names the ports of the last try
       start(at);
     }
     const auto lives = [&](std::size_t at) {
@@ -129,8 +129,8 @@ class EtcdCluster {
   std::vector<pid_t> processes_;
 };
 
-// Longer than a lease, after which a process would be gone that does not prolong it. It lasts for 5 s: a busy machine
-// may leave a process no time for as long as 2 s.
+// Sleeps longer than a lease of 5 s. A process that does not renew its lease counts as gone when it ends. Leases are
+// not shorter, because a busy machine may not run a process for 2 s.
 inline void outlive_a_lease() { sleep_ms(8000); }
 inline RendezvousOptions member(int number, const std::string& job = "job") {
   return {.rank = number,

@@ -1,4 +1,4 @@
-// A store in etcd does what every store does; who is in a job, and what becomes of a write whose answer is lost.
+// A store in etcd passes the checks of every store, knows the members of a job, and handles lost answers of writes.
 #include <tests/comm/rendezvous/etcd_cluster.hpp>
 
 TEST_CASE("etcd store: every process of a job has the same keys") {
@@ -48,7 +48,7 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   }
   CHECK(other.list("") == KeyValueStore::Entries{{"key", "of job"}});
 
-  // It ends in good order, and comes back.
+  // A member leaves in good order, and comes back.
   CHECK(other.list(dhp::detail::left_prefix).empty());
   store.reset();
   CHECK(other.find("left/5") == "");
@@ -76,7 +76,7 @@ TEST_CASE("etcd store: a write whose answer is lost is carried out once, and its
     proxy.lose_answers(true);
     const int before = proxy.lost();
     const auto result = call();
-    // Otherwise the keeper of the lease has moved it on to the other endpoint.
+    // Otherwise the thread that renews the lease has switched the store to the other endpoint.
     CHECK(proxy.lost() > before);
     proxy.lose_answers(false);
     return result;
@@ -100,7 +100,7 @@ TEST_CASE("etcd store: an endpoint that does not answer is passed over") {
   EtcdStore store({.endpoints = {nobody, etcd.endpoint()}}, member(1));
   check_store(store);
   CHECK(store.description() == concat("etcd at ", nobody, ", ", etcd.endpoint()));
-  const auto silent = Socket::listening({"127.0.0.1", 0});  // it accepts, and says nothing
+  const auto silent = Socket::listening({"127.0.0.1", 0});  // accepts, but never answers
   auto hurried = member(2);
   hurried.timeout_s = hurried.operation_timeout_s = 12;
   EtcdStore patient(

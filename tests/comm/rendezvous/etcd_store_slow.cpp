@@ -1,4 +1,4 @@
-// Members of etcd and of the job that are killed; users, passwords and certificates.
+// Killed members of etcd and of the job; users, passwords and certificates.
 #include <tests/comm/rendezvous/etcd_cluster.hpp>
 
 TEST_CASE("etcd store: one member of three may be killed, and even the store's own lease goes on") {
@@ -8,7 +8,7 @@ TEST_CASE("etcd store: one member of three may be killed, and even the store's o
   EtcdStore other(etcd.options(), member(2));
   check_store(store);
   for (int i = 0; i < 20; ++i) store.set(concat("key/", i), concat(i));
-  etcd.end(0);  // both stores talk to it
+  etcd.end(0);  // both stores use member 0
   for (int i = 20; i < 40; ++i) store.set(concat("key/", i), concat(i));
   CHECK(other.list("key/").size() == 40);
   outlive_a_lease();
@@ -99,7 +99,8 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
     std::string end = "no end";
     try {
       EtcdStore own(etcd.options(), member(3));
-      // Before its keeper finds out, and after. It may be stopped before it hears of its first write.
+      // Calls fail both before and after the thread that renews the lease finds out. SIGSTOP may arrive before the
+      // answer to the first write.
       try {
         own.set("ready", "");
         for (int i = 0;; ++i) own.set("written", concat(i));
@@ -115,7 +116,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
   CHECK(store.get("ready", hang_s).empty());
   CHECK(::kill(child, SIGSTOP) == 0);
   CHECK(store.get("left/3", hang_s).empty());
-  EtcdStore heir(etcd.options(), member(3));  // who has its number now
+  EtcdStore heir(etcd.options(), member(3));  // takes the number over
   heir.set("written", "by another");
   CHECK(::kill(child, SIGCONT) == 0);
   int status = -1;
@@ -158,7 +159,7 @@ TEST_CASE("etcd store: with a user and a password, and not without") {
     EtcdClient other(as("root:of%20root@"), "root");  // a change of users ends tokens
     (void)other.call("auth/role/add", {{"name", "more"}}, hang_s);
     check_store(store);
-    outlive_a_lease();  // which is kept with a new token, too
+    outlive_a_lease();  // the lease is renewed with a new token
     store.set("still", "here");
   }
   const auto refused = [&](const std::string& user) {
@@ -189,5 +190,5 @@ TEST_CASE("etcd store: over https, with certificates of its own") {
   const auto said = message_of([&] { EtcdStore none(etcd.options(), member(2)); });
   CHECK(has(said, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
   CHECK(has(said, "ertificate"));
-  CHECK(seconds_since(start) < member(2).timeout_s);  // it will not be another one by itself
+  CHECK(seconds_since(start) < member(2).timeout_s);  // a retry cannot help
 }

@@ -1,4 +1,4 @@
-// What the two sides of a connection prove to each other.
+// The proofs that client and server of a connection exchange.
 #include <dhp/comm/rendezvous/handshake.hpp>
 #include <tests/support/test.hpp>
 

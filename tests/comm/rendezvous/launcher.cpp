@@ -1,4 +1,4 @@
-// Variables, and Slurm's lists. What launchers say is tested in process_rank.cpp.
+// Environment variables and Slurm's lists. process_rank.cpp tests the variables of each launcher.
 #include <dhp/comm/rendezvous/launcher.hpp>
 #include <tests/support/test.hpp>
 
@@ -6,7 +6,7 @@ namespace {
 
 using namespace dhp::detail;
 
-// As text, or the sentence of the error.
+// Returns the result of read() as text, or the sentence of its error.
 template <class Read>
 std::string text_of(Read read) {
   try {
@@ -41,7 +41,7 @@ TEST_CASE("environment: that of the process, as it was when it was read") {
   CHECK_FALSE(detail::Environment::of_process().has("DHP_TEST_OF_ENVIRONMENT"));
 }
 
-// The right sides are what Slurm's own scontrol show hostnames prints first.
+// The expected host is the first that Slurm's `scontrol show hostnames` prints.
 TEST_CASE("launcher: the first host of a list") {
   CHECK(first("vm") == "vm");
   CHECK(first("rack1,rack2") == "rack1");

@@ -1,4 +1,4 @@
-// Who this process is: which launcher is believed, where the ranks meet, and what is refused.
+// The rank of this process: which launcher's variables count, where the ranks meet, and which variables are refused.
 #include <dhp/comm/rendezvous/process_rank.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -13,7 +13,7 @@ std::string described(const std::optional<ProcessRank>& me) {
   if (!me->master.empty()) text += concat(", at ", me->master, " ", me->port);
   return concat(text, ", job ", me->job);
 }
-// What these variables, and no others, say; errors without what may be left over, which a case of its own looks at.
+// The rank by these variables alone, or an error without its list of leftover variables, which has a test of its own.
 std::string read(const Variables& variables, const RankOverrides& given = {}) {
   try {
     return described(ProcessRank::from_environment(given, dhp::detail::Environment(variables)));
@@ -23,7 +23,7 @@ std::string read(const Variables& variables, const RankOverrides& given = {}) {
     return said.substr(0, end);
   }
 }
-// Without a name the port is part of the job.
+// A job without a name is called by its port.
 std::string at_port_of_none(const std::string& host) {
   const auto port = ProcessRank::port_of_job("job");
   return concat("at ", host, " ", port, ", job job-", port);
@@ -31,7 +31,7 @@ std::string at_port_of_none(const std::string& host) {
 std::string at_port_of(const std::string& host, const std::string& job, int taken = 0) {
   return concat("at ", host, " ", ProcessRank::port_of_job(job, taken), ", job ", job);
 }
-// The first variables, and those of them that the second name, as the second have them.
+// The variables, changed and extended by the others.
 Variables with(Variables variables, const Variables& others) {
   for (const auto& [name, value] : others) variables[name] = value;
   return variables;
@@ -99,7 +99,7 @@ TEST_CASE("process rank: a person overrules every launcher") {
   for (const auto& launcher : {Variables(), plain, torchrun, open_mpi, mpich, slurm, kubeflow})
     CHECK(read(with(launcher, set)) ==
           "DHP_RANK and DHP_WORLD_SIZE: 5 of 6, local 2 of 3, at boss 1234, job j7");
-  // Part of it alone leaves the rest to the launcher.
+  // The launcher's variables still fill in the rest.
   CHECK(read(with(open_mpi, {{"DHP_MASTER_ADDR", "boss"}, {"DHP_JOB", "j7"}})) ==
         "Open MPI: 1 of 2, local 1 of 2, " + at_port_of("boss", "j7"));
   CHECK(read(with(plain, {{"DHP_MASTER_PORT", "1234"}, {"DHP_LOCAL_RANK", "0"}})) ==
@@ -136,7 +136,7 @@ TEST_CASE("process rank: the launcher nearest to the process is believed") {
   CHECK(read(with(slurm, mpich)).starts_with("MPICH: 1 of 2"));
   // srun --mpi=pmi2 sets MPICH's variables for its own tasks.
   CHECK(read(with(slurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}})) == read(slurm));
-  // The scripts of many clusters.
+  // Batch scripts of many clusters set these three from Slurm's variables.
   CHECK(read(with(slurm, {{"RANK", "3"}, {"WORLD_SIZE", "5"}, {"MASTER_ADDR", "first"}})) ==
         "Slurm: 3 of 5, local 1 of 2, " + at_port_of("first", "slurm-99.4.0"));
   // PyTorchJob sets both; pods of an indexed Job may make RANK of their index.
@@ -163,7 +163,7 @@ TEST_CASE("process rank: a batch script and a shell in an allocation are no task
 
 TEST_CASE("process rank: where rank 0 is") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
-        "RANK and WORLD_SIZE: 0 of 1, local 0 of 0, job job");  // nobody to meet
+        "RANK and WORLD_SIZE: 0 of 1, local 0 of 0, job job");  // one rank needs no address
   auto two_machines = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
   CHECK(read(two_machines) ==
         "OMPI_COMM_WORLD_SIZE is 4, but nothing says where the ranks meet; set DHP_MASTER_ADDR to "
@@ -172,7 +172,7 @@ TEST_CASE("process rank: where rank 0 is") {
             "at first 2500"));
   CHECK(has(read(with(mpich, {{"PMI_SIZE", "3"}})), "PMI_SIZE is 3, but nothing says where"));
   CHECK(has(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), "nothing says where"));
-  // All on one machine: its own address will do, and the name of that machine need not be known to DNS.
+  // If all ranks are on one machine, loopback is enough, and DNS need not know the machine's name.
   CHECK(has(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "5"}, {"SLURM_NODEID", "0"}})),
             "local 1 of 5, at 127.0.0.1 "));
   auto no_step_list = slurm;
@@ -208,7 +208,7 @@ TEST_CASE("process rank: the port is no one else's") {
     CHECK((other != port && other >= 20000 && other <= 29999));
     ports.insert(port);
   }
-  CHECK(ports.size() > 900);  // of 1000 jobs on one machine few have the port of another
+  CHECK(ports.size() > 900);  // of 1000 jobs, few share a port
 }
 
 TEST_CASE("process rank: the job tells starts apart where the launcher does") {
@@ -269,7 +269,7 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
   for (const auto& launcher : {mpich, slurm, kubeflow, kubernetes})
     CHECK(has(read(with(launcher, stale)), "but RANK and WORLD_SIZE say rank 0 of 1; set DHP"));
   CHECK(read(with(open_mpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})) == read(open_mpi));
-  CHECK(read(with(open_mpi, {{"RANK", "0"}})) == read(open_mpi));  // half of it is no one's word
+  CHECK(read(with(open_mpi, {{"RANK", "0"}})) == read(open_mpi));  // RANK alone is ignored
   CHECK(has(read(with(open_mpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})),
             "say rank 1 of 2, but PMI_RANK and PMI_SIZE say rank 0 of 2; set DHP"));
   CHECK(read(with(open_mpi, {{"DHP_WORLD_SIZE", "4"}})) ==
@@ -289,7 +289,7 @@ TEST_CASE("process rank: errors name the variables that are set, which may be le
   CHECK(said(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
             .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to what is meant, or unset those left "
                        "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
-  // The program's own options overrule them.
+  // If the program's own options overrule the variables, an error names no variables.
   CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
   const auto me = ProcessRank::from_environment({}, dhp::detail::Environment(plain)).value();
   CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");

@@ -1,4 +1,4 @@
-// Ranks meet, or each is told who is missing. Secrets come from the environment; no refusal shows them.
+// Ranks meet, or every rank is told which ranks are missing. Secrets come from the environment; no error shows them.
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/rendezvous/rendezvous.hpp>
 #include <tests/comm/rendezvous/stores.hpp>
@@ -10,7 +10,7 @@ RendezvousOptions at_port(int port, int rank, int size) {
   return {.rank = rank, .size = size, .port = port, .secret = secret, .timeout_s = hang_s};
 }
 
-// body(rank) on a thread each; what each threw, or "no error".
+// Runs body(rank) on one thread per rank, and returns the message of each rank's error, or "no error".
 template <class Body>
 std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
   std::vector<std::string> said(ranks.size());
@@ -18,7 +18,7 @@ std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
                     [&](std::size_t at) { said[at] = message_of([&] { body(ranks[at]); }); });
   return said;
 }
-// Rank 0 keeps its store until the others have no use for it any more.
+// Rank 0 keeps its store until all ranks have left.
 void leave(KeyValueStore& store, int rank, int size) {
   store.set(concat("left/", rank), "");
   if (rank == 0) check(wait_for_keys(store, "left/", size, hang_s), "a rank has not left");

@@ -37,7 +37,7 @@ TEST_CASE("socket: nothing takes longer than its deadline") {
   CHECK(errno == ETIMEDOUT);
   CHECK(!client.receive(bytes, Deadline(0)));
   CHECK(errno == ETIMEDOUT);
-  // Nobody reads: at some time no more can be sent.
+  // Nobody reads, so the buffers fill up.
   CHECK(!client.send(std::string(std::size_t{1} << 25, 'x'), Deadline(0.05)));
   CHECK(errno == ETIMEDOUT);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

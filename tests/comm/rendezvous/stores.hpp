@@ -1,4 +1,4 @@
-// For tests of stores: what every store does, servers on free ports, and connections that send what no client sends.
+// Helpers of tests of stores: checks for every store, servers on free ports, and connections that send any bytes.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store.hpp>
@@ -45,7 +45,7 @@ inline RendezvousOptions client_of(const TcpStoreServer& server, int rank = 1) {
   return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = hang_s, .ports = 1};
 }
 
-// A port that nobody listens at now, with room for a range above it.
+// A port on which no process listens now, low enough for a range of ports above it.
 inline int free_port() {
   for (;;) {
     const int port = TcpStoreServer(serve()).port();
@@ -53,14 +53,14 @@ inline int free_port() {
   }
 }
 
-// A connection without a client.
+// A connection that sends and receives raw bytes, without a TcpStore.
 class RawConnection {
  public:
   explicit RawConnection(int port) {
     socket_ = Socket::connected({"127.0.0.1", port}, Deadline(hang_s));
     check(static_cast<bool>(socket_), "cannot connect: ", std::strerror(errno));
   }
-  // False where the other side has closed.
+  // Returns false if the other side has closed.
   bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(hang_s)); }
   std::optional<Frame> frame(double seconds = hang_s) {
     const Deadline deadline(seconds);
@@ -71,7 +71,7 @@ class RawConnection {
       reader_.feed(bytes);
     }
   }
-  // Whether the other side closes within that time; what it says before is lost.
+  // Returns whether the other side closes within that time. Drops the bytes that arrive before.
   bool closes(double seconds = hang_s) {
     const Deadline deadline(seconds);
     for (std::string bytes(4096, '\0'); socket_.receive(bytes, deadline);) bytes.resize(4096);
@@ -83,7 +83,7 @@ class RawConnection {
   FrameReader reader_{1 << 21};
 };
 
-// What every store does, whoever holds it; leaves nothing behind.
+// The checks that every store must pass. They remove all their keys.
 inline void check_store(KeyValueStore& store) {
   CHECK(!store.find("a").has_value());
   store.set("a", "1");
@@ -101,7 +101,7 @@ inline void check_store(KeyValueStore& store) {
   store.remove("a");
   store.remove("a");
   CHECK(!store.find("a").has_value());
-  // Of the key and its guard, one exists, the other does, neither, both.
+  // set_unless with all cases of an existing and a missing guard and key.
   CHECK(store.set_unless("a", "a", "created"));
   CHECK(!store.set_unless("a", "a", "created again"));
   CHECK(!store.set_unless("a", "c", "guarded"));
@@ -139,7 +139,7 @@ inline void check_store(KeyValueStore& store) {
   CHECK(store.list("").empty());
 }
 
-// Two ways to one store: each sees what the other does, and long lists come whole and sorted.
+// Two clients of one store: each sees the changes of the other, and long lists arrive complete and sorted.
 inline void check_shared(KeyValueStore& one, KeyValueStore& other, int short_keys) {
   one.set("from", "rank 0");
   CHECK(other.find("from").value() == "rank 0");
@@ -158,8 +158,8 @@ inline void check_shared(KeyValueStore& one, KeyValueStore& other, int short_key
   CHECK(other.list("big/") == expected);
 }
 
-/// Of many callers, two to a store, one creates each key, and the key has its value; leaves nothing behind.
-template <class Stores>  // of pointers
+/// Many callers, two per store, try to create each key. One succeeds, and the key has its value. Removes all keys.
+template <class Stores>  // a container of pointers
 void check_one_creates(const Stores& stores, int rounds) {
   std::vector<std::atomic<int>> winners(static_cast<std::size_t>(rounds));
   std::atomic<int> won = 0;

@@ -1,9 +1,11 @@
-// Stores over TCP: what works, who is let in, what ends. Unauthenticated clients are in tcp_store_server.cpp.
+// Stores over TCP: their use, which clients they accept, and their end. tcp_store_server.cpp tests unauthenticated
+// ones.
 #include <tests/comm/rendezvous/stores.hpp>
 
 namespace {
 
-// Whether a client ends so; on a busy machine a store may once not have answered when the client's time is over.
+// Whether a client fails with an error that has `text`. It tries again, because a store on a busy machine may answer
+// after the client's time limit.
 bool soon_says(const RendezvousOptions& from, const std::string& text) {
   const auto says = [&] { return has(message_of([&] { TcpStore none(from); }), text); };
   return poll_until(says, hang_s);
@@ -160,7 +162,7 @@ TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says
   CHECK(has(notes.all(), "as rank 3 it has not the secret of the job"));
   CHECK(!has(notes.all(), secret));
   CHECK(!has(notes.all(), "wrong but"));
-  // And the other way round: a server that does not know it.
+  // The server may also be the side that does not know the secret.
   auto impostor = serve();
   impostor.secret = "wrong but long enough";
   TcpStoreServer other(impostor);
@@ -208,7 +210,7 @@ TEST_CASE("tcp store: one process for each rank, and no rank beyond the world") 
               "refuses rank 3: another process is that rank already"));
     first.set("still", "here");
   }
-  from.refused_s = hang_s;  // the end of a connection takes a moment to be seen
+  from.refused_s = hang_s;  // the server notices the closed connection a moment later
   TcpStore again(from);
   CHECK(again.find("still").value() == "here");
   from.rank = 4;
@@ -307,10 +309,10 @@ TEST_CASE("tcp store: without a secret it is for this machine alone") {
             "rank 0 cannot listen at 192.0.2.1:0: Cannot assign requested address"));
 }
 
-/// Of this machine, where others can reach it; empty: there is none.
+/// An address of this machine that others can reach, "" if there is none.
 std::string open_address() {
   std::string found;
-  (void)message_of([&] { found = address_towards("192.0.2.1"); });  // of no machine: RFC 5737
+  (void)message_of([&] { found = address_towards("192.0.2.1"); });  // reserved by RFC 5737
   return is_loopback(found) ? std::string() : found;
 }
 
@@ -335,7 +337,7 @@ TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, 
   CHECK(own_address(2, open) == open);
   CHECK(server.own_address() == open);
   CHECK(own_address(3, "127.0.0.1") == "127.0.0.1");
-  CHECK(server.own_address() == open);  // which is good for ranks of this machine, too
+  CHECK(server.own_address() == open);  // ranks of this machine can use it, too
 }
 
 TEST_CASE("tcp store: a machine whose name is a loopback address listens at all of its own") {
@@ -352,7 +354,7 @@ TEST_CASE("tcp store: a machine whose name is a loopback address listens at all 
   }
   CHECK(listens(own, "127.0.1.1", true) == ":: 0.0.0.0 ");
   CHECK(listens(own + ".cluster", "::1", true) == ":: 0.0.0.0 ");
-  CHECK(listens(own, "127.0.1.1", false) == "127.0.1.1 ");  // nothing would keep others out
+  CHECK(listens(own, "127.0.1.1", false) == "127.0.1.1 ");  // no secret keeps others out
   CHECK(listens(own, "192.0.2.1", true) == "192.0.2.1 ");
   for (const char* other : {"localhost", "127.0.0.1", "another"})
     CHECK(listens(other, "127.0.0.1", true) == "127.0.0.1 ");

@@ -1,4 +1,4 @@
-// Whoever finds the port of a store can do nothing to its ranks.
+// Clients without the secret, and members that send malformed requests, cannot disturb the ranks of a store.
 #include <tests/comm/rendezvous/stores.hpp>
 
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 
 namespace {
 
-// A connection that has proved the secret as a rank, but writes its frames by itself.
+// A raw connection that has proved the secret as a rank. The test writes its frames.
 struct Member {
   explicit Member(int port, int rank) : raw(port) {
     const auto hello = raw.frame();
@@ -34,7 +34,7 @@ std::deque<RawConnection> silent_ones(const TcpStoreServer& server, int count) {
   return made;
 }
 
-// The store still serves its ranks.
+// Checks that the store still serves its ranks.
 void check_alive(TcpStoreServer& server) {
   TcpStore client(client_of(server, 99));
   server.set("alive", "yes");
@@ -86,7 +86,7 @@ TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
   CHECK(seconds_since(start) > 0.2);
   for (auto& one : silent) REQUIRE(one.closes());
   CHECK(has(notes.all(), "it has not said who it is within 0.3 s"));
-  sleep_ms(350);  // a rank may be silent for as long as it likes
+  sleep_ms(350);  // a rank that is let in has no such limit
   client.set("still", "here");
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("tcp store server: random requests of a member do nothing but what the
   for (int rank = 1; rank < 100; ++rank) {
     Member member(server.port(), rank);
     for (int i = 0; i < 20; ++i) {
-      // Short fields, mostly as many as the request has. The last type is no request.
+      // Short fields, mostly as many as the request needs. The last type is not a request.
       const std::size_t fields_of[] = {2, 1, 1, 1, 3, 1};
       const auto type = random() % 6;
       std::string payload;
@@ -206,7 +206,7 @@ TEST_CASE("tcp store server: a client that does not read its answers is not read
   for (int i = 0; i < 16; ++i) requests += write_frame(store_request::find, find_a());
   CHECK(member.raw.send(requests));
   check_alive(server);
-  // Once it reads, all are answered.
+  // As soon as it reads, it gets all answers.
   for (int i = 0; i < 16; ++i)
     CHECK(member.raw.frame()->payload.size() == KeyValueStore::longest_value_bytes);
 }
@@ -215,7 +215,7 @@ TEST_CASE("tcp store server: where there are no more descriptors, ranks get in w
   int port_pipe[2], end_pipe[2];
   REQUIRE((::pipe(port_pipe) == 0 && ::pipe(end_pipe) == 0));
   const auto child = ::fork();
-  if (child == 0) {  // no doctest in here, and limits of its own
+  if (child == 0) {  // no doctest in here; the child limits its own descriptors
     ::close(end_pipe[1]);
     try {
       TcpStoreServer server(serve());

@@ -1,4 +1,4 @@
-// Fields and frames: complete or refused, in any pieces, whatever the bytes are.
+// Fields and frames are read completely or refused, for any bytes in pieces of any size.
 #include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/core/text.hpp>
 #include <tests/support/test.hpp>
@@ -53,7 +53,7 @@ TEST_CASE("fields: a struct that a visit names comes back, alone and in a list")
   CHECK(!Fields::parsed<Named>(bytes));
 }
 
-// What is read of these bytes, one frame after another: "type:payload ", and the refusal.
+// Reads the bytes piece by piece. Returns "type:payload " of each frame, then the reason of a refusal.
 std::string read(FrameReader& reader, const std::string& bytes, std::size_t piece) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
@@ -103,7 +103,7 @@ TEST_CASE("frames: random inputs are read or refused, and take little memory") {
     const auto kind = random();
     std::string bytes(kind % 48, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
-    // Most inputs begin as a frame does: the version, and a length near those that are allowed.
+    // Most inputs begin like a frame: with the version, and a length near the limit.
     if (kind >> 40 & 7 && bytes.size() >= 6) {
       bytes[0] = Frame::version;
       if (kind >> 43 & 7) bytes[2] = bytes[3] = bytes[4] = 0, bytes[5] &= 127;

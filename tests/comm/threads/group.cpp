@@ -1,4 +1,4 @@
-// Agreement and splitting: what ranks settle when all of them have come.
+// Collective decisions of thread ranks: agreement on a call, and splitting into groups.
 #include <dhp/comm/threads/group.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -6,8 +6,8 @@ namespace {
 
 using dhp::detail::WaitWord;
 
-// Rank 1 makes one call, the others another; every rank gets to hear of both. Of the others, rank 2 is named where the
-// failure detector looks before rank 0 has come.
+// Rank 1 makes another call than ranks 0 and 2, and every rank gets an error that names both calls. It names rank 2
+// instead of rank 0 if the failure detector looks before rank 0 has called.
 template <class Usual, class Odd>
 std::string disagreement(Usual usual, Odd odd) {
   std::vector<std::string> heard(3);
@@ -39,7 +39,7 @@ TEST_CASE("group: ranks that do not agree all hear of both calls") {
   const auto count = disagreement(reduce(300), reduce(301));
   CHECK(has(count, " calls all_reduce of 300 f32 (sum) at group.cpp:"));
   CHECK(has(count, "rank 1 calls all_reduce of 301 f32 (sum) at group.cpp:"));
-  // One small, one large: they take different ways.
+  // A small and a large all_reduce, which use different algorithms.
   CHECK(has(disagreement(reduce(3), reduce(3000)), "rank 1 calls all_reduce of 3000"));
   CHECK(has(disagreement(reduce(0), reduce(1)), " calls all_reduce of 0"));
   CHECK(has(disagreement(reduce<float>(8), reduce<std::int32_t>(8)),
@@ -91,7 +91,7 @@ TEST_CASE("group: a second thread of one rank is refused, and the first one goes
   const auto here = CallSite::current();
   std::thread barrier([&] { comms[0].barrier(here); });
   std::thread receives([&] { comms[0].recv(dev, x.mut(), 1, here); });
-  sleep_ms(2500);  // the two are in their calls by then
+  sleep_ms(2500);  // the two threads are in their calls by then
   const auto in_barrier = message_of([&] { comms[0].barrier(here); });
   const auto in_recv = message_of([&] { comms[0].recv(dev, x.mut(), 1, here); });
   comms[1].barrier(here);
@@ -109,7 +109,7 @@ TEST_CASE("wait word: counts changes, and the end is none") {
   word.change();
   CHECK(WaitWord::changed(start, word.read()));
   const auto before = word.read();
-  word.wake(false);  // something else to look at, which is no change
+  word.wake(false);  // wakes waiting threads without a change
   CHECK(word.read() != before);
   CHECK(!WaitWord::changed(before, word.read()));
   CHECK(!WaitWord::ended(word.read()));
@@ -118,12 +118,12 @@ TEST_CASE("wait word: counts changes, and the end is none") {
   CHECK(!WaitWord::changed(before, word.read()));
   CHECK(!word.change_unless_ended());
   CHECK(!WaitWord::changed(before, word.read()));
-  word.change();  // what was under way may still finish
+  word.change();  // a collective under way may still finish
   CHECK(WaitWord::changed(before, word.read()));
   CHECK(WaitWord::ended(word.read()));
 }
 
-/// Threads wait for each other's turn; returns how often the word has changed.
+/// Threads take turns, and each waits for its turn. Returns the number of turns.
 int turns(int threads, int rounds) {
   WaitWord word;
   std::atomic<int> turn = 0;

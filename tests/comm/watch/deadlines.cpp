@@ -9,7 +9,7 @@ Time at(double s) {
   return Time(std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(s)));
 }
 double s_of(Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
-// Steps of these lengths, the first of which begins at 1000; when the last one has ended.
+// Enters steps of these lengths; the first begins at 1000 s. Returns when the last one ends.
 double pass_steps(Deadlines& deadlines, const std::vector<double>& seconds) {
   double now_s = 1000;
   for (const double s : seconds) {
@@ -28,7 +28,7 @@ TEST_CASE("deadlines: a section is known after a few passes, by its median") {
   (void)pass_steps(deadlines, {3.4, 3.4, 3.4, 3.4});
   CHECK(deadlines.limit_s() == 600);
   deadlines.enter(
-      Section::first_step);  // what this ended has lasted for as long as the machine is up
+      Section::first_step);  // with the real clock, the ended step seems to last since boot
   deadlines.enter(Section::step);
   CHECK(to_text(deadlines.limit()) ==
         "the limit of 34 s for a step, 10 times its median; a fixed limit can be given instead");
@@ -61,13 +61,13 @@ TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are fo
 
 TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
   Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
-  const double end_s = pass_steps(deadlines, {1, 1});  // the second one learns it, at its end
+  const double end_s = pass_steps(deadlines, {1, 1});  // the limit is learned at the end
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == Approx(end_s + 35));
   CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(end_s + 30));
   deadlines.enter(Section::saving, at(end_s + 100));
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == Approx(end_s + 700));
   deadlines.enter(Section::step, at(end_s + 300));
-  // Has waited all the time for who was saving.
+  // This wait began during the saving, and counts from its end.
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == Approx(end_s + 330));
 }
 

@@ -5,12 +5,12 @@ namespace {
 
 using dhp::detail::FailureDetector, dhp::detail::RankState;
 
-// Of a series of its own, or of the world's calls.
+// Call 1 of the series: of the world's calls, unless another series is given.
 RankState::OpenCall call(const std::string& what, double age_s, std::vector<int> needs = {},
                          const std::string& series = "world") {
   return {series, 1, what, what, "a.cpp:1", age_s, std::move(needs)};
 }
-// Three ranks, all heard of at second 100 with one beat.
+// A world of three ranks. update() and judged() count as a report of the given ranks at now_s.
 struct Three {
   FailureDetector detector{3, {.timeout_s = 30, .lost_s = 1}};
   RankState states[3];
@@ -26,12 +26,12 @@ struct Three {
       detector.update(rank, states[rank], now_s);
     }
   }
-  // What the detector says when it has heard of these.
+  // The detector's verdict after a report of these ranks.
   std::string judged(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
     update(now_s, ranks);
     return detector.judge(now_s);
   }
-  // What they are in, each since so many seconds, and all have come to.
+  // These ranks have been in a collective of all ranks for age_s.
   void all_in(const std::string& what, double age_s, std::initializer_list<int> ranks) {
     for (const int rank : ranks) {
       states[rank].under_way = {call(what, age_s, {0, 1, 2})};
@@ -54,7 +54,7 @@ TEST_CASE("failure detector: all is well") {
   }
   world.update(130);
   CHECK(world.detector.all_finished());
-  CHECK(world.detector.judge(1000) == "");  // whoever has finished may be silent
+  CHECK(world.detector.judge(1000) == "");  // finished ranks may be silent
 }
 
 TEST_CASE("failure detector: a rank that failed, before anything else") {
@@ -97,7 +97,7 @@ TEST_CASE("failure detector: a rank that left the store is gone at once, unless 
         "a.cpp:1; rank 0 is in recv at a.cpp:1");
   world.states[0].ended = world.states[1].ended = true;
   world.update(100, {0, 1});
-  CHECK(world.detector.all_ended(100));  // nobody waits for it
+  CHECK(world.detector.all_ended(100));  // rank 2, which is gone, need not hear of the end
 }
 
 TEST_CASE("failure detector: a rank that is gone is the reason why another one fails") {
@@ -106,7 +106,7 @@ TEST_CASE("failure detector: a rank that is gone is the reason why another one f
   world.update(100);
   world.detector.leave(2);
   CHECK(has(world.detector.judge(100), "rank 2 (host c) is gone"));
-  world.states[2].failed = "the disk is full";  // it said so before it left
+  world.states[2].failed = "the disk is full";  // rank 2 reported this before it left
   world.states[1].failed = "";
   CHECK(world.judged(101) == "rank 2: the disk is full");
 }
@@ -114,7 +114,7 @@ TEST_CASE("failure detector: a rank that is gone is the reason why another one f
 TEST_CASE("failure detector: a call waits for those that have not come to it") {
   Three world;
   world.all_in("all_reduce of 5 f32 (sum)", 29, {0, 1});
-  world.states[2].reached = {{"world.1@0", 8}};  // of another group
+  world.states[2].reached = {{"world.1@0", 8}};  // calls of another group
   world.states[2].last = "barrier at b.cpp:2";
   world.states[2].last_age_s = 29.5;
   CHECK(world.judged(100) == "");
@@ -137,11 +137,11 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   CHECK(world.judged(100) ==
         "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at a.cpp:1, rank 2 calls "
         "all_reduce of 7 f32 (sum) at a.cpp:1");
-  world.states[2].under_way.front().at = 2;  // one that is still to come
+  world.states[2].under_way.front().at = 2;  // rank 0 has not come to call 2
   CHECK(world.judged(101) == "");
-  world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group's
+  world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group
   CHECK(world.judged(102) == "");
-  // A message that its sender is done with.
+  // The sender's call has ended already.
   world.states[0].under_way = {call("message of 3 f32", 0.1, {2}, "world:2>0")};
   world.states[2].sent = {call("message of 2 f32", 0, {}, "world:2>0")};
   CHECK(has(world.judged(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
@@ -168,7 +168,7 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
 
 TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoever else waits") {
   Three world;
-  // Rank 2's link is cut in the midst of a sum, to which all have come.
+  // Rank 2's link is cut during a sum that all ranks have joined.
   world.all_in("all_reduce", 26, {0, 1, 2});
   world.update(100);
   world.all_in("all_reduce", 30.5, {0, 1});
@@ -230,7 +230,7 @@ TEST_CASE("failure detector: without a limit nobody is late") {
   CHECK(detector.judge(1e7) == "");
 }
 
-// Ranks that tell their own limits.
+// Ranks that report their own limits.
 struct Learned : Three {
   Learned() {
     detector = FailureDetector(3, {.timeout_s = 7, .learned = true});
@@ -256,14 +256,14 @@ TEST_CASE("failure detector: the longest limit counts, since who is waited for m
   world.states[0].under_way = {call("barrier", 500, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 500, {2}, "x")};
   CHECK(world.judged(100) == "");
-  // It is done: the others need a moment to notice.
+  // Rank 2 has saved. The others need a moment to notice.
   world.states[2].limit = world.step;
   CHECK(world.judged(101) == "");
   for (auto& state : world.states)
     for (auto& waits : state.under_way) waits.age_s = 530;
   CHECK(world.judged(130) == "");
   CHECK(has(world.judged(132), "beyond the limit of 30 s for a step"));
-  world.states[1].finished = true;  // whoever has finished has no say
+  world.states[1].finished = true;  // limits of finished ranks do not count
   world.states[1].limit = world.saving;
   world.states[1].under_way.clear();
   world.states[0].under_way = {call("barrier", 1, {2})};

@@ -38,7 +38,7 @@ TEST_CASE("flight recorder: an exception ends the call") {
     const Open call(recorder, record("bad"));
     fail("no");
   } catch (const Error&) {}
-  // A call that another exception leaves time for ends well.
+  // A call in a destructor during another exception does not count as failed.
   struct AtEnd {
     FlightRecorder& recorder;
     ~AtEnd() { const Open call(recorder, record("good")); }

@@ -84,7 +84,7 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.sent[0].agreed == "message of 19 f32");
   CHECK(has(state.last, "send of a message of 19 f32 at "));
   CHECK(state.busy() == &state.under_way[0]);
-  state.read(*recorder, recorder->calls() - 1);  // the others are of an earlier world
+  state.read(*recorder, recorder->calls() - 1);  // skips the calls of an earlier world
   CHECK(state.under_way.size() == 1);
   CHECK(state.reached.empty());
   CHECK(state.sent.empty());
@@ -101,7 +101,7 @@ TEST_CASE("rank state: a call that its device has not come to is not reached, an
     state.read(*recorder);
     return concat(state.reached["world"], state.under_way.front().age_s >= 0.02 ? " waits" : "");
   };
-  CHECK(read() == "2 waits");  // on the host
+  CHECK(read() == "2 waits");  // a host's call
   call.on_device(false);
   CHECK(read() == "1");
   call.on_device(true);

@@ -1,4 +1,4 @@
-// The watch over ranks that are processes, without an engine, and over ranks that are threads.
+// The watchdogs of process ranks, without an engine, and of thread ranks.
 #include <dhp/comm/watch/process_watchdog.hpp>
 #include <dhp/comm/watch/watchdog.hpp>
 #include <tests/comm/process_ranks.hpp>
@@ -8,7 +8,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Worlds = std::vector<std::shared_ptr<ProcessWatchdog>>;
 
-// Of processes, in one store.
+// The watchdogs of process ranks that share one store.
 Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
                  WatchOptions options = {.timeout_s = 60}) {
   options.period_s = 0.02;
@@ -36,7 +36,7 @@ TEST_CASE("watchdog: all finish") {
     zero_done = true;
   });
   sleep_ms(100);
-  CHECK(!zero_done);  // the store is its: it stays until all have finished
+  CHECK(!zero_done);  // rank 0 holds the store, so it stays until all have finished
   worlds[1]->finish(1);
   thread.join();
   CHECK(zero_done);
@@ -112,8 +112,8 @@ TEST_CASE("watchdog: a rank that is silent ends it") {
   CHECK(has(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
 
-// Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It
-// waits two seconds to hear more. A busy machine may be slower, so the check is tried again.
+// Whether rank 1, the last of the worlds, reports its lost connection with `expected`, and the first world gets the
+// same error. Rank 1 waits two seconds for more news. A busy machine may take longer, so the check is repeated.
 bool says_of_lost(int peer, const std::string& expected,
                   const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
                   bool all_hear = true) {
@@ -146,7 +146,7 @@ TEST_CASE("watchdog: rank 0 is gone, and its store with it") {
         "1 is in no call");
 }
 
-// Ranks that have done a few quick steps.
+// The watchdogs of ranks that have learned a limit of 3 s from a few quick steps.
 struct Stepping {
   std::shared_ptr<KeyValueStore> store = std::make_shared<MemoryStore>();
   std::vector<std::shared_ptr<Deadlines>> deadlines{};
@@ -243,17 +243,17 @@ TEST_CASE("watchdog: a rank that does not notice the end") {
   worlds[0]->abort("enough");
   CHECK(end_of(*worlds[1]) == "rank 0: enough");
   sleep_ms(2800);
-  CHECK(stuck == 1);  // this one has noticed
+  CHECK(stuck == 1);  // rank 1 has noticed the end
 }
 
-// A device's communicator, as far as a world looks.
+// A device's communicator, reduced to the members that a watchdog uses.
 struct Fake final : Watchdog::Channel {
   std::string trouble() override {
     ++looks;
     return *broken.load();
   }
   void end() noexcept override {
-    // Ends only when its neighbour has, as memory is freed only when a device has nothing to do.
+    // Waits until its neighbor ends, too: a device frees memory only when all its kernels have ended.
     ended = true;
     while (neighbour != nullptr && !neighbour->ended) sleep_ms(1);
     ++ends;
@@ -300,7 +300,7 @@ TEST_CASE("watchdog: trouble of a channel is heard by other processes") {
   }
 }
 
-// Notes at its end whether other worlds have ended.
+// Counts, at its end, the worlds that have not ended.
 struct Late final : Watchdog::Channel {
   explicit Late(Worlds others) : worlds(std::move(others)) {}
   std::string trouble() override { return *broken.load(); }
@@ -342,7 +342,7 @@ TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and n
   const auto worlds = worlds_of(store, 2);
   const auto channel = std::make_shared<Late>(Worlds());
   worlds[1]->watch(channel);
-  store->vanish();  // as that of a generation that is over
+  store->vanish();  // like the store of an ended generation
   worlds[1]->leave();
   CHECK(worlds[1]->wait_for_channels());
   CHECK(channel->ended);
@@ -382,7 +382,7 @@ TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or
   const auto start = Clock::now();
   const auto late = [] { return std::string("rank 2 waits"); };
   const auto for_ever = [] { return false; };
-  // A world of threads has no reports that could be late.
+  // Thread ranks send no reports that could be late.
   const auto said = message_of([&] { world.wait_until(for_ever, late); });
   CHECK(said == "rank 2 waits, beyond the time limit of 1 s; a larger limit waits longer");
   CHECK(seconds_since(start) >= 1);
@@ -403,7 +403,7 @@ TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or
   CHECK(message_of([] { Watchdog(0, {}); }) == "a world has at least 1 rank, got 0");
 }
 
-// What run_ranks says when rank 1 of ranks that are threads does something else than the others.
+// The error of run_ranks when rank 1 runs `odd`, and the other thread ranks run `usual`.
 template <class Usual, class Odd>
 std::string outcome(int ranks, double timeout_s, Usual usual, Odd odd) {
   return message_of([&] {
@@ -428,7 +428,7 @@ TEST_CASE("watchdog: of threads, a missing one is named after the time limit, an
       [&](auto& world, auto& dev, auto& x) {
         over = message_of([&] { line = __LINE__, world.all_reduce(dev, x.mut()).wait(); }) !=
                "no error";
-        world.barrier();  // throws the same
+        world.barrier();  // throws the same error
       },
       [&](auto&, auto&, auto&) { (void)soon([&] { return over.load(); }); });
   CHECK(seconds_since(start) >= 1);
@@ -439,7 +439,7 @@ TEST_CASE("watchdog: of threads, a missing one is named after the time limit, an
   const auto elsewhere = outcome(2, 0.2, barrier, [&](auto& world, auto& dev, auto& x) {
     recv = __LINE__, world.recv(dev, x.mut(), 0);
   });
-  // Either of the two may be the one that is late.
+  // Either rank may be named as late.
   CHECK(has(elsewhere, "in barrier at watchdog.cpp:"));
   CHECK(has(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
 }
