@@ -1,4 +1,4 @@
-// Checkpoints on the Cpu: any layout, damage of any kind, what does not fit, and the older format.
+// Checkpoints on the Cpu: other layouts, damaged files, checkpoints that do not fit, and the older format.
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
@@ -74,7 +74,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
   std::ofstream(directory.path + "/file") << "no directory";
   rlimit unlimited{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &unlimited) == 0);
-  const auto before = std::signal(SIGXFSZ, SIG_IGN);  // a file that is too long is an error
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit returns an error
   std::mutex mutex;
   std::vector<std::string> failures;
   const EverythingOptions model{};
@@ -120,7 +120,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
   for (const int one : {0, 2, 4}) CHECK(failures[one] == failures[one + 1]);
   CHECK(CheckpointFolder(path).latest() == CheckpointFolder::name_of(0));
   CHECK(files_of(path).size() == 2);
-  says(refusal(path, {.vocabulary = 32}), "another shape");  // it is whole
+  says(refusal(path, {.vocabulary = 32}), "another shape");  // the checkpoint is complete
 }
 
 TEST_CASE("checkpoint: who writes to the state waits for its copy") {
@@ -156,7 +156,7 @@ TEST_CASE("checkpoint: replicas that shard state save their shares; any others r
     settings.sharding = {static_cast<ZeroStage>(stage), 16 << 10};
     return settings;
   };
-  const EverythingOptions wide{.vocabulary = 1500};  // an embedding of a page and a half
+  const EverythingOptions wide{.vocabulary = 1500};  // its embedding fills 1.5 pages of a share
   const auto straight = run({}, settings, "", "", 4, wide);
   for (const int saved : {1, 2, 3}) {
     const auto path = concat(directory.path, "/", saved);
@@ -164,7 +164,7 @@ TEST_CASE("checkpoint: replicas that shard state save their shares; any others r
     CHECK(run({}, settings, path, "", 4, wide).values == straight.values);
     CHECK(run({{.data = 4}}, zero(4 - saved), path, "", 4, wide).values == straight.values);
   }
-  // Ranks of the tensor axis may have their shares cut in different places.
+  // With an odd vocabulary, ranks of the tensor axis may have their shares cut at different places.
   const EverythingOptions odd{.vocabulary = 1501};
   const auto split = run({}, settings, "", "", 4, odd);
   const auto path = directory.path + "/split";
@@ -175,7 +175,7 @@ TEST_CASE("checkpoint: replicas that shard state save their shares; any others r
 TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a share") {
   const Folder directory;
   (void)run({{.data = 4, .tensor = 2}}, {}, "", directory.path, 1);
-  SavedPieces saved(step(directory, 1));  // its index holds each element once, or it is refused
+  SavedPieces saved(step(directory, 1));  // refuses an index that does not hold each element once
   std::vector<std::uintmax_t> sizes;
   for (const auto& path : files_of(step(directory, 1)))
     if (path.ends_with(".safetensors")) {
@@ -210,7 +210,7 @@ TEST_CASE("checkpoint: a flipped byte is found; the newest whole one is taken, w
     INFO("path ", path, " at ", at);
     flip_byte(path, at);
     const auto after = run({}, {}, directory.path, "", 1);
-    CHECK(after.losses.empty());  // at step 1 there is nothing left to do
+    CHECK(after.losses.empty());  // loaded at step 1, which is the last
     CHECK(after.values == straight.values);
     REQUIRE(after.remarks.size() == 1);
     says(after.remarks[0], "is damaged");
@@ -260,7 +260,7 @@ TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no
   }
   std::filesystem::rename(step(directory, 1), step(directory, 2) + ".part");
   says(refusal(directory.path), "has no checkpoint to go on from");
-  // Two checkpoints beside two saves that were not finished: the newest checkpoint is found.
+  // The newest of two checkpoints is found beside two unfinished saves.
   std::filesystem::rename(step(directory, 2) + ".part", step(directory, 1));
   const auto two = run({}, {}, directory.path, directory.path, 2);
   for (const int number : {3, 4})
@@ -274,7 +274,7 @@ TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") 
   const RunSettings bf16{.compute = DType::bf16};
   const Folder wide;
   const auto values = run({}, f32, "", wide.path, 2).values;
-  (void)run({}, bf16, wide.path, narrow.path, 2);  // no step: only converted
+  (void)run({}, bf16, wide.path, narrow.path, 2);  // takes no step, only converts
   CHECK(run({}, f32, narrow.path, "", 2).values == values);
 }
 
@@ -353,7 +353,7 @@ TEST_CASE("checkpoint: the format of two files and a state is still read") {
 
 TEST_CASE("checkpoint: a folder that cannot be written to is known before training, and why") {
   errno = EDOM;
-  // There not even root makes files; in a container it may be mounted for reading only.
+  // Not even root can make files in /proc/sys. In a container it may be mounted read-only.
   const auto said = message_of([] { CheckpointFolder("/proc/sys").make(); });
   CAPTURE(said);
   CHECK((said == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||

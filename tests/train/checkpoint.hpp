@@ -1,4 +1,4 @@
-// A run that is saved and loaded under another layout goes on as if nothing had happened. On any device.
+// A run that is saved, and loaded in another layout, continues like an uninterrupted run. On any device.
 #pragma once
 
 #include <dhp/train/background_saver.hpp>
@@ -9,7 +9,7 @@
 namespace tests {
 
 struct CheckpointRun : RunResult {
-  std::vector<std::string> remarks;  ///< of loading
+  std::vector<std::string> remarks;  ///< the loader's remarks
 };
 
 template <class Dev>
@@ -61,7 +61,7 @@ class CheckpointCases {
     return result;
   }
 
-  /// Saved half-way, of an even number of steps.
+  /// Saves after half of the steps (an even number), and loads in each of the layouts.
   void other_layouts(const Layout& saved, const std::vector<Layout>& layouts, int steps) const {
     const Folder directory;
     const auto straight = run({}, settings_, "", "", steps);
@@ -75,7 +75,7 @@ class CheckpointCases {
     }
   }
 
-  /// What is saved beside later steps is the state of its own step, and they are as without it.
+  /// A save in the background keeps the state of its own step, and does not change the steps that run meanwhile.
   void beside_training(const Layout& layout, bool record) const {
     const Folder directory;
     auto settings = settings_;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""classify.py TRAIN_BERT SCORE_BERT: a small BERT learns to tell classes of sentences apart, whole, in parts and by adapters, in
-several layouts; it stops early; adapters are exported, loaded, merged; what is wrong is said."""
+"""classify.py TRAIN_BERT SCORE_BERT: a small BERT learns to classify sentences, fully trained, partly frozen and by
+adapters, in several layouts. It stops early. Adapters are exported, loaded and merged. Mistakes get their messages."""
 
 import json
 import pathlib
@@ -77,7 +77,7 @@ def learns(programs):
 
 
 def adapts(programs):
-    """Adapters of one model, on labels that are the other way round."""
+    """Trains adapters of one model on swapped labels."""
     text = (programs.folder / "train.tsv").read_text()
     (programs.folder / "turned.tsv").write_text(text.replace("\tgood", "\tX").replace("\tbad", "\tgood").replace("\tX", "\tbad"))
     begin = ["--data", "turned.tsv", "--load", "base.whole", "--lora", "query,value,dense", "--lora-rank", 4, "--steps", 20,
@@ -100,7 +100,7 @@ def adapts(programs):
     said = programs.train("--data", "turned.tsv", "--load", "headless", *begin[4:], "--save", "none", "--export-adapter", "none", status=1)
     assert "has no bert.pooler.dense.bias, which would begin anew, and --export-adapter would lose it" in said, said
     said = programs.train("--data", "renamed.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3, "--vocabulary-size", 90)
-    assert "optimizer 2.30 kB" in said, said  # of the head alone
+    assert "optimizer 2.30 kB" in said, said  # the head alone
     assert "renamed.tsv: its classes good, no take the head of the model's bad, good, in this order; --new-head" in said, said
     assert "--vocabulary-size does nothing beside the words of --load" in said, said
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run: the model's FLOP are the same in eight layouts, the parts add up to the
-wall time, the utilisation follows from them, and no line is longer than 80 columns. And the curves for TensorBoard, over a
-run that went on: each step once, with the metrics' values; the package tensorboard reads them, where Python has it. And
-the page that examples/curves.awk makes."""
+"""curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run, the curves for TensorBoard, and the page of
+examples/curves.awk. In the summary, the model's FLOP are the same in eight layouts, the parts add up to the wall time,
+the utilisation follows from them, and no line is longer than 80 columns. The curves of a resumed run have each step
+once, with the values of the metrics. The package tensorboard reads them if Python has it."""
 
 import json
 import pathlib
@@ -65,7 +65,7 @@ def summaries(programs, folder):
 
 
 def fields(message):
-    """Of a protocol buffer's message, by number: lists of numbers and bytes."""
+    """The fields of a protocol buffer message, by number: lists of numbers and bytes."""
     found, at = {}, 0
 
     def varint():
@@ -92,7 +92,7 @@ def fields(message):
 
 
 def shown(directory):
-    """The scalars that TensorBoard shows, by (tag, step); twice the same is an error. The files one after the other."""
+    """The scalars that TensorBoard shows, by (tag, step), from all files in order. A repeated scalar is an error."""
     scalars = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
         data, at = path.read_bytes(), 0
@@ -100,7 +100,7 @@ def shown(directory):
             size = struct.unpack_from("<Q", data, at)[0]
             event, at = fields(data[at + 12:at + 12 + size]), at + 16 + size
             step = event[2][0]
-            if 7 in event:  # a session log that starts: what is there from this step on goes
+            if 7 in event:  # the start of a session log drops scalars from this step on
                 scalars = {key: value for key, value in scalars.items() if key[1] < step}
             for value in fields(event[5][0])[1] if 5 in event else []:
                 value = fields(value)
@@ -112,7 +112,7 @@ def shown(directory):
 
 
 def curves(program, folder):
-    """A run that lost the steps after a checkpoint goes on."""
+    """A run goes on from a checkpoint, and has lost the steps after it."""
     save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
     line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", save, "--save-every", "1", "--metrics",
             metrics, "--tensorboard", tensorboard]
@@ -147,8 +147,8 @@ def curves(program, folder):
 
 
 def page(folder):
-    """The page of examples/curves.awk: each run has its path as its name, each number of a step stands at that step, and
-    numbers of a loss fit beside the picture; an evaluation alone is drawn, too."""
+    """On the page of examples/curves.awk, runs are named by their paths, step numbers stand at their steps, and losses fit
+    beside the plot. A single evaluation is drawn, too."""
     runs = {"one/m.jsonl": [{"step": step, "loss": loss} for step, loss in ((1, 7), (2, 5), (6, 8e8))],
             "two/m.jsonl": [{"step": step, "loss": 9 - step} for step in (1, 2)], "a&b.jsonl": [{"step": 4, "held_out_loss": 3}]}
     for name, lines in runs.items():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""damage.py TRAIN_BERT [--flips N]: whatever is damaged in a checkpoint is named in one sentence before training begins, and the
-checkpoint before it is loaded in its place; a save that cannot be written says so, and leaves what was saved before."""
+"""damage.py TRAIN_BERT [--flips N]: any damage in a checkpoint is named in one sentence before training begins, and the
+previous checkpoint is loaded instead. A save that cannot be written gives an error, and keeps the earlier
+checkpoints."""
 
 import argparse
 import concurrent.futures
@@ -27,13 +28,13 @@ class Trainer:
         return ended(self.program, *RUN, *options, **more).stderr
 
     def fails(self, *options, says, **more):
-        """With one sentence."""
+        """The run must end with an error of one sentence that has all of `says`."""
         said = self.run("--steps", "3", *options, status=1, **more)
         last = said.splitlines()[-1]
         assert last.startswith("error: ") and all(text in last for text in says), (says, said)
 
     def goes_on(self, save, after, *warnings):
-        """Warnings are the expected ones. Returns the third step's loss."""
+        """The run must continue after step `after` with exactly these warnings. Returns the third step's loss."""
         metrics = save.with_name(save.name + ".metrics")
         said = self.run("--load", save, "--steps", "3", "--metrics", metrics)
         assert f"loaded {save / f'step-{after:08}'}: goes on after step {after}\n" in said, said
@@ -53,7 +54,7 @@ def flip(path, at, bit):
 
 
 def flips(trainer, save, seed, count, loss):
-    """One bit of any file of the newest checkpoint at a time."""
+    """Flips one bit at a time in a random file of the newest checkpoint."""
     rng = random.Random(seed)
     newest = save / "step-00000002"
     files = sorted(newest.iterdir())
@@ -70,7 +71,7 @@ def flips(trainer, save, seed, count, loss):
 
 
 def missing(trainer, save, loss):
-    """Files that are cut off or not there; a name of the latest that is not there."""
+    """Files that are cut off, missing or not regular; a file `latest` that names a missing checkpoint."""
     newest = save / "step-00000002"
     for path in sorted(newest.iterdir()):
         whole = path.read_bytes()
@@ -83,12 +84,12 @@ def missing(trainer, save, loss):
         path.unlink()
         path.write_bytes(whole)
     (newest / "index.json").rename(newest / "kept")
-    (newest / "index.json").symlink_to("index.json")  # as root, nothing else is where nobody may look
+    (newest / "index.json").symlink_to("index.json")  # unreadable even for root
     assert trainer.goes_on(save, 1, "index.json: Too many levels of symbolic links") == loss
     (newest / "kept").rename(newest / "index.json")
     (save / "latest").write_text("step-00000009\n")
     assert trainer.goes_on(save, 2, f"{save / 'latest'} names step-00000009, which is not there") == loss
-    (save / "latest").write_bytes(b"step-00000001\r\n")  # copied by way of another system
+    (save / "latest").write_bytes(b"step-00000001\r\n")  # line end of Windows
     assert trainer.goes_on(save, 1) == loss
     (save / "latest").write_text("step-00000002\n")
 
@@ -100,7 +101,7 @@ def unfit(trainer, save):
 
 
 def unwritable(trainer, save, loss):
-    """No space for a shard, as far as a process without rights can have that; a folder that nobody may write to."""
+    """No space for a shard, simulated by a limit on the size of files; a folder that cannot be written."""
     def small():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: what a run keeps in its folders, as the trainers themselves write it: the best
-checkpoint, one run at a time, a run that is done or has stopped early, a save that was interrupted."""
+"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: the folders that the trainers write. They keep the best checkpoint,
+serve one run at a time, and are right after a run that is done or has stopped early, and after an interrupted save."""
 
 import json
 import os
@@ -22,12 +22,12 @@ BEST = ["--keep", "1", "--save-every", "2", "--evaluate-every", "2", "--steps"]
 
 
 def files(folder):
-    """Names and what is in them."""
+    """The files of a folder with their contents."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def keeps_best(program, options, measure, lowest, folder):
-    """What of all saves of a run was best by its metrics, and the newest; the same when the run goes on in the middle."""
+    """A run keeps its best save by the metrics, and its newest, also if it is continued half-way."""
     for name, legs in (("at once", [12]), ("in two", [6, 12])):
         save, metrics = folder / f"{measure} {name}", folder / f"{measure} {name}.jsonl"
         for leg in legs:
@@ -57,11 +57,11 @@ def one_run_at_a_time(program, folder):
         said = run(program, *BERT, "--steps", 2, "--metrics", metrics, "--overwrite", status=1)
         if f"--metrics {metrics} is in use by another run; wait" not in said:
             yield f"one file of metrics for two runs: {said}"
-        run(program, *BERT, "--steps", 1, "--load", save, "--evaluate-only")  # reads
+        run(program, *BERT, "--steps", 1, "--load", save, "--evaluate-only")  # only reads, so it may run
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    # It may have ended between a checkpoint and the word that this is the latest.
+    # The kill may have come after a checkpoint was written and before `latest` named it.
     steps = max(int(path.name[5:]) for path in save.glob("step-*[0-9]")) + 1
     (save / f"step-{steps + 7:08}.part").mkdir()
     said = run(program, *BERT, "--steps", steps, "--load", save, "--save", save, "--metrics", metrics)
@@ -91,7 +91,7 @@ def done_is_done(program, folder):
     if (kept := [path.name for path in save.glob("step-*")]) != ["step-00000004"]:
         yield f"--keep 1 of a run that is done: {kept}"
     early = [*BERT, "--steps", 50, "--evaluate-every", 1, "--lr", 0, "--stop-early", "masked_loss", "--save", folder / "early"]
-    run(program, *early, "--patience", 2)  # the loss stays as it is
+    run(program, *early, "--patience", 2)  # with lr 0, the loss never improves
     for patience, said in ((2, "is the end of this run of 50 steps, which has stopped early: masked_loss was best after step 0"),
                            (4, "goes on after step 2")):
         if said not in (told := run(program, *early, "--patience", patience, "--load", folder / "early")):
@@ -101,7 +101,7 @@ def done_is_done(program, folder):
 
 
 def same_line_at_every_start(program, folder):
-    """--resume: the first start begins with --load, the next goes on from what was saved, and passes over what is damaged."""
+    """With --resume, the first start begins with --load, and the next with the newest save that is not damaged."""
     whole, before, save = folder / "whole", folder / "before", folder / "resumed"
     line = [*BERT, "--deterministic", "--lr-decay", "constant", "--steps"]
     run(program, *line, 6, "--save", whole)
@@ -119,7 +119,7 @@ def same_line_at_every_start(program, folder):
 
 
 def odd_names(program, folder):
-    """A folder may be called as a file is, and a pipe as what it keeps; what changes the numbers is remembered."""
+    """A folder may be named like a weight file, and have a pipe `latest`. A checkpoint keeps --synthetic-gradients."""
     save = folder / "run.safetensors"
     stages = [*BERT, "--pipeline-parallel", 2, "--steps"]
     run(program, *stages, 2, "--synthetic-gradients", "--save", save)
@@ -131,7 +131,7 @@ def odd_names(program, folder):
 
 
 def batches_counted(folder, number=None):
-    """What the batch norms of exported weights have counted; a number: from now on."""
+    """The values of num_batches_tracked in exported weights. If `number` is given, it replaces them."""
     path = folder / "model.safetensors"
     data = path.read_bytes()
     length = 8 + struct.unpack("<Q", data[:8])[0]
@@ -145,7 +145,7 @@ def batches_counted(folder, number=None):
 
 
 def counting_goes_on(program, folder):
-    """From the weights that a run begins with, over a checkpoint, into those that it exports."""
+    """num_batches_tracked counts on from the loaded weights, through a checkpoint, to the exported weights."""
     save = [*RESNET, "--save", folder / "counted", "--export"]
     run(program, *RESNET, "--steps", 2, "--save", folder / "published", "--export", folder / "w")
     begun = batches_counted(folder / "w", 100000)
@@ -157,7 +157,7 @@ def counting_goes_on(program, folder):
 
 
 def text_cache(program, folder):
-    """With --text-cache a run of a plain text, or of a column, is the run without, also when the cache is read."""
+    """--text-cache does not change a run on a text or a column, whether it writes or reads the cache."""
     documents = [f"The cat number {n} sat down. It slept for {n} hours. Then it went home.\n" for n in range(300)]
     (folder / "a.txt").write_text("\n".join(documents))
     (folder / "b.jsonl").write_text("".join(json.dumps({"id": 1, "body": text}) + "\n" for text in documents))
@@ -170,7 +170,7 @@ def text_cache(program, folder):
         found.append(losses(metrics))
     if found != found[:1] * 4 or len(list((folder / "deep" / "cache").glob("*.tokens"))) != 2:
         yield f"--text-cache: {found}"
-    for steps in (1, 2, 3):  # data that have changed since the save
+    for steps in (1, 2, 3):  # before step 3, the data change
         if steps == 3:
             (folder / "a.txt").write_text("\n".join(f"It went home. The cat sat {n} hours.\n" for n in range(300)))
         said = run(program, *BERT, "--data", folder / "a.txt", "--steps", steps, "--resume", folder / "changed")

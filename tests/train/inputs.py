@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""inputs.py TRAIN_BERT TRAIN_RESNET50, with the other programs beside them: mistakes on the command line and in files, and the sentence that each is answered with; and
-configuration files, which give the run that they are of."""
+"""inputs.py TRAIN_BERT TRAIN_RESNET50, with the other programs in the same folder: mistakes on the command line and in
+files, and the sentence that answers each. A configuration file repeats the run that wrote it."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ GPT_CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_
               "eos_token_id": 0}
 GPT_WORDS = {"model": {"type": "BPE", "vocab": {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]},
              "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}
-# Folders of decoders: what config.json and tokenizer.json have instead; None: there is no such file.
+# Folders of decoders: name, and the contents of config.json and tokenizer.json; None if the file is missing.
 DECODERS = {
     "torn": ("{", GPT_WORDS), "endless": ({**GPT_CONFIG, "eos_token_id": []}, GPT_WORDS),
     "beyond": ({**GPT_CONFIG, "eos_token_id": [0, 4]}, GPT_WORDS), "wordless": (GPT_CONFIG, None),
@@ -30,7 +30,7 @@ RESNET = [*LITTLE, "--image-size", "8", "--width", "2", "--depth", "14"]
 BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
 CLASSES = [*BERT, "--task", "classify", "--vocabulary-size", "40", "--text-column", "text", "--label-column", "label", "--data"]
 
-# Tables of texts and labels; `rows` is four good ones.
+# Tables of texts and labels, each with the exit status and a part of the output. ROWS has four good rows.
 ROWS = "".join(f"The cat number {number}.,{label}\n" for number, label in enumerate("nppn"))
 TABLES = [
     ("empty.csv", f"text,label\n{ROWS}A dog.,\n", 1, "empty.csv, line 6: its label is empty; give it one"),
@@ -53,7 +53,7 @@ TABLES = [
     ("null.jsonl", '{"text": "a b", "label": "n"}\n{"text": "c", "label": null}\n', 1, 'null.jsonl, line 2: "label" is null'),
 ]
 
-# Contents of files of options, the line that is wrong, and what is said of it.
+# Contents of option files, the number of the wrong line, and its error.
 FILES = [
     ("lr=0.1\nsteps=-1\n", 2, "--steps: -1 is not a number of 0 or more"),
     ("\n# a comment\nlr=1e400\n", 3, "--lr: 1e400 is not a finite number from 1e-307 to 1e308 in size"),
@@ -69,7 +69,7 @@ FILES = [
     ("--steps=2\n", 1, 'there is no option "--steps"; did you mean steps?'),
 ]
 
-# program, options, status, what is said; a program without status 0 ends before it trains.
+# Program, options, exit status, and a part of the output.
 TABLE = [
     # mistyped options
     ("bert", ["--microbatch", "4"], 2, "--microbatch 4; did you mean --micro-batch? (--help lists what there is)"),
@@ -219,7 +219,7 @@ TABLE = [
     ("bert", ["--data-parallel", "2048"], 1, "has more than the 1024 ranks that one process can start as threads"),
     ("bert", ["--data-parallel", "2048", "--global-batch", "2048", "--micro-batch", "1", "--rank", "1", "--world-size", "2048",
               "--master", "127.0.0.1:9", "--comm-timeout", "0.2"], 1, "rank 1 has found no store of job"),
-    # what is said, and done all the same
+    # warnings, after which the program goes on
     ("bert", [*BERT, "--reducer", "one-bit"], 0, "warning: --reducer one-bit is for what replicas exchange, and there is one replica"),
     ("bert", [*BERT, "--warmup", "3"], 0,
      "warning: --warmup 3 is longer than this run of 2 steps: the learning rate does not reach --lr 0.001"),
@@ -316,7 +316,7 @@ def mistakes(programs, folder):
 
 
 def streams(programs, folder):
-    """What is printed reaches a file or is missed; a file stays where nothing is found, and is not a closed stream."""
+    """Output that cannot be written is an error. A failed search changes no file. A run may start with closed streams."""
     for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -338,7 +338,7 @@ def streams(programs, folder):
 
 
 def bar(programs, folder):
-    """A step's line has room in the terminal, which would show a longer one as two."""
+    """The progress line of a step fits into the terminal."""
     for columns in (80, 40, 120):
         terminal, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -358,7 +358,7 @@ def bar(programs, folder):
 
 
 def empty_values(programs, folder):
-    """Of every option of every program, and of every variable that stands for one."""
+    """Every option of every program refuses an empty value, and so does DHP_STORE."""
     for program, path in programs.items():
         _, said = run(programs, program, ["--help"], folder)
         options = re.findall(r"(--[a-z0-9-]+) (?:TEXT|INT|UINT|FLOAT)", said)
@@ -373,7 +373,7 @@ def empty_values(programs, folder):
 
 
 def configurations(programs, folder):
-    """A run, the run by its checkpoint's options, and one that changes them on the command line, too."""
+    """The options file of a checkpoint gives the same run again, and options on the command line override it."""
     def losses(name, options):
         status, said = run(programs, "bert", [*options, "--metrics", name, "--overwrite"], folder)
         assert status == 0, said

@@ -1,4 +1,4 @@
-// The plan beside what the allocator of a real run counts, and ZeRO's formula.
+// Compares the memory plan with the allocator's counts in a real run, and with ZeRO's formula.
 #include <dhp/extra/reducer_choice.hpp>
 #include <dhp/train/memory_plan.hpp>
 #include <examples/plan/model_work.hpp>
@@ -20,7 +20,7 @@ template <class Dev>
 MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return everything_batch(dev, 0, k, 64, everything_samples, true);
 }
-/// On a context axis without the convolutions, which it does not split; most is in use in attention.
+/// A context axis does not split convolutions, so there the model is a BERT, whose attention has the peak of memory.
 template <class Dev>
 Model<Dev> model_for(ModelBuilder<Dev>& build, bool recompute = false) {
   auto config = everything_config({.blocks = 2});
@@ -41,7 +41,7 @@ struct Counted {
   std::size_t at_rest = 0;
   std::size_t most = 0;
 };
-/// By stage, of the first replica and tensor rank of a real run.
+/// The counts of each stage in a real run, at the first replica, tensor rank and context rank.
 std::vector<Counted> counted(const AllTrainingOptions& options) {
   const auto& layout = options.layout;
   std::vector<Counted> found(static_cast<std::size_t>(layout.pipeline));
@@ -101,11 +101,11 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
       INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
       CAPTURE(at);
       CHECK(plan.at_rest == real.at_rest);
-      // It depends on the ranks' speed how many messages nobody has taken yet.
+      // The number of messages that are not received yet depends on the speed of the ranks.
       const double apart = layout.context > 1 ? 1e-6 : 0.02;
       CHECK(static_cast<double>(plan.most) ==
             Approx(static_cast<double>(real.most)).epsilon(apart));
-      // Ranks as processes keep the last four to a stage.
+      // Process ranks keep the last four messages to each neighboring stage.
       const std::size_t neighbours = (at > 0 ? 1 : 0) + (at + 1 < layout.pipeline ? 1 : 0);
       auto processes = planned(options);
       processes.threads = false;
@@ -135,7 +135,7 @@ TEST_CASE("memory plan: when messages have been taken by stages of equal speed")
   };
   using Calls = std::vector<int>;
   CHECK(taken(OneForwardOneBackward{}, 1, 0, 4) == Calls{});
-  // F0 F1 B0 F2 B1 B2: the second message waits for F0 and B0 of the other, until B0 here.
+  // Stage 0 runs F0 F1 B0 F2 B1 B2. Stage 1 takes the second message after its F0 and B0, while stage 0 waits in B0.
   CHECK(taken(OneForwardOneBackward{}, 2, 0, 3) == Calls{1, 2, 4});
   CHECK(taken(GPipe{}, 2, 0, 3) == Calls{1, 2, 3});
 }
@@ -172,7 +172,7 @@ TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula
   const auto describe = [&](ModelBuilder<Meta>& build) { return examples::bert(build, config); };
   ModelBuilder<Meta> build{Comm<Meta>{}};
   double count = 0;
-  std::set<const void*> seen;  // the decoder is the embedding
+  std::set<const void*> seen;  // the decoder and the embedding are one parameter
   for (const auto& parameter : describe(build).parameters())
     if (seen.insert(parameter.get()).second)
       count += static_cast<double>(parameter->spec.shape.count());
@@ -181,12 +181,12 @@ TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula
   for (const auto compute : {DType::f32, DType::bf16})
     for (const auto stage :
          {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
-      // Bytes of each weight: itself, its gradient, and AdamW's two moments with, in 16 bits, the master.
+      // Bytes per weight: the weight, its gradient, AdamW's two moments, and a master weight if it has 16 bits.
       const double weight = size_of(compute), gradient = 4, state = weight == 4 ? 8 : 12;
       const double share = stage == ZeroStage::none ? 1 : replicas;
       const bool shares_weights = stage == ZeroStage::weights;
       double each = (shares_weights ? weight / replicas : weight) + (gradient + state) / share;
-      if (stage == ZeroStage::optimizer) each += gradient;  // before they are summed
+      if (stage == ZeroStage::optimizer) each += gradient;  // the unsummed gradients
       auto options = options_of({.data = 4}, stage, compute);
       options.store.sharding.bucket_bytes = 25 << 20;
       const auto plan = plan_memory(

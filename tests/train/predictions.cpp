@@ -10,8 +10,8 @@ std::vector<Layout> layouts() {
           Layout{{.pipeline = 3}},
           Layout{{.data = 2, .pipeline = 2}},
           Layout{{.data = 2, .tensor = 2, .pipeline = 2}},
-          Layout{{.data = 2, .pipeline = 2, .context = 3}},  // whose ranks have 1, 1 and 1 or 0
-          Layout{{.data = 7}},                               // two replicas have nothing
+          Layout{{.data = 2, .pipeline = 2, .context = 3}},  // context ranks take 1, 1, and 1 or 0
+          Layout{{.data = 7}},                               // two replicas have no micro-batch
           Layout{{.pipeline = 2}, Interleaved{}, 3},
           Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}};  // the first stage has the scores
 }

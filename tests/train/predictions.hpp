@@ -1,4 +1,4 @@
-// What a model predicts is the same in every layout, in the order of the micro-batches. On any device.
+// Predictions are the same in every layout, in the order of the micro-batches. On any device.
 #pragma once
 
 #include <tests/support/everything.hpp>
@@ -9,13 +9,13 @@ namespace tests {
 template <class Dev>
 class PredictionCases {
  public:
-  /// Scores of the vocabulary for all masked tokens; replicas have 3 + 2 micro-batches, the last one of one sample.
+  /// Scores of the vocabulary for all masked tokens. Two replicas have 3 + 2 micro-batches; the last has one sample.
   static void same_scores(const std::vector<Layout>& layouts, const RunSettings& settings = {}) {
     const auto serial = scores({}, settings);
     REQUIRE(serial.size() == micro_batches);
     CHECK(serial[0].shape()[0] > serial[4].shape()[0]);
     for (const auto& array : serial) CHECK(array.shape()[1] == vocabulary);
-    CHECK(apart(serial[0], serial[1], false) > 0.1);  // so that their order matters
+    CHECK(apart(serial[0], serial[1], false) > 0.1);  // a wrong order shows
     check_near(scores({}, settings, 0), serial, 0);   // dropout is off
     for (const auto& layout : layouts) {
       CAPTURE(to_text(layout));
@@ -23,12 +23,12 @@ class PredictionCases {
     }
   }
 
-  /// The mean of a sample's rows; here the model is its embeddings alone.
+  /// The mean over the rows of a sample. The model is embeddings and feed-forward layers, so rows do not interact.
   static void sample_means(const std::vector<Layout>& layouts) {
     const auto serial = means({});
     REQUIRE(serial.size() == micro_batches);
     CHECK(serial[4].shape() == Shape{1, 16});
-    // By hand: what the same model predicts for single rows, summed here.
+    // The expected means are computed here from the same model's predictions for single rows.
     const auto rows = means({}, true);
     for (std::size_t at = 0; at < micro_batches; ++at) {
       const auto found = serial[at].template values<double>();
@@ -49,7 +49,7 @@ class PredictionCases {
  private:
   static constexpr std::size_t micro_batches = 5;
   static constexpr std::int64_t vocabulary = 65;  // a tensor axis of 2 has uneven parts
-  static constexpr std::size_t counted_rows = 7;  // of each sample
+  static constexpr std::size_t counted_rows = 7;  // rows of a sample in its mean
 
   static MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
     return everything_batch(dev, 77, k, vocabulary, k == 4 ? 1 : everything_samples);
@@ -102,7 +102,7 @@ class PredictionCases {
                   of_rows ? at == row
                           : row / everything_length == at &&
                                 row % everything_length < static_cast<std::int64_t>(counted_rows);
-              // Whole numbers, which are exact; the division comes last.
+              // Ones are exact in every type. The division comes last.
               if (counts) weights[static_cast<std::size_t>(at * rows + row)] = 1;
             }
           auto pooling = Tensor<Dev>::from_host(dev, {outputs, rows}, weights);
@@ -113,7 +113,7 @@ class PredictionCases {
           return made;
         });
   }
-  /// The largest difference, or 1e9 where shapes differ; relative to the largest element.
+  /// The largest difference, relative to the largest element; 1e9 if the shapes differ.
   static double apart(const HostArray& one, const HostArray& other, bool same_shape = true) {
     if (same_shape && one.shape() != other.shape()) return 1e9;
     const auto a = one.template values<double>(), b = other.template values<double>();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""replay.py DHP_REPLAY DHP_COMPARE TRAIN_BERT TRAIN_RESNET50: any step of a saved run, computed again in other layouts: the same bits of
-every layer; a run that computes something else is told from it by the first layer that differs."""
+"""replay.py DHP_REPLAY DHP_COMPARE TRAIN_BERT TRAIN_RESNET50: dhp_replay computes a step of a saved run again in other
+layouts, and every layer has the same bits. dhp_compare finds the first layer that differs in another run."""
 
 import json
 import pathlib
@@ -38,7 +38,7 @@ def replays(name, trainer, replay, compare, folder):
             yield f"{name} {layout}: values of {kinds}"
         if "values that both have are the same, to the last bit" not in run(compare, first, values):
             yield f"{name} {layout}: values differ"
-    # The last step, at which the run was done.
+    # The last step of the run.
     run(replay, "--load", run_folder, "--step", 6, status=0)
     before = metrics.read_text()
     for option, path in ("--metrics", metrics), ("--save", run_folder), ("--resume", run_folder):
@@ -53,7 +53,7 @@ def replays(name, trainer, replay, compare, folder):
 
 
 def changed(trainer, replay, folder):
-    """Of a run that went on with other options, each step has those that it was computed with."""
+    """If a run went on with other options, a replayed step uses the options that it was computed with."""
     run_folder, metrics, again = folder / "changed", folder / "changed.jsonl", folder / "again.jsonl"
     options = [*MODELS["bert"], "--resume", run_folder, "--metrics", metrics]
     run(trainer, *options, "--steps", 2)
@@ -67,7 +67,7 @@ def changed(trainer, replay, folder):
 
 
 def finds(replay, compare, folder):
-    """What another machine might compute: an edited line stands for a wrong tensor."""
+    """An edited line stands for a wrong tensor of another machine."""
     values, wrong = folder / "bert-0.values", folder / "wrong.values"
     lines = values.read_text().splitlines()
     at = next(at for at, line in enumerate(lines) if json.loads(line)["micro_batch"] == 2 and json.loads(line)["layer"] == 3)
@@ -77,7 +77,7 @@ def finds(replay, compare, folder):
     said = run(compare, values, wrong, status=1)
     if f"first in step 4, micro-batch 2: the output of layer 3, {bad['name']}; the last that is the same is the output of layer 2" not in said:
         yield f"a wrong tensor: {said}"
-    # Another dropout changes nothing before the first dropout, and much behind it.
+    # Another dropout rate first shows in the output of layer 0, which has the first dropout.
     run(replay, "--load", folder / "bert-run", "--step", 4, "--trace-values", wrong, "--dropout", "0.3", status=75)
     if "first in step 4, micro-batch 0: the output of layer 0" not in (said := run(compare, values, wrong, status=1)):
         yield f"another dropout: {said}"

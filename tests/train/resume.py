@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""resume.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT [--all]: a run that was saved in one layout goes on in others, with and without ZeRO. The next
-five steps have the bits of the run that was never interrupted.
---all: all pairs of layouts, with 31 and 127 classes and words; some minutes."""
+"""resume.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT [--all]: a run that was saved in one layout goes on in others, with and
+without ZeRO. The next five steps have the bits of an uninterrupted run.
+--all: all pairs with the first layout, with 31 and with 127 classes and words; takes minutes."""
 
 import pathlib
 import sys
@@ -23,7 +23,7 @@ def models(programs, size):
 
 
 def losses(line, layout, zero, steps, folder, save=None, load=None):
-    """Of each step, by its number."""
+    """The loss and the gradient norm by step."""
     options = [] if load is None else ["--load", load]
     options += [] if save is None else ["--save", save]
     metrics = folder / "metrics"
@@ -60,7 +60,7 @@ def main():
     for size in (31, 127) if everything else (31,):
         with tempfile.TemporaryDirectory() as temporary:
             for name, line in models(programs, size):
-                # A decoder of two key heads, and one pair: the rest is as BERT's.
+                # One pair is enough for the decoder with two key heads; its other layers are BERT's.
                 of = [(first, 3, (1, 1, 1), 0)] if name == "gpt" else pairs
                 wrong += check(f"{name} of {size}", line, pathlib.Path(temporary), of)
     sys.exit("\n".join(wrong) if wrong else 0)

@@ -1,4 +1,4 @@
-// safetensors: round trips, and every rule that the reader keeps.
+// safetensors: round trips, and every rule that the reader enforces.
 #include <dhp/train/safetensors.hpp>
 #include <tests/support/folder.hpp>
 
@@ -65,7 +65,7 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                 R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                 4, "twice"));
-  // A type of the format that dhp does not compute in is skipped.
+  // The reader skips tensors of types that dhp does not compute in.
   CHECK(refusal(with_header(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4)) ==
         "accepted");
   CHECK(refusal(with_header(R"({"__metadata__":{"a":"b"}}   )", 0)) == "accepted");

@@ -1,4 +1,4 @@
-// State from rank to rank, cut in any two ways.
+// The exchange of state between ranks, from any partition to any other.
 #include <dhp/cpu.hpp>
 #include <dhp/train/state_exchange.hpp>
 #include <tests/comm/ranks.hpp>
@@ -22,7 +22,8 @@ struct Kept {
   }
 };
 
-/// Cuts tensor t over a tensor axis of `parts` (along a dim), and each box into `shares` ranges; part and share: which.
+/// Splits a tensor into `parts` along `dim`, as a tensor axis does, and each part into `shares` ranges. Returns one
+/// range.
 Kept cut(int tensor, int dim, int parts, int part, int shares, int share) {
   Kept kept;
   kept.piece = {.name = concat("t", tensor), .shape = {6, 4 + 3 * tensor}};
@@ -36,7 +37,7 @@ Kept cut(int tensor, int dim, int parts, int part, int shares, int share) {
 
 constexpr int tensors = 3;
 
-/// How a layout cuts: rank r has part r % parts, and share r / parts of it.
+/// The partition of a layout: rank r has share r / parts of part r % parts.
 struct Cut {
   int dim, parts, shares;
 };
@@ -71,7 +72,7 @@ TEST_CASE("state exchange: any cut becomes any other, and ranks without state ge
           const auto exchanged = StateExchange<Cpu>::run(dev, world, held(old), held(now));
           const auto& missing = exchanged.missing;
           int bad = static_cast<int>(missing.size());
-          // Where the cut stays, every rank has its own.
+          // If the partition does not change, nothing moves.
           if (&before == &after && empty == 0) bad += exchanged.moved_bytes == 0 ? 0 : 1;
           for (const auto& each : now) bad += each.values != each.right() ? 1 : 0;
           return bad;

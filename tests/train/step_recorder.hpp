@@ -1,4 +1,4 @@
-// Steps that a device records, for those that can: see step_recorder.hpp of dhp/train.
+// Recorded steps, on any device that can record: see dhp/train/step_recorder.hpp.
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>
@@ -34,13 +34,13 @@ class StepRecorderCases {
     constexpr auto promised = dhp::detail::Recording::promised;
     CHECK(steps(promised, {1, 2}) == std::vector<float>{2, 3});
     CHECK(steps(dhp::detail::Recording::none, {1, 2, 3}) ==
-          std::vector<float>{2, 3, 4});  // not one of them
+          std::vector<float>{2, 3, 4});  // not a promised step
     CHECK(steps(promised, {3, 4}) == std::vector<float>{4, 5});
     CHECK(message_of([&] {
             steps(promised, {1, 2, 3});
           }).starts_with("step 4: its inputs have other "));
 
-    Steps idle;  // a rank without micro-batches records its part in the others' step
+    Steps idle;  // a rank without micro-batches, which records its part of the step
     CHECK(idle(promised, {}).empty());
     CHECK(idle(promised, {}).empty());
     CHECK(idle.issued == 2);
@@ -52,7 +52,7 @@ class StepRecorderCases {
   }
 
  private:
-  /// Adds 1 to what a step brings, and counts how often the host has had work with it.
+  /// Each step adds 1 to its values. `issued` counts the steps that the host has issued, not replayed.
   struct Steps {
     Dev dev = make_device<Dev>();
     dhp::detail::StepRecorder<Dev> recorder;

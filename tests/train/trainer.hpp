@@ -23,7 +23,7 @@ class TrainerCases {
   }
 
  private:
-  /// An infinite loss ends with step, rank, micro-batch and the first layer.
+  /// A loss that is not finite ends the run with an error that names step, rank, micro-batch and the first bad layer.
   static void bad_loss() {
     const Case serial{};
     const auto message = message_with(serial, std::numeric_limits<float>::quiet_NaN());
@@ -33,7 +33,7 @@ class TrainerCases {
     // Ranks by (pipeline, data): the second replica's first stage is rank 1.
     for (const auto& schedule : built_in_schedules()) {
       if (schedule.needed_chunks().value_or(1) > 1)
-        continue;  // for which the model has too few layers
+        continue;  // the model has too few layers for more chunks
       const Case split{.mesh = {.data = 2, .pipeline = 3}, .schedule = schedule};
       const auto infinite = message_with(split, std::numeric_limits<float>::infinity());
       CAPTURE(infinite);
@@ -42,12 +42,12 @@ class TrainerCases {
     }
   }
 
-  /// A loss that overflows behind finite outputs is told from a bad layer.
+  /// If all outputs are finite, the error says that the loss itself overflowed.
   static void overflow_of_the_loss() {
     const auto message = message_of([] {
       on_ranks({.compute = DType::f64},
                [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
-                 // Its square is infinite.
+                 // The square of this target is infinite.
                  set_element(dev, batches.batches[1].side[0].second.mut(), 0, 1e300);
                  (void)trainer.step(batches);
                });
@@ -56,12 +56,13 @@ class TrainerCases {
     CHECK(has(message, "the loss itself overflowed"));
   }
 
-  /// A gradient that is not finite, behind a finite loss, is named with its layer.
+  /// If the loss is finite but the gradient is not, the error names the gradient's layer.
   static void bad_gradient() {
     const auto message = message_of([] {
       on_ranks({}, [](Dev& dev, Trained& trainer, Batches& batches,
                       const ParameterList<Dev>& parameters) {
-        // The output is about 1e19 and its square, summed in double, finite; times the weight it is not.
+        // Outputs are about 1e19. Their squares are finite, but an input gradient (output times weight) overflows in
+        // fp32.
         const auto set = [&](const std::string& name, double value) {
           for (const auto& parameter : parameters)
             if (parameter->spec.name == name) fill(dev, parameter->value, value);
@@ -76,7 +77,7 @@ class TrainerCases {
     CHECK(has(message, "the input gradient of layer last is not finite (micro-batch 0)"));
   }
 
-  /// Under a dynamic loss scale an overflow is a step without an update.
+  /// With a dynamic loss scale, an overflow skips the update of the step.
   static void skipped_step() {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
                                .loss_scale = LossScaleOptions{.dynamic = true, .initial = 1024}}};
@@ -104,7 +105,7 @@ class TrainerCases {
     });
   }
 
-  /// A gradient out of proportion is skipped, in a resumed run, too.
+  /// A step whose gradient norm is far above the usual one is skipped, also in a resumed run.
   static void skipped_spike() {
     const Case run{.options = {.learning_rate = {.peak = 1e-3}, .spike = 5}};
     on_ranks(run, [](Dev& dev, Trained& trainer, Batches& batches,
@@ -122,14 +123,14 @@ class TrainerCases {
       CHECK(state.device.spikes == 1);
       CHECK(state.device.usual_norm == spike.usual_norm);
       trainer.resume_after(state);
-      CHECK(trainer.step(batches).spike);  // what is usual is remembered
+      CHECK(trainer.step(batches).spike);  // the state keeps the usual norm
       scale(dev, 1 / 1024.0, input);
       CHECK(!trainer.step(batches).skipped);
       CHECK(first_of(dev, parameters) != before);
     });
   }
 
-  /// A loss that stays bad at the least scale is not the scale's fault.
+  /// If the loss is still bad at the smallest loss scale, the run ends with an error.
   static void bad_at_the_least_scale() {
     const Case run{.options = {.loss_scale = LossScaleOptions{.dynamic = true, .initial = 4}}};
     int skipped = 0;
@@ -145,7 +146,7 @@ class TrainerCases {
     CHECK(has(message, "layer first is not finite (micro-batch 3)"));
   }
 
-  /// Neither the loss nor the norm nor the step.
+  /// The loss scale changes neither the loss nor the gradient norm nor the update.
   static void loss_scale_changes_nothing() {
     const auto train = [](double scale) {
       std::vector<double> found;
@@ -162,11 +163,11 @@ class TrainerCases {
       return found;
     };
     const auto plain = train(1);
-    CHECK(plain[1] > 0.05);       // so that the clipping counts
-    CHECK(train(4096) == plain);  // a power of two: not a bit
+    CHECK(plain[1] > 0.05);       // gradients are clipped
+    CHECK(train(4096) == plain);  // a power of two changes no bit
   }
 
-  /// With the step that comes next.
+  /// A resumed run continues with the next step and its learning rate.
   static void resumed() {
     const Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
     on_ranks(run, [](Dev&, Trained& trainer, Batches& batches, const auto&) {
@@ -178,7 +179,7 @@ class TrainerCases {
     });
   }
 
-  /// Between two changes of the loss scale: it grows at the same step.
+  /// In a run that is resumed between two changes of the loss scale, the scale grows at the same step.
   static void resumed_between_scales() {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
                                .loss_scale = LossScaleOptions{
@@ -218,7 +219,7 @@ class TrainerCases {
              });
   }
 
-  /// The next one names it, until a state is resumed.
+  /// After a failed step, every step throws an error that names it, until a state is resumed.
   static void after_a_failed_step() {
     on_ranks({.compute = DType::f64},
              [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
@@ -254,7 +255,7 @@ class TrainerCases {
                             random_tensor(dev, type, {3, 4}, 100 + use));
   }
 
-  /// body(dev, trainer, this replica's micro-batches of four, its parameters) on every rank.
+  /// Runs body(dev, trainer, batches, parameters) on every rank, with the replica's share of four micro-batches.
   template <class Body>
   static void on_ranks(const Case& run, Body body) {
     on_ranks_of<Dev>(run.mesh.size(), [&](Dev& dev, Comm<Dev> world) {
@@ -275,7 +276,7 @@ class TrainerCases {
       for (std::int64_t index = 0; index < 4; ++index)
         all.push_back(micro_batch(dev, index, run.compute));
       auto batches = assigned<Dev>(all, mesh.data().rank(), mesh.data().size());
-      all.clear();  // what one owner has can be written to
+      all.clear();  // tensors with one owner can be written
       body(dev, trainer, batches, stage.store().parameters());
     });
   }

@@ -1,4 +1,4 @@
-// The front door: the same run as its parts put together by hand, in any layout, from micro-batches or a loader.
+// TrainingRun: the same results as its parts assembled by hand, in any layout, from micro-batches or a loader.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
 #include <dhp/train/stop_signal.hpp>
@@ -62,7 +62,7 @@ struct Found {
   friend bool operator==(const Found&, const Found&) = default;
 };
 
-/// m = 0.9 m + g, w -= lr m, by hand and on what this rank holds.
+/// m = 0.9 m + g, w -= lr m, for the elements that this rank holds.
 class OwnMomentum final : public BufferedOptimizer<Cpu> {
  public:
   OwnMomentum(Cpu& dev, ParameterStore<Cpu>& store)
@@ -85,7 +85,7 @@ TrainingRun<Cpu>::MakeOptimizer own_momentum() {
   };
 }
 using Own = TrainingRun<Cpu>::MakeOptimizer;
-static_assert(!std::is_convertible_v<SgdOptions, Own>);  // options are for TrainingOptions
+static_assert(!std::is_convertible_v<SgdOptions, Own>);  // options belong in TrainingOptions
 
 Found train(const Options& options, bool from_loader) {
   Found found;
@@ -215,7 +215,7 @@ TEST_CASE(
     auto& mine = seen.at(static_cast<std::size_t>(world.rank()));
     Loader loader(dev, Waves{}, loading);
     TrainingRun run(dev, world, options_of({.data = 2}), network, loader);
-    // One rank hears of it.
+    // Only rank 1 asks for the signal.
     run.stop_when([&] { return world.rank() == 1 && asked(); });
     run.after_step([&](const StepReport& report) {
       mine.push_back(report.step);

@@ -1,5 +1,5 @@
-// The update of a step: every collective that it needs comes before its first write, in every layout; so a step that is
-// interrupted between them can be finished, or begun anew.
+// In every layout, an update runs all its collectives before its first write. A step that is interrupted between them
+// can be finished, or begun anew.
 #include <dhp/comm/observe/observer.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
@@ -7,14 +7,14 @@
 
 namespace {
 
-/// Calls of a rank's thread, and of those that run its collectives.
+/// The kinds of a rank's calls, from its own thread and from the threads that run its collectives.
 class Kinds {
  public:
   void add(CallKind kind) {
     const std::lock_guard lock(mutex_);
     kinds_.push_back(kind);
   }
-  /// Those since the last time.
+  /// The calls since the last take().
   [[nodiscard]] std::vector<CallKind> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(kinds_, {});
@@ -94,20 +94,21 @@ void check_update(const Layout& layout, const RunSettings& settings) {
 
 struct Interrupted {};
 
-/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or
-/// repeated.
+/// The course of the second step: it runs, or is interrupted before its update and then finished or repeated, or the
+/// world ends before.
 enum class Second { runs, is_finished, is_repeated, is_lost_before };
+/// The state of each rank after three steps.
 std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
                                                 Second second) {
   std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(layout.mesh.size()));
   on_ranks_of<Cpu>(layout.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
     auto& state = states[static_cast<std::size_t>(world.rank())];
-    // A device that goes on by itself, as far as the host sees it.
-    std::atomic<bool> waited = false;      // for it, since the last call
-    std::atomic<bool> world_ends = false;  // in the next wait
+    // The faults simulate an asynchronous device.
+    std::atomic<bool> waited = false;      // the host has waited since the last call
+    std::atomic<bool> world_ends = false;  // the next wait throws
     const auto called = [&](Cpu&, const Collective<Cpu>&) {
       waited = false;
-      return false;  // it is still to be done
+      return false;  // the right communicator does it
     };
     const auto receive = [&](Comm<Cpu>& right, Cpu& own, View<Cpu> buffer, int from) {
       waited = false;
@@ -125,7 +126,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
           auto& store = pipeline.store();
           bool interrupts = false;
           trainer.set_update_barrier([&] {
-            CHECK(waited);  // its sums have arrived
+            CHECK(waited);  // the sums of the step have arrived
             mesh.world().barrier();
             if (std::exchange(interrupts, false)) throw Interrupted();
           });

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""waves.py WAVES [MPIRUN]: README's program, in the folder where it lies, and killed in the middle and started again: on
-as many ranks, on fewer, and as processes of mpirun. Each ends with the bytes of a run that nobody has killed."""
+"""waves.py WAVES [MPIRUN]: README's program, run in its own folder, and killed and started again: on as many ranks, on
+fewer, on more, and as processes of mpirun. Each restarted run ends with the bytes of an uninterrupted run."""
 
 import os
 import pathlib
@@ -36,7 +36,7 @@ def processes_of(session):
 
 
 def killed(folder, line):
-    """All its processes, when a first checkpoint is there. mpirun's ranks are in groups of their own."""
+    """Kills all processes of the run after its first checkpoint. mpirun's ranks are in process groups of their own."""
     process = start(folder, line)
     while not (folder / "waves_run" / "latest").exists():
         assert process.poll() is None, process.communicate()

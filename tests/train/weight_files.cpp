@@ -1,4 +1,4 @@
-// A published model's weights in one file or several, and weights alone out of a checkpoint.
+// The weights of a published model in one file or several, and the weights alone of a checkpoint.
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
@@ -12,7 +12,7 @@ namespace {
   const int last = save.empty() ? 0 : 1;
   return CheckpointCases<Cpu>({}, {}).run(layout, settings, load, save, last, -1, how);
 }
-/// Tensors whose place is even to one file, the others to another, and an index.
+/// Writes every other tensor to one file, the rest to another, and an index.
 void part(const SafeTensors& whole, const std::string& folder) {
   SafeTensorsWriter shards[2];
   nlohmann::json index;
@@ -52,7 +52,7 @@ TEST_CASE("weight files: one file, several with an index, or weights alone of a 
   replace_file(one / "model.safetensors", other);
   CHECK_THROWS_WITH_AS((void)run({}, one.path, ""), Contains(", which dhp does not compute in"),
                        Error);
-  // Another optimizer than the one it was saved with, whose state is left.
+  // With .only, a run with another optimizer loads the weights, and ignores the saved optimizer's state.
   const auto alone = run({{.data = 2}}, saved.path, "", {.only = true});
   CHECK(alone.values == expected);
   CHECK(alone.remarks.empty());
@@ -83,7 +83,7 @@ TEST_CASE("weight files: an index that is damaged, or names what is not there") 
   again.add("a", DType::f32, {1}, std::vector<std::byte>(4));
   again.write(folder / "z.safetensors");
   with(R"({"weight_map": {"a": "x.safetensors", "c": "z.safetensors"}})", "a tensor has one place");
-  again.write(folder / "model.safetensors");  // has priority, as in transformers
+  again.write(folder / "model.safetensors");  // takes precedence, like in transformers
   CHECK(WeightFiles(folder.path).tensors().at("a")->path() == folder / "model.safetensors");
 }
 

@@ -1,5 +1,5 @@
-// exchange FROM TO: prints each tensor of FROM as "name, type, extents, values", apart by tabs, and writes
-// them all to TO. What exchange.py holds against Python.
+// exchange FROM TO: prints each tensor of FROM as name, type, extents and values, separated by tabs, and writes all
+// tensors to TO. exchange.py compares both with Python.
 #include <dhp/train/safetensors.hpp>
 
 #include <cstdio>

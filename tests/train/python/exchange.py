@@ -1,5 +1,5 @@
-"""exchange.py PROGRAM: files that Python writes are read by dhp, and what dhp writes is read by Python.
-Python reads and writes with struct and json; gpt.py and export.py do with the package safetensors."""
+"""exchange.py PROGRAM: dhp reads files that Python writes, and Python reads files that dhp writes.
+Here Python reads and writes with struct and json; gpt.py and export.py use the package safetensors."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-# Our name, bytes, and how struct calls it; bf16 are the upper halves of floats.
+# dhp's name, bytes, and the letter in struct; a bf16 is the upper half of a float.
 TYPES = {
     "F64": ("f64", 8, "d"),
     "F32": ("f32", 4, "f"),
@@ -19,7 +19,7 @@ TYPES = {
     "U8": ("u8", 1, "B"),
 }
 
-# Each type, a scalar, no elements at all, and names that JSON has to escape.
+# Every type, a scalar, a tensor without elements, and names that JSON has to escape.
 TENSORS = {
     "layer.0.weight": ("F32", [2, 3], [1.5, -2.25, 0.0, 3e38, -1e-38, 0.1]),
     "layer.0.bias": ("F64", [3], [0.1, -1e300, 5e-324]),
@@ -87,7 +87,7 @@ def printed(text):
 
 
 def stored():
-    """The tensors as their types keep them."""
+    """The tensors with values rounded to their types."""
     return {name: (dtype, shape, unpack(dtype, pack(dtype, values)))
             for name, (dtype, shape, values) in TENSORS.items()}
 

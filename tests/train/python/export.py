@@ -1,6 +1,6 @@
-"""export.py TRAIN_BERT TRAIN_RESNET50: Python's safetensors reads every shard of a checkpoint; BertForPreTraining of transformers
-and resnet50 of torchvision load what --export writes, with nothing missing, left over or of another shape. Exit status 77: none
-of the three is installed."""
+"""export.py TRAIN_BERT TRAIN_RESNET50: Python's safetensors reads every shard of a checkpoint. transformers'
+BertForPreTraining and torchvision's resnet50 load the files of --export, with no tensor missing, left over or of
+another shape. The exit status is 77 if none of the three is installed."""
 
 import pathlib
 import sys
@@ -17,7 +17,7 @@ def trained(program, root, *options):
 
 
 def read_shards(numpy, folder):
-    """Every tensor of every shard. Returns the numbers in them."""
+    """Reads every tensor of every shard. Returns the number of elements."""
     shards = sorted(folder.glob("shard-*.safetensors"))
     assert len(shards) == 2, shards
     return sum(tensor.size for shard in shards for tensor in numpy.load_file(shard).values())
