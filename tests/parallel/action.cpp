@@ -1,4 +1,4 @@
-// Where the parts of the model lie, and the messages of actions.
+// The stages of the model's parts, and the messages of actions.
 #include <dhp/parallel/action.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -28,7 +28,7 @@ TEST_CASE("action: in a V the second chunks lie in the opposite order") {
     CHECK(v.stage_of(part) == (part < 3 ? part : 5 - part));
     CHECK(v.part(v.stage_of(part), v.chunk_of(part)) == part);
   }
-  CHECK(v.target(2, {Kind::forward, 0, 7}) == 3);  // on stage 2, too
+  CHECK(v.target(2, {Kind::forward, 0, 7}) == 3);  // part 3 is on stage 2, too
   CHECK(v.target(0, {Kind::forward, 1, 7}) == -1);
   CHECK(v.source(1, {Kind::backward, 1, 7}) == 5);
 }

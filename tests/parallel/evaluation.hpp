@@ -1,4 +1,4 @@
-// Evaluation gives the same in every layout, also with unequal numbers of micro-batches. On any device.
+// Evaluation gives the same terms in every layout, also with unequal numbers of micro-batches. On any device.
 #pragma once
 
 #include <tests/support/everything.hpp>
@@ -27,7 +27,7 @@ class EvaluationCases {
   }
 
   void drops_nothing() const {
-    // Without dropout and with it the untrained model evaluates alike, and twice alike.
+    // The untrained model has the same loss with and without dropout, and in both of two evaluations.
     const auto twice = [&](double dropout) {
       std::vector<double> sums;
       auto model = model_;
@@ -85,7 +85,7 @@ class EvaluationCases {
 
   struct Evaluated {
     GlobalLoss before;  ///< with the initial weights
-    GlobalLoss after;   ///< two steps later: running statistics have moved
+    GlobalLoss after;   ///< two steps later, with other running statistics
     std::vector<double> losses;
   };
 
@@ -96,7 +96,7 @@ class EvaluationCases {
         [](Dev& dev) { return everything_batch(dev, 0, 0); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto&, auto& trainer) {
           const auto test_set = assigned(mesh, held_out, [&](std::int64_t k) {
-            // The last one is short.
+            // The last micro-batch has one sample.
             return everything_batch(dev, 77, k, 64, k == held_out - 1 ? 1 : everything_samples);
           });
           const auto before = trainer.evaluate(test_set);

@@ -1,4 +1,5 @@
-// Schedules as text: what is written is read again, in PyTorch's form; what is no schedule is refused with its place.
+// Schedules as text in PyTorch's form: a written schedule is read back unchanged, and errors name the line and the
+// cell.
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>
@@ -18,7 +19,7 @@ TEST_CASE("fixed schedule: every schedule comes back as it was") {
           const auto lists = all_stages(schedule, stages, micro_batches, chunks);
           auto found = FixedSchedule::from_csv("mine.csv", FixedSchedule::to_csv(lists));
           CHECK(found.needed_chunks == chunks);
-          if (stages == 1) found.lists.v_shaped = lists.v_shaped;  // there is no difference
+          if (stages == 1) found.lists.v_shaped = lists.v_shaped;  // the text is the same
           CHECK(found.lists == lists);
         }
 }
@@ -28,7 +29,7 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
         "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
   CHECK(FixedSchedule::to_csv(all_stages(Interleaved{}, 2, 2, 2)) ==
         "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
-  // There and back again, from the last stage on the next one.
+  // In a V the parts run through the stages and back, and turn on the last stage.
   const auto v = FixedSchedule::to_csv(all_stages(ZeroBubbleV{}, 2, 1));
   CHECK(v == "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2I0,2W0,1I0,1W0\n");
   CHECK(has(message_of([] { (void)lists_of("0F0,3F0\n1F0,3F0"); }),

@@ -1,4 +1,4 @@
-// Frozen parameters and adapters: every layout gives the serial run's numbers, and what is frozen keeps its bytes.
+// Frozen parameters and adapters: every layout gives the serial run's numbers, and frozen parameters keep their bytes.
 #include <tests/parallel/layouts.hpp>
 
 namespace {

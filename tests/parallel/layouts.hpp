@@ -12,7 +12,7 @@ inline void check_losses(const RunResult& serial, const RunResult& found, double
     CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
 }
 
-/// Losses, norms, values and gradients, each within the tolerance of the serial run's.
+/// Checks that losses, norms, values and gradients are within the tolerance of the serial run's.
 inline void check_close(const RunResult& serial, const RunResult& found, double tolerance) {
   check_losses(serial, found, tolerance);
   for (std::size_t step = 0; step < serial.norms.size(); ++step)
@@ -29,8 +29,8 @@ inline void check_same_bits(const RunResult& serial, const RunResult& found) {
 }
 
 struct EverythingBatches {
-  bool changing = false;          ///< else the same samples in every step, so that the loss falls
-  bool fixed = false;             ///< as many masked rows in every one
+  bool changing = false;          ///< new samples in each step; with equal ones the loss falls
+  bool fixed = false;             ///< all micro-batches have the same number of masked rows
   std::int64_t short_batch = -1;  ///< the micro-batch with one sample less
 };
 
@@ -47,7 +47,7 @@ RunResult run_everything(const Layout& layout, const RunSettings& settings,
       });
 }
 
-/// Each of the layouts gives the serial run's numbers, which are returned.
+/// Checks that each layout gives the serial run's numbers. Returns the serial run.
 template <class Dev = dhp::Cpu>
 RunResult check_layouts(double tolerance, const std::vector<Layout>& layouts,
                         const RunSettings& settings, const EverythingOptions& options = {},

@@ -1,5 +1,5 @@
-// Exact sums and tensor groups: no layout changes a bit of losses, norms, values and gradients; neither do the reducer,
-// its buckets, recompute or threads.
+// With exact sums and tensor groups, losses, norms, values and gradients have the same bits in every layout, with every
+// reducer and bucket size, with recompute, and with any number of threads.
 #include <tests/parallel/layouts.hpp>
 
 namespace {
@@ -13,7 +13,7 @@ RunResult run(const Layout& layout, const RunSettings& settings,
   return run_everything(layout, settings, options, {.changing = true, .fixed = fixed});
 }
 
-/// Each of the layouts gives the bits of the serial run, which is returned.
+/// Checks that each layout gives the bits of the serial run. Returns the serial run.
 RunResult check_bits(const std::vector<Layout>& layouts, const RunSettings& settings,
                      const EverythingOptions& options = {}) {
   return check_layouts(0, layouts, settings, options, {.changing = true});

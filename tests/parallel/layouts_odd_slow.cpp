@@ -1,4 +1,4 @@
-// Layouts and batches that do not come out even, and those that must be refused.
+// Layouts and batches with uneven shares, and layouts that must be refused.
 #include <tests/parallel/layouts.hpp>
 #include <tests/support/regression.hpp>
 
@@ -48,7 +48,7 @@ TEST_CASE("odd layouts: fewer micro-batches than replicas, so that some get none
 }
 
 TEST_CASE("odd layouts: a short last micro-batch") {
-  // 8 micro-batches; an odd number on replicas makes a mean of means wrong.
+  // Replicas have unequal numbers of samples, so a mean of their means would be wrong.
   check_layouts(1e-9,
                 {{{.data = 2}},
                  {{.data = 3}},
@@ -70,7 +70,7 @@ TEST_CASE("odd layouts: synchronised batch norm under D is the same under every 
 
 namespace {
 
-// Rank r of two has rows [rows[r], rows[r + 1]); same_shapes: they are told that they have equally many.
+// Rank r of two has rows [rows[r], rows[r + 1]). same_shapes: tells the layer that both have equally many rows.
 void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_shapes) {
   struct Found {
     std::vector<double> y, dx, gamma_gradient, mean, variance;
@@ -107,7 +107,7 @@ void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_sh
   CHECK(distance(both(&Found::y), joined.y) < 1e-12);
   CHECK(distance(both(&Found::dx), joined.dx) < 1e-12);
   for (std::size_t channel = 0; channel < 4; ++channel) {
-    // Replicas are summed later, and each has noted the statistics of the joined batch.
+    // Gradients of replicas are summed later. The running statistics are those of the joined batch on each replica.
     CHECK(std::abs(found[0].gamma_gradient[channel] + found[1].gamma_gradient[channel] -
                    joined.gamma_gradient[channel]) < 1e-12);
     for (const auto& one : found) {
@@ -132,7 +132,7 @@ TEST_CASE("synchronised batch norm refuses unequal shares at once") {
       message_of([&] { run_everything({{.data = 2}}, seven, {.synchronised = true}); });
   CHECK(has(message, "unequal numbers of micro-batches"));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  CHECK(taken.count() < 30);  // not by the time limit
+  CHECK(taken.count() < 30);  // well before the time limit
 }
 
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
@@ -195,7 +195,7 @@ TEST_CASE("16 bits: 2x1x2 and 2x2x2 stay close to the serial run") {
 
 TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
   for (const bool deterministic : {false, true}) {
-    // Too large a scale at first: some steps are skipped, then it fits.
+    // The initial scale is too large: some steps are skipped until it fits.
     const RunSettings settings{.compute = DType::f16,
                                .deterministic = deterministic,
                                .steps = 16,

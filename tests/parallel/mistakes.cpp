@@ -17,7 +17,7 @@ enum class Mistake {
   null_parameter
 };
 
-/// The identity, but for its mistake.
+/// The identity layer with one mistake.
 struct Wrong {
   Mistake mistake;
   Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
@@ -52,13 +52,13 @@ MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
 struct Case {
   TrainingOptions options{};
   Mistake mistake = Mistake::none;
-  std::int64_t columns = 4;  ///< inside
+  std::int64_t columns = 4;  ///< between the layers first and second
   bool recomputed = false;
   std::function<void(StepBatches<Cpu>&)> change = [](StepBatches<Cpu>&) {
-  };  ///< a replica's batches
+  };  ///< changes a replica's batches
 };
 
-/// What is said in one step of two micro-batches.
+/// The error of one step of two micro-batches.
 std::string message(const Case& of) {
   return message_of([&] {
     on_ranks_of<Cpu>(of.options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {

@@ -1,5 +1,5 @@
-// The moves of weights and gradients in a stage's list: what the pass inserts is proved, comes early enough to run
-// beside passes, and any change of it is refused.
+// The moves of weights and gradients that with_moves inserts into a stage's list. They pass the check, come early
+// enough to overlap forward and backward passes, and any changed move is refused.
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/moves.hpp>
 #include <dhp/parallel/schedule_check.hpp>
@@ -13,7 +13,7 @@ using dhp::detail::Pass;
 using Kind = Action::Kind;
 using List = std::vector<Action>;
 
-/// A unit for each layer; that of the first one is reduced at the end.
+/// One unit per layer; the first layer's unit is reduced at the end.
 MovePlan unit_per_layer(int layers, MovedUnit::Reduced reduced, bool sharded) {
   std::vector<MovedUnit> units;
   for (int layer = 0; layer < layers; ++layer)
@@ -45,7 +45,7 @@ std::string complaint(const List& list, const Case& of) {
   return said == "no error" ? "" : said;
 }
 
-/// Lists of all schedules, with parts of three layers, and plans of both kinds.
+/// Calls body for the lists of all schedules, with three layers per part, and all plans.
 void for_each_case(int stages, const std::vector<int>& counts, FunctionRef<void(const Case&)> body,
                    const std::vector<MakePlan*>& plans = {unit_per_layer, odd_units}) {
   auto schedules = dhp::built_in_schedules();
@@ -93,7 +93,7 @@ TEST_CASE("moves: two layers, then three, with a unit each") {
   CHECK(text(dhp::detail::with_moves(three, plan, 1, Pass::training)) ==
         "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2B0,2REDUCE_GRAD,2RESHARD,0UNSHARD,1B0,"
         "1REDUCE_GRAD,1RESHARD,0B0,0RESHARD,0REDUCE_GRAD\n");
-  // Without micro-batches the sums remain, because other replicas make them.
+  // Without micro-batches the reduces remain, because all replicas take part in them.
   CHECK(text(dhp::detail::with_moves({}, plan, 0, Pass::training)) ==
         "2REDUCE_GRAD,1REDUCE_GRAD,0REDUCE_GRAD\n");
 }
@@ -122,7 +122,7 @@ TEST_CASE("moves: weights come a pass ahead, and no more than those of two layer
   for_each_case(2, {1, 4}, check_case, {unit_per_layer});
 }
 
-/// How lists are refused in which body(list, position) changed a move of this kind: each sentence once, no numbers.
+/// The errors after body(list, position) has changed one move of this kind: each sentence once, without numbers.
 std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
   std::set<std::string> said;
   for_each_case(2, {1, 3}, [&](const Case& of) {
@@ -209,7 +209,7 @@ TEST_CASE("moves: all replicas have the same ones in the same order") {
   const auto list = dhp::detail::with_moves(
       dhp::detail::by_layers(OneForwardOneBackward::actions(0, 1, 2), {0, 3}), plan, 2,
       Pass::training);
-  // Weights that come as late as possible are right, but on a replica alone.
+  // Gathering weights as late as possible is right, but only if all replicas do it.
   auto late = list;
   REQUIRE(late[1] == Action{Kind::unshard, 1});
   std::rotate(late.begin() + 1, late.begin() + 2, late.begin() + 4);

@@ -1,4 +1,4 @@
-// Cutting layers into stages: against every possible cut.
+// Cuts of layers into stages, compared with every possible cut.
 #include <dhp/comm/launch.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
@@ -18,7 +18,7 @@ double dearest_part(const std::vector<double>& costs, const std::vector<std::int
   return dearest;
 }
 
-// The cheapest dearest part over all ways to cut, by trying them.
+// The lowest possible cost of the most expensive part, found by trying all cuts.
 double best_by_trial(const std::vector<double>& costs, std::vector<std::int64_t>& cuts, int parts) {
   const auto layers = static_cast<std::int64_t>(costs.size());
   if (static_cast<int>(cuts.size()) == parts) {
@@ -44,7 +44,7 @@ TEST_CASE("cut_layers: no other cut has a cheaper dearest part") {
     for (int parts = 1; parts <= layers; ++parts)
       for (int round = 0; round < 8; ++round) {
         std::vector<double> costs;
-        // Also layers that cost nothing, and one that costs more than all others.
+        // Some layers cost nothing. In the last round, one layer costs more than all others together.
         for (int layer = 0; layer < layers; ++layer)
           costs.push_back(static_cast<double>(random.below(round % 2 == 0 ? 3 : 100, at++)));
         if (round == 7) costs[static_cast<std::size_t>(layers / 2)] = 1e6;

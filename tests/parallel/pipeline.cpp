@@ -1,4 +1,4 @@
-// The pipeline on the Cpu, and how it is cut, which is the host's work.
+// The pipeline on the Cpu, and its cuts, which the host computes on any device.
 #include <tests/parallel/pipeline.hpp>
 
 TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 - 2 lr") {

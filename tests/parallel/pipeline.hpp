@@ -12,7 +12,7 @@ inline const auto all_schedules = built_in_schedules();
 template <class Dev>
 class PipelineCases {
  public:
-  // Linear layers 1 x 1 without bias, of weight 1.
+  // Linear layers with a single weight, 1, and no bias.
   static Model<Dev> chain(ModelBuilder<Dev>& build, int layers) {
     Model<Dev> model;
     for (int at = 0; at < layers; ++at)
@@ -63,13 +63,13 @@ class PipelineCases {
               });
           CHECK(weights == std::vector<double>(weights.size(), 1 - 2 * lr));
           for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
-            CHECK(losses[stage] == 1);  // every stage knows it
+            CHECK(losses[stage] == 1);  // every stage has the loss
             CHECK(norms_found[stage] == Approx(2 * std::sqrt(layers)).epsilon(1e-14));
           }
         }
   }
 
-  /// Tied ranges included, on each of `stages` ranks.
+  /// Checks ready() on each of `stages` ranks, for tied ranges, too.
   static void ready_once(int stages, const AnySchedule& kind, int chunks, int micro_batches,
                          const EverythingOptions& options) {
     on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {

@@ -1,4 +1,4 @@
-// Reducers on the Cpu, and how buckets are cut, which is the host's work.
+// Reducers on the Cpu, and the sizes of buckets, which the host computes on any device.
 #include <dhp/cpu.hpp>
 #include <tests/parallel/reducer.hpp>
 

@@ -1,4 +1,4 @@
-// Reducers sum over replicas, whatever is ready first, and start all-reduces in one order. On any device.
+// Reducers sum over replicas, and start all-reduces in one order, whichever gradient is ready first. On any device.
 #pragma once
 
 #include <dhp/nn/model_builder.hpp>
@@ -60,8 +60,8 @@ class ReducerCases {
       BucketedReducer<Dev> reducer(dev, store, Comm<Dev>::of(Recorder(log)), {.bytes = 1});
       reducer.ready(store.parameters()[5]->range);
       reducer.ready(store.parameters()[4]->range);
-      reducer.ready(store.parameters()[2]->range);  // waits for the one before it
-    }                                               // what was issued is done by now
+      reducer.ready(store.parameters()[2]->range);  // waits for parameter 3
+    }                                               // all issued all-reduces are done
     CHECK(log == std::vector<const std::byte*>{store.parameters()[5]->gradient.bytes(),
                                                store.parameters()[4]->gradient.bytes()});
   }
@@ -98,7 +98,7 @@ class ReducerCases {
       add_to_gradient(dev, *parameter, replica + 1 + parameter->index);
   }
 
-  // Each replica's own order, another one in each step.
+  // An order of the parameters, different for each replica and step.
   static std::vector<std::size_t> order_of(int replica, int step) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -130,7 +130,7 @@ class ReducerCases {
     return std::count(right.begin(), right.end(), 1) == replicas;
   }
 
-  // A group of two whose other member has nothing to add; it writes down what is reduced, by address.
+  // A group of two ranks that reduces nothing. It records the address of each tensor to all-reduce.
   class Recorder {
    public:
     explicit Recorder(std::vector<const std::byte*>& log) : log_(&log) {}

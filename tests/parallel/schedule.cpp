@@ -8,7 +8,7 @@ using Kind = Action::Kind;
 
 const auto all_schedules = dhp::built_in_schedules();
 
-/// "F0 B0 W0": the list of a stage in short; a chunk other than the first is a letter behind.
+/// A stage's list in short, such as "F0 B0b W0b"; chunks after the first add a letter.
 std::string brief(const std::vector<Action>& list) {
   std::string out;
   for (const auto& action : list) {
@@ -115,7 +115,7 @@ TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sent
   CHECK_THROWS_AS((void)dhp::detail::ForwardOnly{}.actions(2, 2, 4, 1), dhp::Error);
 }
 
-/// A schedule of one's own: GPipe with the backwards in reverse.
+/// A user's schedule: GPipe with the backwards in reverse order.
 struct LastFirst {
   static constexpr const char* name = "last-first";
   static std::vector<Action> actions(int, int, int micro_batches, int) {

@@ -1,4 +1,4 @@
-// Every schedule passes its proof, every broken one is caught, and the proof agrees with a plain replay.
+// The check accepts every schedule, refuses every broken one, and agrees with a plain replay.
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -110,9 +110,9 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   CHECK(most(GPipe{}, 2, 6, 1) == 1);
   CHECK(most(OneForwardOneBackward{}, 4, 16, 100) == 4);
   CHECK(most(ZeroBubble{}, 4, 16, 100) == 4);
-  // Before a slow stage 1 has done anything, stage 0 has sent all that it may before a gradient.
+  // Before a slow stage 1 begins, stage 0 sends all activations that it may send before its first gradient.
   CHECK(most(OneForwardOneBackward{}, 3, 16, 100) == 3);
-  // In evaluation all gathers before a stage that is slower than those before it, be it the last.
+  // In evaluation, all messages may wait at a slow stage, even at the last.
   for (const int stages : {2, 3}) {
     const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 6);
     CHECK(dhp::check_schedule(lists, 1, 6, 100, detail::Pass::evaluation).most_messages == 6);
@@ -180,7 +180,7 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
   CHECK(complaint(swapped(plain, 2, 0, 1), 1, 4) ==
         "schedule: stage 2, position 0 (backward of micro-batch 0 in chunk 0) comes before its "
         "forward");
-  // stage 0: F0 F1 F2 B0 ...; its sends are in another order than the next stage receives.
+  // stage 0: F0 F1 F2 B0 ...; after the swap it sends in another order than stage 1 receives.
   CHECK(complaint(swapped(plain, 0, 0, 1), 1, 4, 9) ==
         "schedule: stage 1, position 0 (forward of micro-batch 0 in chunk 0) receives what stage "
         "0, position 0 (forward of micro-batch 1 in chunk 0) sends for part 1");
@@ -189,7 +189,7 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
   CHECK(complaint(swapped(zero, 0, 3, 4), 1, 4) ==
         "schedule: stage 0, position 3 (backward_weight of micro-batch 0 in chunk 0) comes before "
         "its backward_input");
-  // One stage: the chunks hand over to each other without a message. F0 F0b B0b ...
+  // One stage: F0 F0b B0b ...; its chunks exchange no messages.
   const auto local = dhp::all_stages(dhp::Interleaved{}, 1, 2, 2);
   CHECK(complaint(swapped(local, 0, 0, 1), 2, 2) ==
         "schedule: stage 0, position 0 (forward of micro-batch 0 in chunk 1) comes before that of "
@@ -201,7 +201,7 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
                   2, 1) ==
         "schedule: stage 0, position 2 (backward of micro-batch 0 in chunk 0) comes before that of "
         "chunk 1");
-  // Any two sends of one direction, on any stage.
+  // Swaps any two sends in the same direction, on any stage.
   for (const auto& of : cases) {
     if (of.stages == 1) continue;
     const auto lists = of.lists();
@@ -216,7 +216,8 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
 }
 
 TEST_CASE("schedule_check: stages that wait for each other are named with what they wait for") {
-  // Stage 0 wants a gradient before it goes on, stage 1 another activation before it gives one.
+  // Stage 0 waits for a gradient before its second forward, stage 1 for the second activation before its first
+  // backward.
   StageLists lists{{{Kind::forward, 0, 0},
                     {Kind::backward, 0, 0},
                     {Kind::forward, 0, 1},
@@ -232,7 +233,7 @@ TEST_CASE("schedule_check: stages that wait for each other are named with what t
 }
 
 TEST_CASE("schedule_check: lists that need more room than an edge has") {
-  // Two chunks on two stages: what stage 1 sends is received only when stage 0 has done chunk 0.
+  // Two chunks on two stages: stage 0 receives messages of stage 1 only after all forwards of chunk 0.
   StageLists lists(2);
   for (auto& list : lists)
     for (const int chunk : {0, 1})
@@ -261,7 +262,7 @@ TEST_CASE("schedule_check: numbers that do not fit the lists are refused") {
         "evaluation has no others");
 }
 
-/// An independent check: plays the messages between stages that move in random order.
+/// An independent check: replays actions and messages of the stages in random order.
 bool replays(const StageLists& lists, int chunks, int micro_batches, int capacity, auto& random) {
   struct Stage {
     std::size_t next = 0;

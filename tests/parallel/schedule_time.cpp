@@ -1,4 +1,4 @@
-// Known durations of the schedules and their pictures, to the letter; what a simulation refuses.
+// Known durations and exact pictures of the schedules, and the lists and costs that a simulation refuses.
 #include <dhp/parallel/schedule_time.hpp>
 #include <tests/support/test.hpp>
 
@@ -15,7 +15,7 @@ constexpr dhp::ActionCosts whole_backward_is_one{1, 0.5, 0.5};
 constexpr dhp::ActionCosts all_one{1, 1, 1};
 
 TEST_CASE("schedule_time: each part of the model may have costs of its own") {
-  // Two stages, the second twice as slow: it works without a gap once its first message is there.
+  // The second of two stages is twice as slow. It works without a gap after its first message.
   const std::vector<dhp::ActionCosts> costs{{1, 1, 1}, {2, 2, 2}};
   const auto times = dhp::simulate(dhp::all_stages(GPipe{}, 2, 3), costs);
   CHECK(times.start[1] == std::vector<double>{1, 3, 5, 7, 11, 15});
@@ -56,7 +56,7 @@ TEST_CASE("schedule_time: in a V stages idle for half as long as in zero-bubble,
   for (const auto& schedule : {AnySchedule(ZeroBubbleV{}), AnySchedule(DualPipeV{})})
     for (int s = 1; s <= 8; ++s)
       for (int m = 1; m <= 17; ++m) {
-        const double taken = slots(schedule, s, m, 2, all_one);  // in halves of a stage's
+        const double taken = slots(schedule, s, m, 2, all_one);  // unit: half a stage's pass
         if (m >= 2 * s) CHECK(taken == 6 * m + (s - 1));
         CHECK(taken <= 6 * (m + s - 1));
       }
@@ -113,9 +113,9 @@ TEST_CASE("schedule_time: nothing to do takes no time") {
 
 TEST_CASE("schedule_time: lists that wait for ever, or are no schedule, end in an error") {
   auto lists = dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2);
-  std::swap(lists[0][1], lists[0][2]);  // B0 before F1, while the other stage is left as it was
+  std::swap(lists[0][1], lists[0][2]);  // B0 before F1 is possible
   CHECK_NOTHROW(dhp::simulate(lists));
-  std::swap(lists[0][0], lists[0][1]);  // B0 before F0
+  std::swap(lists[0][0], lists[0][1]);  // B0 before F0 is not
   CHECK_THROWS_AS(dhp::simulate(lists), dhp::Error);
   const int far = std::numeric_limits<int>::max();
   for (const Action wild : {Action{Kind::forward, 0, far}, Action{Kind::forward, far, 0},

@@ -1,4 +1,4 @@
-// ZeRO: what replicas shard changes no bit of losses, norms and weights.
+// ZeRO: sharding changes no bit of losses, norms and weights.
 #include <tests/parallel/sharded_reducer.hpp>
 
 namespace {
@@ -19,7 +19,7 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
       CAPTURE(static_cast<int>(stage));
       check_same(plain, Cases::run_bert(layout, with(stage, settings)));
     }
-    // Stage 1 sums once a step, so it adds in the same order with more of them.
+    // Stage 1 sums once per step, so it adds in the same order also with several micro-batches per replica.
     settings.micro_batches = 3 * data;
     check_same(Cases::run_bert(layout, settings),
                Cases::run_bert(layout, with(ZeroStage::optimizer, settings)));
@@ -27,7 +27,7 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
 }
 
 TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
-  // All stages leave an optimizer the same shares: each has one, and that which needs most has all.
+  // An optimizer has the same shares in all stages, so one stage is enough for most. LAMB, the most complex, has all.
   for (const auto& [optimizer, stages] :
        {std::pair(OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
                   std::vector{ZeroStage::optimizer}),
@@ -45,7 +45,7 @@ TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
         CAPTURE(to_text(mesh));
         CAPTURE(static_cast<int>(stage));
         auto found = Cases::run_bert({mesh}, with(stage, settings));
-        found.skipped = serial.skipped;  // of other ranks
+        found.skipped = serial.skipped;  // has a list per rank, so the sizes differ
         check_same(serial, found);
       }
   }
@@ -78,7 +78,7 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
   for (const auto& layout : layouts) {
     const auto plain = Cases::run_everything(layout, settings);
     for (const auto stage : zero_stages) {
-      if (layout.mesh.tensor == 1 && stage == ZeroStage::optimizer) continue;  // in no pass
+      if (layout.mesh.tensor == 1 && stage == ZeroStage::optimizer) continue;  // no moves in passes
       CAPTURE(to_text(layout));
       CAPTURE(static_cast<int>(stage));
       check_same(plain, Cases::run_everything(layout, with(stage, settings)));
@@ -86,8 +86,7 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
   }
 }
 
-// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they
-// copy.
+// With copies, each replica also updates the shares of the replicas after it.
 TEST_CASE(
     "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
   for (const auto& [compute, stage, redundancy] : {std::tuple(DType::f32, ZeroStage::optimizer, 1),

@@ -1,15 +1,15 @@
-// ZeRO: runs with and without it, which must agree in every bit. On any device.
+// Runs with and without ZeRO, which must agree in every bit. On any device.
 #pragma once
 
 #include <tests/parallel/layouts.hpp>
 
 namespace tests {
 
-inline constexpr std::int64_t words = 301;  // an embedding of more than a page
+inline constexpr std::int64_t words = 301;  // the embedding is larger than a page
 
 template <class Dev>
 struct ShardedCases {
-  /// 14 pages, so that four replicas have shares of several.
+  /// A BERT of 14 pages, so that each of four replicas has several.
   static Model<Dev> small_bert(ModelBuilder<Dev>& build) {
     return examples::bert(build, {.layers = 2,
                                   .hidden = 64,
@@ -42,7 +42,7 @@ inline RunSettings with(ZeroStage stage, RunSettings settings) {
 inline void check_same(const RunResult& plain, const RunResult& sharded) {
   CHECK(sharded.losses == plain.losses);
   CHECK(sharded.skipped == plain.skipped);
-  for (std::size_t step = 0; step < plain.norms.size(); ++step)  // that of a skipped step is NaN
+  for (std::size_t step = 0; step < plain.norms.size(); ++step)  // skipped steps have norm NaN
     if (!plain.skipped[0][step]) CHECK(sharded.norms[step] == plain.norms[step]);
   CHECK(difference(plain.values, sharded.values).tensor == "");
 }

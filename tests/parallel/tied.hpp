@@ -1,4 +1,4 @@
-// Tied weights: one handle on several stages is one weight. On any device.
+// Tied weights: one handle on several stages means one weight. On any device.
 #pragma once
 
 #include <dhp/nn/model_builder.hpp>
@@ -63,7 +63,7 @@ class TiedCases {
   }
 
  private:
-  // "table" is used by the first and the last stage, "pair" by stages 0 and 1, "alone<stage>" by one.
+  // The first and the last stage use "table", stages 0 and 1 use "pair", and each stage uses its "alone<stage>".
   struct Stages {
     Stages(Dev& dev, Comm<Dev>& pipeline, ParameterStoreOptions options = {.compute = DType::f64}) {
       ModelBuilder<Dev> build(Comm<Dev>{});

@@ -147,8 +147,8 @@ def curves(program, folder):
 
 
 def page(folder):
-    """On the page of examples/curves.awk, runs are named by their paths, step numbers stand at their steps, and losses fit
-    beside the plot. A single evaluation is drawn, too."""
+    """On the page of examples/curves.awk, runs have their paths as names, step numbers stand at their steps, and losses
+    fit beside the plot. A single evaluation is drawn, too."""
     runs = {"one/m.jsonl": [{"step": step, "loss": loss} for step, loss in ((1, 7), (2, 5), (6, 8e8))],
             "two/m.jsonl": [{"step": step, "loss": 9 - step} for step in (1, 2)], "a&b.jsonl": [{"step": 4, "held_out_loss": 3}]}
     for name, lines in runs.items():

@@ -316,7 +316,7 @@ def mistakes(programs, folder):
 
 
 def streams(programs, folder):
-    """Output that cannot be written is an error. A failed search changes no file. A run may start with closed streams."""
+    """Unwritable output is an error. A failed search changes no file. A run can start with closed streams."""
     for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
