@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""chaos.py TRAIN_BERT [--seconds N] [--seed N] [--only LAYOUT]: elastic jobs to which random things happen at random moments:
-processes are killed, stopped and woken, slowed down, told to leave, added, some at the same time, and the disk of their
-checkpoints is full for a while. Whatever happens, a job comes to its end; each step is once in the metrics, with the numbers of
-a steady run; nothing is left behind; processes that stay do not grow; the last checkpoint loads."""
+"""chaos.py TRAIN_BERT [--seconds N] [--seed N] [--only LAYOUT]: elastic jobs under random events at random moments.
+Processes are killed, stopped and woken, slowed down, told to leave, and added, some at the same time, and the disk of
+the checkpoints is full for a while. Every job must end. Each step is in the metrics once, with the numbers of a steady
+run. No files or processes are left behind, processes that stay do not grow, and the last checkpoint loads."""
 
 import argparse
 import collections
@@ -25,8 +25,8 @@ from generations import curve, first_difference, last_step, told
 
 RUN = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "96", "--global-batch", "12",
        "--micro-batch", "2", "--deterministic", "--evaluate-samples", "2", "--steps", "99999", "--threads", "1"]
-TIMEOUT_S = 2  # of the ranks' waits
-HANG_S = 150  # without a step; of a process that was told to leave, and of a job that was told to end
+TIMEOUT_S = 2  # time limit of the ranks' waits
+HANG_S = 150  # longest time without a step, and for a process or a job to end after it was told to
 LAYOUTS = {"data": [], "tensor": ["--tensor-parallel", "2"], "pipeline": ["--pipeline-parallel", "2"],
            "zero-1": ["--zero", "1", "--shard-redundancy", "1", "--optimizer", "lamb"],
            "zero-3": ["--zero", "3", "--shard-redundancy", "1", "--optimizer", "lamb"],
@@ -35,12 +35,12 @@ DISK = 24 << 20
 
 
 def numbers_of(options):
-    """Those that change numbers."""
+    """The options that change the numbers of a run."""
     return [word for at, name in enumerate(options) if name == "--optimizer" for word in options[at:at + 2]]
 
 
 class Steady:
-    """Runs that nothing happens to, in one process, by the options that change numbers."""
+    """Undisturbed runs in one process, by the options that change numbers."""
 
     def __init__(self, program, folder):
         self.program, self.folder, self.known, self.runs = program, folder, {}, itertools.count()
@@ -61,15 +61,15 @@ class Steady:
 
 @dataclasses.dataclass
 class Member:
-    """A process of the job, and what has happened to it."""
+    """A process of the job, and the events that it has had."""
 
     at: int
     process: subprocess.Popen
-    doomed: bool = False  # killed, or told to go
+    doomed: bool = False  # was killed, or told to leave
     stopped: bool = False
-    for_long: bool = False  # it was once
+    for_long: bool = False  # was once stopped for long
     begun: float = dataclasses.field(default_factory=time.monotonic)
-    told_at: float = 0.0  # to go
+    told_at: float = 0.0  # when it was told to leave
 
     @property
     def living(self):
@@ -80,7 +80,7 @@ class Member:
             self.process.send_signal(number)
 
     def go(self):
-        """Tells it to leave."""
+        """Tells the process to leave."""
         self.told_at = time.monotonic()
         self.signal(signal.SIGTERM)
 
@@ -102,13 +102,13 @@ class Chaos:
         self.started = processes = rng.choice([4, 5])
         elastic = ["--elastic", "1:3", "--elastic-axes", "all"] if layout == "axes" else ["--elastic", f"1:{6 // self.replica}"]
         self.job = ranks.Job(processes, [program, *RUN, *self.options, *elastic],
-                             # The allocator gives back what is freed: what grows is not fragments.
+                             # The allocator returns freed memory, so fragmentation does not look like growth.
                              environment={"TMPDIR": str(self.temporary), "MALLOC_MMAP_THRESHOLD_": "65536"})
         self.members = [Member(at, process) for at, process in enumerate(self.job.processes)]
         self.journal, self.due, self.count = [], [], itertools.count()
         self.longest_s, self.step, self.step_at, self.over = 0.0, 0, time.monotonic(), False
 
-    # What has happened.
+    # The journal of events, and checks.
     def note(self, what, text):
         self.total[what] += 1
         self.journal.append(f"{time.monotonic() - self.job.start:8.3f} s, after step {last_step(self.metrics)}: {what} {text}")
@@ -123,10 +123,10 @@ class Chaos:
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self.count), call))
 
     def ready(self):
-        """Who could be lost now: not the one with the store."""
+        """The members that may be lost now. Member 0 has the store."""
         return [member for member in self.members[1:] if member.living and not member.doomed and not member.stopped]
 
-    # What happens.
+    # The events.
     def kill(self, member):
         member.doomed = True
         self.note("kill", member.at)
@@ -175,7 +175,7 @@ class Chaos:
         self.later(self.rng.uniform(1, 4), lambda: (self.save / "full").unlink())
 
     def something(self):
-        """One of all that may happen."""
+        """Starts one random event."""
         ready, rng = self.ready(), self.rng
         living = sum(member.living and not member.doomed for member in self.members)
         if living > 6 or (living > 2 * self.replica and rng.random() < 0.5):
@@ -209,11 +209,11 @@ class Chaos:
             self.fill_disk()
 
     def look(self):
-        """What has to hold all the time."""
+        """Starts the events that are due, and checks that processes live and steps go on."""
         while self.due and self.due[0][0] <= time.monotonic():
             heapq.heappop(self.due)[2]()
         step, now = last_step(self.metrics), time.monotonic()
-        # Where one leaves and others are lost at the same time, too few are left: then all save, and end.
+        # If one process leaves while others are lost, too few may be left: then all save, and end.
         self.over = self.members[0].process.poll() == 75
         if self.over:
             return
@@ -227,11 +227,11 @@ class Chaos:
         self.check(now - self.step_at < HANG_S, f"no step for {HANG_S} s after step", step)
 
     def excused(self, member):
-        """Whether it was stopped before it had found the job, for longer than it looks for it."""
+        """Whether the process was stopped before it found the job, for longer than its search may take."""
         return member.for_long and "has found no store of job" in self.job.output(member.at)
 
     def quiet(self):
-        """What the process with the store has when nothing has happened for a while, and four processes train."""
+        """The descriptors, threads and memory of the process with the store, in a quiet time with four processes."""
         while self.due:
             self.wait(0.01)
         while len(self.ready()) > 3:
@@ -239,7 +239,7 @@ class Chaos:
         while len(self.ready()) < 3:
             self.join(lives=True)
         begun, step = self.generation(), last_step(self.metrics)
-        self.wait(3 * TIMEOUT_S + 5)  # connections that were given up have ended by then
+        self.wait(3 * TIMEOUT_S + 5)  # abandoned connections have ended by then
         while last_step(self.metrics) < step + 5 and not self.over:
             self.wait(0.1)
         folder, found = pathlib.Path(f"/proc/{self.members[0].process.pid}"), []
@@ -262,7 +262,7 @@ class Chaos:
 
     def run(self, seconds):
         end = time.monotonic() + seconds
-        # Few ranks may hold a part of the state. If all of these are lost, the job needs a checkpoint.
+        # Few ranks may hold some part of the state. If all of them are lost, the job needs a checkpoint.
         while last_step(self.metrics) < 3 or (self.layout != "data" and not (self.save / "latest").exists()):
             self.wait(0.02)
         early, looks_at_growth = None, seconds >= 60
@@ -270,17 +270,17 @@ class Chaos:
             self.something()
             self.wait(self.rng.choice([self.rng.uniform(0, 0.2), self.rng.uniform(0.2, 2)]))
             if looks_at_growth and early is None and self.generation() >= 5:
-                early = self.quiet()  # before much has happened
-        while self.due:  # all wake up, and there is room again
+                early = self.quiet()
+        while self.due:  # wakes all processes, and frees the disk
             self.wait(0.01)
         if early and not self.over:
             late = self.quiet()
-            allowed = (early[0] + 2, early[1] + 1, 1.1 * early[2])  # a leak is one for each of many generations
+            allowed = (early[0] + 2, early[1] + 1, 1.1 * early[2])  # a leak would grow with every generation
             self.check(all(a <= b for a, b in zip(late, allowed)), "the process with the store has grown from", early, "to", late)
         self.end()
 
     def end(self):
-        """All are asked to stop, in any order."""
+        """Tells all processes to stop, and checks the whole run."""
         self.total["generations"] += self.generation()
         for member in self.members:
             if member.living and not member.doomed:
@@ -295,7 +295,7 @@ class Chaos:
             allowed = [75, 0]
             if member.doomed:
                 allowed.append(-signal.SIGKILL)
-            if member.begun > member.told_at - 20:  # it may not have come to where it listens to signals
+            if member.begun > member.told_at - 20:  # it may not have handled signals yet
                 allowed.append(-signal.SIGTERM)
             self.check(member.process.returncode in allowed, f"process {member.at} has ended with {member.process.returncode}")
         steps = len(curve(self.metrics))
@@ -313,7 +313,7 @@ class Chaos:
 
     def left_behind(self, steps):
         names = {path.name for path in self.save.iterdir()} - {".lock"}
-        # What killed ranks could not finish is removed by the next save, for which the job may have had no time.
+        # The next save removes unfinished saves of killed ranks, but the job may have ended before one.
         if "stops before its first step" in self.job.said():
             names = {name for name in names if not name.endswith(".part")}
         self.check(f"step-{steps:08}" in names and "latest" in names and len(names) <= 3, "left in --save:", sorted(names))
@@ -326,7 +326,7 @@ class Chaos:
                 self.check(job not in path.read_bytes().split(b"\0"), f"{path.parent} still lives")
 
     def loads(self, steps):
-        """The next steps after the last checkpoint are those of the steady run, too."""
+        """The next steps after the last checkpoint are those of the steady run."""
         path = self.folder / "gone-on"
         more = LAYOUTS[self.layout] if self.replica == 2 else numbers_of(self.options)
         line = [self.program, *RUN, *more, "--load", str(self.save), "--metrics", str(path)]
@@ -352,7 +352,7 @@ class Chaos:
 
 
 def in_own_mounts():
-    """This program, where what it mounts is its own and goes with it. Returns whether it can mount."""
+    """Starts this program again in a mount namespace of its own. Returns whether it can mount there."""
     if os.environ.get("CHAOS_MOUNTS"):
         return os.environ["CHAOS_MOUNTS"] == "yes"
     for flags in ("-m", "-rm"):

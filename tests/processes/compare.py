@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""compare.py DHP_COMPARE TRAIN_RESNET50: dhp_compare names who is waited for, in made-up flight records, and in those of four ranks
-that train until one of them is stopped, which the others are asked for by SIGUSR1 and write once more at their end. Of two runs it
-names the first step and tensor that differ, in metrics files and checkpoints of any layouts."""
+"""compare.py DHP_COMPARE TRAIN_RESNET50: dhp_compare names the rank that others wait for, in made-up flight records and
+in the records of four training ranks of which one is stopped. The others write their records on SIGUSR1, and again at
+their end. For two runs, dhp_compare names the first step and tensor that differ, in metrics files and checkpoints of
+any layouts."""
 
 import itertools
 import json
@@ -35,14 +36,14 @@ def waits(rank, since_s=5.8, size=4, key="world#2", what=SUM):
 
 
 def of_rank(rank, *calls, size=4):
-    """A flight record that is written at second 10."""
+    """A flight record, written at second 10."""
     entries = [{"number": number + 1, **each} for number, each in enumerate(calls)]
     return {"format": "dhp flight record 1", "rank": rank, "world_size": size, "name": f"host node{rank}, process 47{rank}",
             "written": "2026-03-01T12:00:00.250Z", "now_s": 10, "calls": len(calls), "entries": entries}
 
 
 class Program:
-    """dhp_compare on files in a folder of its own."""
+    """Runs dhp_compare on files in a folder."""
 
     def __init__(self, program, root):
         self.program = program
@@ -134,7 +135,7 @@ def made_up(program):
 
 
 def tables(program):
-    """What is shown of each rank, and side by side."""
+    """The tables of each rank's calls, and of all ranks side by side."""
     calls = [done(f"world#{number}", SUM) for number in range(1, 21)]
     long = waits(0, 5, 6, "world#21", "all_reduce of 123456789 f32 (" + "x" * 200 + ")")
     records = [of_rank(0, long, *calls, size=6)] + [of_rank(rank, *calls, size=6) for rank in (1, 2, 5)]
@@ -166,7 +167,7 @@ def stopped(program, trainer, root):
     with ranks.Job(4, line) as job:
         job.until(lambda: trained(metrics) >= 3)
         check(not any(path.exists() for path in of), "files before anybody has asked")
-        # While all is well: nobody notices.
+        # Writing records does not disturb a healthy run.
         for process in job.processes:
             process.send_signal(signal.SIGUSR1)
         job.until(lambda: all(path.exists() for path in of))
@@ -194,7 +195,7 @@ def stopped(program, trainer, root):
         ends = job.wait(300)
         check(all(end.status == 1 for end in ends), ends)
         check(all("rank 2 (host" in ends[rank].output for rank in (0, 1, 3)), ends)
-    # At the end of a run that failed, the flight records are written, too.
+    # A run that failed has also written flight records at its end.
     ended = program.on(of)
     last = ended.stdout.splitlines()[-1]
     check(ended.returncode == 1 and "x " in ended.stdout, ended.stdout, ended.stderr)
@@ -246,7 +247,7 @@ def runs(program, trainer, root):
     compared("plain.jsonl", "seed.jsonl", 1, "they differ first in step 0, in held_out_", "from the first step on: another model")
     compared("plain", "seed", 1, "run/options/--seed: A has nothing, B has [\"2\"]", "more than rounding makes")
     compared("plain.jsonl", "later.jsonl", 1, "they differ first in step 3, in lr", "another learning rate")
-    compared("plain/step-00000002", "plain", 0)  # the step that both have
+    compared("plain/step-00000002", "plain", 0)  # compares the step that both have
     compared("plain/step-00000002", "plain/step-00000004", 1, "steps: A has 2, B has 4")
     shard = next((root / "seed" / "step-00000002").glob("shard-*"))
     shard.write_bytes(shard.read_bytes()[:-1])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""elastic.py TRAIN_BERT TRAIN_RESNET50 LIAR [CASE...]: jobs that lose ranks and take in others, at random moments. Whatever happens,
-each step's numbers are those of a steady run, no step is there twice, and where every piece of the state has a living holder
-none is done again."""
+"""elastic.py TRAIN_BERT TRAIN_RESNET50 LIAR [CASE...]: jobs lose ranks and take in others at random moments. In every
+case, each step has the numbers of a steady run, and no step is in the metrics twice. As long as a living rank holds
+every piece of the state, no finished step is repeated."""
 
 import functools
 import pathlib
@@ -24,7 +24,7 @@ RESNET = ["--width", "8", "--image-size", "16", "--classes", "10", "--samples", 
 
 @functools.cache
 def steady(program, run, folder):
-    """The numbers of a run that nothing happens to, in one process."""
+    """The numbers of an undisturbed run in one process."""
     path = pathlib.Path(folder) / f"steady-{abs(hash((program, run)))}"
     ranks.run(1, [program, *run, "--metrics", str(path)])
     return curve(path)
@@ -34,7 +34,7 @@ class Elastic(ranks.Job):
     """A job whose processes come and go."""
 
     def __init__(self, program, run, folder, processes, elastic, steps, more=(), by=None, **where):
-        """more: options that change no number; by: another program for the job; where: of ranks.Job."""
+        """more: options that change no number; by: another program for the job; where: options of ranks.Job."""
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
@@ -54,12 +54,12 @@ class Elastic(ranks.Job):
 
 
 def generations(said):
-    """(number, replicas, after step) of each that was told; -1: nobody had a state."""
+    """(number, replicas, step of the state) of each reported generation; step -1: no rank had a state."""
     return sorted((found.number, found.replicas, found.after) for found in told(said))
 
 
 def lost_and_joined(program, run, folder, rng):
-    """One is killed in the middle of a step, another one later; two come."""
+    """A rank is killed in the middle of a step, another one later; then two join."""
     with Elastic(program, run, folder, 4, "1:4", 150) as job:
         for victim, at in zip(rng.sample([1, 2, 3], 2), (8, 18)):
             job.wait_for_step(at)
@@ -75,11 +75,11 @@ def lost_and_joined(program, run, folder, rng):
 
 
 def axes(program, run, folder, rng, tensor, pipeline):
-    """A replica of two ranks loses one: the other replica goes on, and with a spare there are two again."""
+    """A replica of two ranks loses one, and the spare rank takes its place. After another loss, one replica goes on."""
     axes = ("--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline))
     with Elastic(program, (*run, *axes), folder, 5, "1:2", 60) as job:
         job.wait_for_step(8)
-        job.processes[rng.choice([1, 2, 3])].kill()  # the spare takes its place
+        job.processes[rng.choice([1, 2, 3])].kill()  # the spare takes the place
         job.wait_for_step(18)
         living = [at for at in (1, 2, 3, 4) if job.processes[at].poll() is None]
         job.processes[rng.choice(living)].kill()
@@ -91,8 +91,8 @@ def axes(program, run, folder, rng, tensor, pipeline):
 
 
 def planned(program, run, folder, rng, departures=2):
-    """Told to go, a rank leaves after its step, and another one comes: no generation ends within a step, and none is repeated.
-    Returns what was told of the generations."""
+    """A rank that is told to go leaves after its step, and another one joins. No generation ends within a step, and no
+    step is repeated. Returns the reported generations."""
     with Elastic(program, run, folder, 4, "1:4", 60 * departures) as job:
         here = [1, 2, 3]
         for count in range(departures):
@@ -113,7 +113,7 @@ def planned(program, run, folder, rng, departures=2):
 
 
 def sharded(program, run, folder, rng, stage):
-    """ZeRO's shares are lost with their rank: all goes on from the newest checkpoint."""
+    """A lost rank takes its ZeRO shares with it: the job goes on from the newest checkpoint."""
     save = ("--zero", str(stage), "--save", str(folder / "save"), "--save-every", "5", "--keep", "2")
     with Elastic(program, (*run, "--optimizer", "lamb"), folder, 3, "1:3", 40, save) as job:
         job.wait_for_step(13)
@@ -124,7 +124,7 @@ def sharded(program, run, folder, rng, stage):
 
 
 def copied(program, run, folder, rng, stage):
-    """With copies of the shares two ranks are lost, one after the other, and no step."""
+    """With copies of the shares, two ranks are lost one after the other, and no step is lost."""
     zero = ("--zero", str(stage), "--shard-redundancy", "1")
     with Elastic(program, (*run, "--optimizer", "lamb"), folder, 4, "1:4", 60, zero) as job:
         for at, victim in zip((8, 20), rng.sample([1, 2, 3], 2)):
@@ -138,15 +138,15 @@ def copied(program, run, folder, rng, stage):
 
 
 def stopped(program, run, folder, rng):
-    """Ranks that do not answer are left out. Awake, they come back as newcomers without their old state, even if the first
-    generation with one of them ends before it begins: by a process that asks for other steps."""
+    """Stopped ranks are left out. When they are woken, they come back as newcomers without their old state. A process
+    that is refused for its other options does not prevent that."""
     with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 4, "1:2", 200, ("--comm-timeout", "2")) as job:
         job.wait_for_step(8)
         for rank in (1, 3):  # a replica
             job.processes[rank].send_signal(signal.SIGSTOP)
         job.wait_for_step(20)
         job.processes[3].send_signal(signal.SIGCONT)
-        time.sleep(0.5)  # it comes before the other one
+        time.sleep(0.5)  # rank 3 comes back before rank 1
         job.command = [*job.command, "--lr", "0.5"]
         assert job.add(1).wait(60) == 1
         job.processes[1].send_signal(signal.SIGCONT)
@@ -154,14 +154,14 @@ def stopped(program, run, folder, rng):
         assert "--lr" in job.output(4), job.output(4)
         first, *others, last = told(job.output(0))
         assert (first.replicas, last.replicas) == (1, 2) and all(found.replicas == 1 for found in others), job.said()
-        # The others were in a step that cannot end without them.
+        # The step under way could not end without the stopped ranks, so it is repeated.
         assert (first.repeats, last.repeats) == (first.after + 1, 0), job.said()
-        # Those who stay have all of the state; newcomers take it.
+        # The ranks that stay have the whole state; newcomers get a copy.
         assert first.megabytes == 0 and last.megabytes > 1, job.said()
 
 
 def store_lost(program, run, folder, rng):
-    """Rank 0 holds the store: without it the job ends, with a sentence. No other job writes its metrics."""
+    """Without rank 0, which holds the store, the job ends with an error. No other job may write its metrics."""
     with Elastic(program, run, folder, 3, "1:3", 60) as job:
         job.wait_for_step(8)
         with Elastic(program, run, folder, 2, "1:2", 60) as other:
@@ -173,7 +173,7 @@ def store_lost(program, run, folder, rng):
 
 
 def few(program, run, folder, rng):
-    """What is left of a job that waits for its least number of ranks is saved when it is told to stop."""
+    """A job that waits for its minimum number of ranks saves its state if it is told to stop."""
     with Elastic(program, run, folder, 2, "2:2", 60, ("--save", str(folder / "save"))) as job:
         job.wait_for_step(8)
         job.processes[1].kill()
@@ -184,7 +184,7 @@ def few(program, run, folder, rng):
 
 
 def twice(program, run, folder, rng):
-    """A second one is killed while the others connect."""
+    """A second rank is killed while the others connect."""
     with Elastic(program, run, folder, 4, "1:4", 40) as job:
         job.wait_for_step(8)
         job.processes[1].kill()
@@ -195,7 +195,7 @@ def twice(program, run, folder, rng):
 
 
 def wrong(program, run, folder, rng, liar):
-    """A bit of a gradient flips on one rank: it is found before the update, the rank is named, and the others do the step again."""
+    """A flipped bit in a gradient is found before the update. Its rank is named, and the others repeat the step."""
     who = rng.choice([1, 2])
     with Elastic(program, run, folder, 3, "1:3", 30, ("--verify-every", "4"), by=liar,
                  environment=lambda rank: {"LIES_AT": "12"} if rank == who else {}) as job:
@@ -207,7 +207,7 @@ def wrong(program, run, folder, rng, liar):
 
 
 def slow(program, run, folder, rng):
-    """A rank that stands still for most of the time is named."""
+    """A rank that is stopped for most of the time is named."""
     with Elastic(program, run, folder, 3, "1:3", 120) as job:
         late = rng.choice([1, 2])
         while "is slow" not in job.output(0) and job.step() < 118:
@@ -216,7 +216,7 @@ def slow(program, run, folder, rng):
                 time.sleep(seconds)
         job.end()
         said = job.output(0)
-        assert str(late) in re.findall(r"warning: rank (\d) \(.*is slow", said), said  # other work may slow down others
+        assert str(late) in re.findall(r"warning: rank (\d) \(.*is slow", said), said  # others may be slow, too
 
 
 def main():
@@ -231,7 +231,7 @@ def main():
              "store": (store_lost, bert, BERT), "few": (few, bert, BERT), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),
              "mini": (lost_and_joined, bert, MINI)}
-    by_hand = {"mini"}  # longer
+    by_hand = {"mini"}  # takes longer
     with tempfile.TemporaryDirectory() as temporary:
         for name, (case, program, run) in cases.items():
             if name not in only and (only or name in by_hand):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""elastic_axes.py TRAIN_BERT [CASE...]: jobs that lose ranks, take in others, and go on with other tensor and pipeline axes. Where
-every piece of the state has a living holder, no step is lost; each step's numbers are those of a steady run."""
+"""elastic_axes.py TRAIN_BERT [CASE...]: jobs lose ranks, take in others, and go on with other tensor and pipeline axes.
+Each step has the numbers of a steady run. As long as a living rank holds every piece of the state, no step is lost."""
 
 import pathlib
 import random
@@ -14,12 +14,12 @@ from generations import told
 
 TINY = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "256", "--global-batch", "16",
         "--micro-batch", "2", "--deterministic", "--evaluate-samples", "2", "--threads", "1"]
-MINI = [{"tiny": "mini", "16": "8"}.get(word, word) for word in TINY]  # 4 heads; half of the tokens and samples
+MINI = [{"tiny": "mini", "16": "8"}.get(word, word) for word in TINY]  # 4 heads; half the length and batch
 STEPS = 30
 
 
 def happens(job, what, count, rng):
-    """To so many ranks, in the middle of a step."""
+    """Kills, dismisses or adds `count` ranks in the middle of a step."""
     job.wait_for_step(job.step() + 3)
     time.sleep(rng.uniform(0, 0.05))
     living = [process for process in job.processes[1:] if process.poll() is None]
@@ -31,7 +31,7 @@ def happens(job, what, count, rng):
 
 
 def changed(program, run, folder, rng, start, replicas, events, loses=False):
-    """A job of the layout `start`, and the layouts that follow its events. loses: with checkpoints, which it needs."""
+    """A job of layout `start` must take the given layout after each event. loses: it needs a checkpoint, and saves."""
     save = folder / "save"
     more = ("--save", str(save), "--save-every", "2", "--keep", "2") if loses else ()
     data, tensor, pipeline = map(int, start.split("x"))
@@ -53,7 +53,7 @@ def changed(program, run, folder, rng, start, replicas, events, loses=False):
 
 
 def too_large(program, run, folder, rng):
-    """One rank of two would have to hold the whole model, and its memory does not suffice: nobody leaves, and all stop."""
+    """A single rank has too little memory for the whole model: if one of two is told to leave, both save and stop."""
     with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 2, "1:1", STEPS,
                  ("--elastic-axes", "all", "--memory-limit", "0.025", "--save", str(folder / "save"))) as job:
         happens(job, "leave", 1, rng)
@@ -68,9 +68,9 @@ CASES = {
     "4x1x2": (TINY, "4x1x2", "2:4", [("kill", 1, "2x1x3"), ("kill", 1, "2x1x3"), ("join", 2, "2x2x2")]),
     # The tensor axis stays.
     "2x1x2": (TINY, "2x1x2", "1:2", [("kill", 1, "1x1x3"), ("leave", 1, "1x1x2"), ("join", 1, "1x1x3")]),
-    # The only replica loses ranks that say so, and give their pieces away.
+    # The only replica loses ranks that leave as planned, and hand over their pieces first.
     "1x4x2": (MINI, "1x4x2", "1:1", [("leave", 1, "1x1x7"), ("leave", 1, "1x2x3")]),
-    # And one that does not: the state is that of the newest checkpoint.
+    # The only replica loses a killed rank: the job goes on from the newest checkpoint.
     "lost": (TINY, "1x2x2", "1:1", [("kill", 1, "1x1x3")]),
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces, with the store of the first rank
-or in etcd. A host is cut off, the first one is lost, a member of etcd is killed, the network falls apart. At most one job goes
-on, with the numbers of a steady run; no step is there twice, and no two jobs have a generation of the same number."""
+"""elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces. Their store is on the
+first rank, or in etcd. A host is cut off, the first host is lost, a member of etcd is killed, or the network splits. At
+most one part of the job goes on, with the numbers of a steady run. No step is in the metrics twice, and no two parts
+have a generation of the same number."""
 
 import contextlib
 import pathlib
@@ -17,15 +18,15 @@ import time
 import elastic
 import network
 
-PORT = 29400  # nobody else is in these networks
+PORT = 29400  # no other process is in these networks
 HOST_OF_ETCD = 4
-STEPS = 500  # no job comes to its end
+STEPS = 500  # more than any job takes
 RUN = ("--preset", "tiny", "--vocabulary-size", "64", "--sequence-length", "16", "--samples", "64", "--global-batch", "8",
        "--micro-batch", "2", "--deterministic", "--held-out", "0")
 
 
 class Etcd:
-    """A cluster, all members of it on a host of their own."""
+    """A cluster of etcd, with all members on one host that has no ranks."""
 
     def __init__(self, hosts, folder, members):
         self.folder, self.prefix = folder, hosts.prefix(HOST_OF_ETCD)
@@ -41,7 +42,7 @@ class Etcd:
             self.members.append(subprocess.Popen(self.prefix + line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                                  stderr=subprocess.DEVNULL))
 
-        # It has to elect a leader.
+        # The cluster first elects a leader.
         ask = f'until curl --silent --max-time 1 {self.urls.split(",")[0]}/health | grep --quiet true; do sleep 0.1; done'
         subprocess.run(self.prefix + ["timeout", "300", "sh", "-c", ask], check=True)
 
@@ -55,7 +56,7 @@ class Etcd:
 
 
 class Job(elastic.Elastic):
-    """A job of four processes, each on a host; with etcd, its store is there."""
+    """A job of four processes, each on a host of its own. Its store is in etcd if `etcd` is given."""
 
     def __init__(self, program, folder, hosts, etcd=None, more=()):
         variables = {"DHP_STORE": etcd.urls} if etcd else {"DHP_JOB_SECRET": secrets.token_hex(16)}
@@ -63,7 +64,7 @@ class Job(elastic.Elastic):
                          environment=variables, prefix=hosts.prefix, master=network.address(0), port=PORT)
 
     def wait_for_sizes(self, wanted):
-        """The replicas of the generations after the first; of each number nobody has told but one."""
+        """Waits until the generations after the first have these numbers of replicas; each is reported once."""
         def are_so():
             found = elastic.generations(self.said())
             numbers = [number for number, _, _ in found]
@@ -75,7 +76,7 @@ class Job(elastic.Elastic):
         return time.monotonic() - begin
 
     def stop(self, without=()):
-        """Ends those that are left, after a few more steps, and compares the curve with that of the steady run."""
+        """Ends the job after a few more steps, and compares its curve with the steady run's. without: lost ranks."""
         self.wait_for_step(self.step() + 5)
         for number in set(range(len(self.processes))) - set(without):
             self.processes[number].terminate()
@@ -85,13 +86,13 @@ class Job(elastic.Elastic):
         assert found == self.wanted[:len(found)] and len(found) < self.steps, self.said()
 
     def check_store_lost(self, number, limit_s=300):
-        """The process ends since it does not reach the store."""
+        """The process must end with an error because it cannot reach the store."""
         status = self.processes[number].wait(limit_s)
         assert status == 1 and re.search("error: .*(has lost|cannot reach) the (TCP store|etcd)", self.output(number)), (
             self.said())
 
     def take_back(self, numbers):
-        """Those ranks become members again, those that have given up the store by another process. Ends the job."""
+        """These ranks become members again. If one has given up, a new process takes its place. Ends the job."""
         ended = set()
         while elastic.generations(self.said())[-1][1] != 4:
             for number in set(numbers) - ended:
@@ -106,7 +107,7 @@ class Job(elastic.Elastic):
 
 @contextlib.contextmanager
 def running(program, folder, members=0, more=(), step=10):
-    """Hosts, with that many members of etcd on one more, and a job that has come to that step."""
+    """Four hosts, one more with `members` members of etcd if there are any, and a job that has reached `step`."""
     with network.Network(count=5 if members else 4) as hosts, contextlib.ExitStack() as stack:
         etcd = stack.enter_context(Etcd(hosts, folder, members)) if members else None
         job = stack.enter_context(Job(program, folder, hosts, etcd, more))
@@ -128,7 +129,7 @@ def cut_off(program, folder):
 
 
 def first_lost(program, folder):
-    """The first host, with the rank that watches, reports and saves, falls silent for ever. Another process comes there."""
+    """The first host, whose rank watches, reports and saves, is lost for good. Later another process starts there."""
     with running(program, folder, 1) as (hosts, _, job):
         hosts.pull(0)
         job.processes[0].kill()
@@ -142,8 +143,8 @@ def first_lost(program, folder):
 
 
 def etcd_member_lost(program, folder):
-    """One of three members of etcd is killed, which nobody notices. Then the rank that was started as 0 leaves as planned, and
-    another one is killed."""
+    """The job does not notice that one of three members of etcd is killed. Then the rank started as 0 leaves as
+    planned, and another rank is killed."""
     with running(program, folder, 3) as (_, etcd, job):
         etcd.members[0].kill()
         job.wait_for_step(60)
@@ -157,7 +158,7 @@ def etcd_member_lost(program, folder):
 
 
 def parted(program, folder):
-    """Two hosts against two: those with the store of the first rank go on, and take in the others when all is well again."""
+    """The network splits into two and two hosts. Those with the first rank's store go on, and take the others back."""
     with running(program, folder) as (hosts, _, job):
         hosts.part([2, 3])
         took = job.wait_for_sizes([2])
@@ -167,7 +168,8 @@ def parted(program, folder):
 
 
 def parted_from_etcd(program, folder):
-    """Two against two: those that reach etcd go on, without the first rank; the others end."""
+    """The network splits into two and two hosts. Those that reach etcd go on, without the first rank; the others
+    end."""
     with running(program, folder, 3) as (hosts, _, job):
         hosts.part([0, 1])
         begin = time.monotonic()
@@ -182,7 +184,8 @@ def parted_from_etcd(program, folder):
 
 
 def halves(program, folder):
-    """Two against two, all of whom reach etcd: nobody goes on until they reach each other again."""
+    """Two and two hosts do not reach each other, but all reach etcd. No rank goes on until the network is whole
+    again."""
     with running(program, folder, 1) as (hosts, _, job):
         for number in range(4):
             hosts.lose(number, [2, 3] if number < 2 else [0, 1])
@@ -199,7 +202,7 @@ def halves(program, folder):
 
 
 def all_lost(program, folder):
-    """All are killed. As many as there were come again, and begin at the newest checkpoint."""
+    """All processes are killed. The same number starts again, and goes on from the newest checkpoint."""
     save = ("--save", str(folder / "save"), "--save-every", "10")
     with running(program, folder, 1, save, step=25) as (_, _, job):
         for process in job.processes:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""faults.py VICTIM: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error that names
-that rank and a place in the source; and so it does where that rank is 0, whose store all of them use. Four jobs at a time: they
-sleep most of the time. What is late because the machine is busy with other work is tried again."""
+"""faults.py VICTIM: one of four ranks misbehaves. Every other rank ends within the time limit + 2 s, with an error that
+names that rank and a place in the source, even if that rank is 0, whose store all of them use. Four jobs run at a time,
+because they mostly sleep. A late job is tried again, because the machine may be busy with other work."""
 
 import concurrent.futures
 import os
@@ -11,7 +11,7 @@ import sys
 import ranks
 
 LIMIT_S = 3
-# What the others say of it: any of these.
+# The errors of the other ranks: one of these.
 SENTENCES = {
     "sleep": ["which is alive and in no call; its last one, barrier at misbehaving.hpp:"],
     "stop": ["has not been heard of for", "is gone ("],
@@ -28,7 +28,7 @@ def check(program, what, who, tries=3):
     with ranks.Job(4, [program, what, str(who), str(LIMIT_S)]) as job:
         others = job.wait(300, without=[who])
         last = max(end.seconds for end in others)
-        # The rounds before are a matter of milliseconds, and so is meeting.
+        # Meeting and the rounds before the fault take milliseconds only.
         for end in others:
             if end.status == 0:
                 wrong.append(f"rank {end.rank} ended with status 0")
@@ -36,7 +36,7 @@ def check(program, what, who, tries=3):
             place = "misbehaving.hpp:" in end.output or what == "throw"
             if not (named and place and any(text in end.output for text in SENTENCES[what])):
                 wrong.append(f"rank {end.rank} wrote, with status {end.status}: {end.output.strip()}")
-        # The odd one ends by itself, too, unless it is stopped: then when it goes on.
+        # The odd rank ends by itself, too. A stopped one ends after SIGCONT.
         if what == "stop":
             os.kill(job.processes[who].pid, signal.SIGCONT)
         end = job.wait(300)[who]

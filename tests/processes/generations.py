@@ -1,4 +1,4 @@
-"""What an elastic job tells of itself: its generations, and its steps."""
+"""Reads the output of an elastic job: its generations, and its steps."""
 
 import dataclasses
 import json
@@ -11,19 +11,19 @@ _LINE = re.compile(r"generation (\d+): (\S+) \(data x tensor x pipeline\)(?: ins
 
 @dataclasses.dataclass
 class Generation:
-    """What rank 0 says when one begins. Seconds count from the end of the last generation, but for `connected`, which counts
-    from the agreement."""
+    """Rank 0's report when a generation begins. `connected` counts seconds from the agreement; the other times count
+    from the end of the last generation."""
 
     number: int
     layout: str  # such as 2x1x4
-    before: str  # that of the generation before
-    after: int  # the step that its state is of; -1: nobody had a state
-    why: str  # the sentences that say why the last one has ended; empty: in order, after a step
+    before: str  # layout of the last generation
+    after: int  # step of its state; -1: no rank had a state
+    why: str  # why the last generation ended; empty if it ended as planned, after a step
     agreed: float
     connected: float
     built: float
     state: float
-    megabytes: float  # of state that went from one rank to another
+    megabytes: float  # state sent between ranks
 
     @property
     def replicas(self):
@@ -31,18 +31,18 @@ class Generation:
 
     @property
     def repeats(self):
-        """The number of the step that some rank had begun, and that is done again; 0: none."""
+        """The number of the step that ranks had begun and now repeat; 0: none."""
         found = re.search(r"; step (\d+) is done again", self.why)
         return int(found[1]) if found else 0
 
     @property
     def loses(self):
-        """Some of the state was in nobody any more."""
+        """Whether no rank held some part of the state."""
         return "is lost" in self.why
 
 
 def told(said):
-    """Those of which the whole line is there."""
+    """The generations in the output whose lines are complete."""
     found = []
     for number, layout, before, after, why, *seconds, size, unit in _LINE.findall(said):
         found.append(Generation(int(number), layout, before or layout, int(after or -1), why, *map(float, seconds),
@@ -51,14 +51,14 @@ def told(said):
 
 
 def first_difference(found, wanted):
-    """Where a job's curve is not the wanted one: "this instead of that"; None: nowhere."""
+    """The first difference from the wanted curve, as "this instead of that"; None if there is none."""
     if len(found) != len(wanted):
         return f"{len(found)} steps instead of {len(wanted)}"
     return next((f"{is_} instead of {should}" for is_, should in zip(found, wanted) if is_ != should), None)
 
 
 def curve(path, first=1):
-    """Each step's numbers, in their order; every step from the first on is there once."""
+    """The numbers of each step, in order. Every step from `first` on must be there once."""
     lines = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
     found = [line for line in lines if "loss" in line]
     assert [line["step"] for line in found] == list(range(first, first + len(found))), [line["step"] for line in found]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""hosts.py TRAIN_RESNET50 TRAIN_BERT: ranks on four hosts, which are network namespaces. They train the same as
-threads do, to the bit; who has no secret or a wrong one is refused; and when a host can no longer be reached, or not be
-heard, all ranks end within the time limit + 2 s, and those that are left name it. What is late because the machine is busy
-with other work is tried again."""
+"""hosts.py TRAIN_RESNET50 TRAIN_BERT: ranks on four hosts, which are network namespaces. They train to the same bits as
+threads. A rank without the right secret is refused. If a host cannot be reached or heard any more, all ranks end within
+the time limit + 2 s, and the others name it. A late job is tried again, because the machine may be busy with other
+work."""
 
 import contextlib
 import pathlib
@@ -16,9 +16,9 @@ import time
 import layouts
 import network
 import ranks
-from programs import axes  # where layouts has found it
+from programs import axes  # layouts has added its folder to the path
 
-PORT = 29400  # nobody else is in these networks
+PORT = 29400  # no other process is in these networks
 LIMIT_S = 5
 BERT = ["--preset", "tiny", "--sequence-length", "16", "--vocabulary-size", "64", "--samples", "64", "--global-batch",
         "8", "--micro-batch", "2"]
@@ -29,10 +29,10 @@ def to_text(layout):
 
 
 def the_same_as_threads(programs, root):
-    """Each layout, with another way to say where the ranks meet."""
+    """Trains in three layouts, each with another form of rank 0's address."""
     first = network.address(0)
     secret = secrets.token_hex(16)
-    runs = [  # model, layout, where rank 0 is
+    runs = [  # model, layout, address of rank 0
         ("resnet", (2, 2, 1), first),
         ("bert", (4, 1, 1), network.address(0, 6)),
         ("bert", (2, 2, 2), "first"),
@@ -59,13 +59,13 @@ def the_same_as_threads(programs, root):
 
 
 def said(end):
-    """The sentence that a rank has ended with."""
+    """The last error of a rank."""
     errors = [line for line in end.output.splitlines() if line.startswith("error: ")]
     return errors[-1] if errors else ""
 
 
 def complaints(ends, expected, within_s):
-    """expected(rank): a pattern of what it says. within_s: since the start of the job."""
+    """expected(rank): a pattern of the rank's error. within_s: counted from the start of the job."""
     wrong = []
     for end in ends:
         if end.status == 0:
@@ -78,7 +78,7 @@ def complaints(ends, expected, within_s):
 
 
 def met_by_own_names(programs):
-    """The name by which they meet stands for 127.0.1.1 on the host of rank 0, which others cannot reach."""
+    """The ranks meet at a name that is 127.0.1.1 on the host of rank 0, where others cannot reach it."""
     line = [programs["bert"], *BERT, *axes((2, 2, 2)), "--steps", "1", "--comm-timeout", "20"]
     wrong = []
     with network.Network(own_loopback=True) as hosts:
@@ -92,7 +92,7 @@ def met_by_own_names(programs):
 
 
 def refused(programs):
-    """Without a secret, and with a wrong one on rank 2."""
+    """Ranks without a secret are refused, and rank 2 with a wrong one."""
     at = re.escape(f"{network.address(0)}:{PORT}")
     line = [programs["bert"], *BERT, *axes((4, 1, 1)), "--steps", "1", "--comm-timeout", "4"]
 
@@ -122,12 +122,12 @@ def refused(programs):
 
 
 def when_training(job, metrics):
-    """Waits until the job is in the middle of it."""
+    """Waits until the job has trained a few steps."""
     job.until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 4)
 
 
 def fault(programs, name, cause, expected, root, tries=3):
-    """Two jobs train while it happens."""
+    """Two jobs train while `cause` happens."""
     wrong = []
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(network.Network())
@@ -165,7 +165,7 @@ def faults(programs, root):
         return silent.format("(second|third|fourth)") if rank == 0 else store_gone
 
     def second_to_third(rank):
-        # All are alive and wait in a circle, where any pair may be named: none is more to blame than another.
+        # All ranks are alive and wait in a circle, so any pair may be named.
         return r"rank [0-3] waits in .* for rank [0-3] \(host [a-z]+, process [0-9]+\), which is|rank [0-3] is in .* to which all its ranks have come"
 
     cases = [

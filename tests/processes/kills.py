@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""kills.py TRAIN_BERT [--kills N] [--seed N]: runs that save after each step are killed at random moments and go on, each time
-in another layout, ZeRO stage and place (threads or processes, of which one is killed or all), until N have been killed: each
-goes on from the checkpoint that was the latest, and ends with the numbers and the weights of a run that nobody has killed."""
+"""kills.py TRAIN_BERT [--kills N] [--seed N]: runs that save after each step are killed at random moments, N times in
+all. Each start has a random layout and ZeRO stage, with ranks as threads or processes, of which one or all are killed.
+Each goes on from the latest checkpoint, and ends with the numbers and the weights of an undisturbed run."""
 
 import argparse
 import collections
@@ -18,7 +18,7 @@ STEPS = 12
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
        "--micro-batch", "4", "--deterministic", "--steps", str(STEPS), "--evaluate-samples", "4", "--save-every", "1",
        "--keep", "2"]
-LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]  # of data and pipeline parallelism: any has the same bits
+LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]  # (data, pipeline); all give the same bits
 
 
 def started(program, folder, layout, stage, processes):
@@ -30,11 +30,11 @@ def started(program, folder, layout, stage, processes):
 
 
 def curve(folder):
-    """Each step's numbers without those of a layout. A step that is there twice or not at all is an error."""
+    """The numbers of each step that do not depend on the layout. A repeated or missing step is an error."""
     lines = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1)), [step["step"] for step in steps]
-    # A run that is killed when all is saved has told no summary.
+    # A run that is killed after its last save has no summary.
     assert [line["step"] for line in lines if "summary" in line] in ([], [STEPS]), lines[-1]
     marks = [(line["step"], "loss" not in line) for line in lines if "summary" not in line]
     assert marks == sorted(set(marks)), marks
@@ -47,17 +47,17 @@ def latest(folder):
 
 
 def unfinished(folder):
-    """Saves that did not come to their end."""
+    """The unfinished saves."""
     return {(path.name, path.stat().st_mtime_ns) for path in (folder / "save").glob("step-*.*")}
 
 
 def killed(job, rng, whole):
-    """Kills one or all of its processes. Returns whether they were there to be killed."""
+    """Kills one or all processes of the job. Returns whether a process was still there to be killed."""
     time.sleep(rng.uniform(0.2, whole))
     if job.poll():
         job.wait(300)
         return False
-    one = rng.random() < 0.5 and "layout" in job.output(0)  # who waits for a rank to come waits long
+    one = rng.random() < 0.5 and "layout" in job.output(0)  # before, the others would wait long for it
     for process in [rng.choice(job.processes)] if one else job.processes:
         process.send_signal(signal.SIGKILL)
     try:
@@ -70,7 +70,7 @@ def killed(job, rng, whole):
 
 
 def until_done(program, folder, rng, seconds, budget, seen):
-    """One run, to its end. Returns how often it was killed. budget: at most so often."""
+    """Starts a run again until it is done. Returns how often it was killed, at most `budget` times."""
     kills, done = 0, False
     while not done:
         before, parts = latest(folder), unfinished(folder)
@@ -89,7 +89,7 @@ def until_done(program, folder, rng, seconds, budget, seen):
         expected = [f"{name} is a save that was not finished" for name, time in parts
                     if name.endswith(".part") and "loaded " in said]
         ended = job.ended[0].status
-        if ended > 0 and unfinished(folder) - parts:  # rank 0 has seen another one go
+        if ended > 0 and unfinished(folder) - parts:  # rank 0 has seen another rank end
             expected.append(" is not whole, since ranks ended or changed meanwhile")
             seen["interruptions said"] += 1
         found = [line for line in said.splitlines() if line.startswith("warning: ")]
@@ -122,7 +122,7 @@ def main():
             folder.mkdir()
             kills += until_done(asked.program, folder, rng, seconds, asked.kills - kills, seen)
             assert curve(folder) == straight, (curve(folder), straight)
-            exported = folder / "weights" / "model.safetensors"  # a run that was killed in the end has not come to it
+            exported = folder / "weights" / "model.safetensors"  # missing if the run was killed before the export
             if exported.exists():
                 assert exported.read_bytes() == weights
                 seen["weights compared"] += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """launched.py SCRIPT TRAIN_RESNET50: trains with four ranks that a launcher starts (tests/launch/*.sh), and with four
-threads: the same losses and norms, to the bit."""
+threads. Losses and norms must be the same bits."""
 
 import json
 import pathlib

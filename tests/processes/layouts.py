@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""layouts.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT gloo|mpi...: every layout trains the same as processes, over each engine, as it does as
-threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic they are the bits of the run
-without any, too. Decoders, of GPT-2's and of Llama's shape, in fewer layouts, of which one is processes."""
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT gloo|mpi...: with --deterministic, every layout has the bits of a run
+on one rank, as threads and as processes over each engine: the losses and norms of all steps, and the final weights.
+Decoders like GPT-2 and Llama are trained in fewer layouts, one of them as processes."""
 
 import json
 import math
@@ -16,7 +16,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from programs import axes  # noqa: E402
 
 MPIRUN = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
-LAYOUTS = [(4, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis, beside others and alone
+LAYOUTS = [(4, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis alone, and with others
 COMMON = ["--steps", "3", "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--deterministic",
           "--lr", "0.01"]
 MODELS = {
@@ -28,7 +28,7 @@ MODELS = {
 
 
 def trained(program, model, layout, over, folder, **options):
-    """What a run left behind: its metrics without what a layout changes, and the bytes of its weights. options: of the job."""
+    """Trains. Returns the metrics that do not depend on the layout, and the weights' bytes. options: for ranks.run."""
     size = math.prod(layout)
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, *axes(layout), "--metrics", str(folder / "metrics"), "--save", str(folder / "save"),
@@ -44,8 +44,8 @@ def trained(program, model, layout, over, folder, **options):
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines() if '"summary"' not in text]
     for step in metrics:
         step.pop("samples_per_s", None)
-        step.pop("token_rows", None)  # of one replica
-        step.pop("peak_memory_bytes", None)  # where blocks wait for messages depends on the moment
+        step.pop("token_rows", None)  # counts one replica
+        step.pop("peak_memory_bytes", None)  # depends on the timing of messages
     weights = (folder / "weights" / "model.safetensors").read_bytes()
     return metrics, weights
 

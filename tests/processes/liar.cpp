@@ -1,4 +1,4 @@
-// train_bert, but for a rank with LIES_AT=STEP in its environment: there it flips one bit of one gradient, once.
+// Like train_bert, but a rank with LIES_AT=STEP in its environment flips one bit of one gradient in that step.
 #include <examples/bert/model.hpp>
 #include <examples/bert/vocabulary.hpp>
 #include <examples/data/data.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using examples::Dev;
 
-/// The identity, but for the bit.
+/// The identity layer, except for the flipped bit.
 class Liar : public dhp::ElementwiseLayer<Dev> {
  public:
   explicit Liar(std::shared_ptr<std::uint32_t> step) : step_(std::move(step)) {}

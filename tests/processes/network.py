@@ -1,6 +1,6 @@
-"""Hosts in a network of their own: namespaces of Linux, each with a name and addresses, wired to a bridge. The bridge
-is in the namespace of this process, which shares nothing with the machine's network. All of it is gone when the
-processes in it are, however they end: nothing has a name outside."""
+"""Simulated hosts: Linux namespaces, each with a name and addresses, connected to a bridge. The bridge is in the
+namespace of this process, apart from the machine's network. The namespaces have no names outside, so they vanish with
+their processes."""
 
 import collections
 import fcntl
@@ -19,13 +19,13 @@ import ranks
 
 INSIDE = "INSIDE_A_NETWORK_OF_ITS_OWN"
 NAMES = ["first", "second", "third", "fourth", "fifth"]
-NOBODY = "02:00:00:00:00:99"  # an address of Ethernet that no host has
-# A process ends when the thread that has started it does.
+NOBODY = "02:00:00:00:00:99"  # an Ethernet address that no host has
+# Prefix of a command: kills its process when the thread that started it ends.
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
 
 def enter():
-    """Starts the program anew in namespaces of its own; ends it with status 77 where that is not permitted."""
+    """Starts the program again in namespaces of its own. Exits with status 77 if that is not permitted."""
     if INSIDE in os.environ:
         configure(["link set lo up"])
         name_hosts()
@@ -45,7 +45,7 @@ def enter():
 
 
 def name_hosts(own=None, inside=()):
-    """Lets all hosts know each other's names, or a host; own: a name that stands for 127.0.1.1."""
+    """Gives all hosts, or the host of prefix `inside`, the names of the hosts. The name `own` stands for 127.0.1.1."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write("127.0.0.1 localhost\n")
         for number, name in enumerate(NAMES):
@@ -57,26 +57,26 @@ def name_hosts(own=None, inside=()):
 
 
 def address(number, family=4):
-    """Of a host, the first being number 0."""
+    """The address of a host; the first host is number 0."""
     return f"10.77.0.{number + 1}" if family == 4 else f"fd77::{number + 1}"
 
 
 def configure(lines, inside=()):
-    """Lines for ip, run in a host or here."""
+    """Runs lines of `ip -batch`, on the host of prefix `inside` or here."""
     subprocess.run([*inside, "ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True)
 
 
 class Wire(threading.Thread):
-    """Carries packets between hosts whose network cards are TUN devices, each a while after it was sent."""
+    """Carries packets between hosts whose network cards are TUN devices, each with a delay."""
 
     def __init__(self, delay_s):
         super().__init__(daemon=True)
         self.delay_s = delay_s
-        self.ends = {}  # by the address of the host
+        self.ends = {}  # TUN devices by host address
         self.done, self.stopped = os.pipe()
 
     def add(self, name, number):
-        """A card of that name, here: its host is still to get it."""
+        """Makes the card `name` of host `number`. The caller moves the card to the host."""
         tun, no_header = 1, 0x1000
         end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(end, 0x400454CA, struct.pack("16sH14x", name.encode(), tun | no_header))  # TUNSETIFF
@@ -102,7 +102,7 @@ class Wire(threading.Thread):
                 _, to, packet = under_way.popleft()
                 try:
                     os.write(to, packet)
-                except OSError:  # it is lost, as packets may be
+                except OSError:  # the packet is lost, which IP allows
                     pass
 
     def stop(self):
@@ -113,8 +113,8 @@ class Wire(threading.Thread):
 
 
 class Network:
-    """Four hosts, or five; their processes are started with prefix(number). delay_s: for every packet from host to host; such
-    a network knows IPv4 only. own_loopback: each host's own name stands for 127.0.1.1 there, as in Debian."""
+    """Four hosts, or five. Commands run on a host after prefix(number). delay_s: delay of every packet between hosts; a
+    network with a delay has IPv4 only. own_loopback: each host's own name is 127.0.1.1 there, like in Debian."""
 
     made = 0
 
@@ -122,7 +122,7 @@ class Network:
         Network.made += 1
         self.name = f"n{Network.made}"
         self.count = count
-        self.hosts = []  # a process in each keeps it
+        self.hosts = []  # the process that keeps each host alive
         self.wire = Wire(delay_s) if delay_s else None
         self.own_loopback = own_loopback
         self.parted = False
@@ -142,7 +142,7 @@ class Network:
             if self.wire:
                 self.wire.add(cable, number)
                 configure([f"link set {cable} netns {host.pid} name eth0"])
-                # Long packets, so that few of them pass through the hands of this process.
+                # Long packets, so that this process has to forward few.
                 card = ["link set eth0 mtu 9000 up"]
             else:
                 configure([f"link add name {cable} type veth peer name eth0 netns {host.pid}",
@@ -150,7 +150,7 @@ class Network:
                 card = [f"address add {address(number, 6)}/64 dev eth0 nodad", "link set eth0 up"]
             configure(["link set lo up", f"address add {address(number)}/24 dev eth0", *card], self.prefix(number))
             if self.own_loopback:
-                subprocess.run([*self.prefix(number), "umount", "/etc/hosts"], check=True)  # all hosts' names
+                subprocess.run([*self.prefix(number), "umount", "/etc/hosts"], check=True)  # enter() has mounted it
                 name_hosts(name, self.prefix(number))
         if self.wire:
             self.wire.start()
@@ -169,24 +169,24 @@ class Network:
                 configure([f"link del {self.name}b"])
 
     def prefix(self, number):
-        """Put before a command, it runs on that host, and not longer than this process."""
+        """The prefix of a command that runs on this host, and is killed with this process."""
         return [*WITH_US, "nsenter", "--target", str(self.hosts[number].pid), *self.of_a_host]
 
     def run(self, command, limit_s):
-        """A job with a rank on each host, to its end."""
+        """Runs a job with a rank on each host to its end."""
         return ranks.run(self.count, command, limit_s, environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=self.prefix,
-                         master=address(0), port=29400)  # nobody else is in this network
+                         master=address(0), port=29400)  # no other process is in this network
 
     def pull(self, number):
         """Pulls the cable of a host."""
         configure([f"link set {self.name}h{number} down"])
 
     def plug(self, number):
-        """Plugs it in again."""
+        """Plugs the cable of a host in again."""
         configure([f"link set {self.name}h{number} up"])
 
     def part(self, numbers):
-        """Those hosts reach each other only, from now on; none: all reach all again."""
+        """Splits these hosts from the others. An empty list connects all hosts again."""
         if not self.parted:
             configure([f"link add name {self.name}b type bridge mcast_snooping 0", f"link set {self.name}b up"])
             self.parted = True
@@ -194,7 +194,7 @@ class Network:
                    for number in range(self.count)])
 
     def lose(self, number, others):
-        """What the host sends to those others gets lost from now on; it goes on hearing them."""
+        """Loses all packets from a host to `others`. Their packets still arrive."""
         configure([f"neighbour replace {address(other)} lladdr {NOBODY} nud permanent dev eth0" for other in others],
                   self.prefix(number))
 
@@ -203,7 +203,7 @@ class Network:
         configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
 
     def limit(self, megabits_per_s):
-        """So much leaves each host from now on: no more than a millisecond's worth at once, and nothing is dropped."""
+        """Limits the rate at which each host sends: at most a millisecond's worth at once. Drops no packets."""
         burst = max(16, megabits_per_s // 8)
         for number in range(len(self.hosts)):
             subprocess.run([*self.prefix(number), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate",

@@ -1,5 +1,6 @@
-// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping. Each layer is one bucket
-// ("bucketed"), or all are summed together afterwards ("plain"). Rank 0 writes the trace of all.
+// overlap REDUCER TRACE STEPS: a rank of a data-parallel job whose layers sleep instead of computing. Each layer's
+// gradient is one bucket ("bucketed"), or all are summed after the backward pass ("plain"). Rank 0 writes the trace of
+// all ranks.
 #include <dhp/comm/gloo/connect.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>
@@ -21,10 +22,10 @@ namespace {
 using namespace dhp;
 
 constexpr int layers = 10;
-constexpr std::int64_t elements = 1 << 17;  // of a layer's gradient: half a MiB
+constexpr std::int64_t elements = 1 << 17;  // a layer's gradient has half a MiB
 constexpr double forward_ms = 30, backward_ms = 90;
 
-/// y = x, after a while.
+/// y = x, after a sleep.
 class Sleeper {
  public:
   Sleeper(ModelBuilder<Cpu>& build, const std::string& name)

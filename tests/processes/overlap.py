@@ -24,7 +24,7 @@ WANTED = 0.6
 
 
 def spans(path):
-    """By rank: (category, name, start, end, bytes, place) in seconds, by their start."""
+    """The spans of each rank, sorted by start: (category, name, start, end, bytes, place), with times in seconds."""
     found = {rank: [] for rank in range(HOSTS)}
     for event in json.loads(path.read_text())["traceEvents"]:
         if event["ph"] == "X":
@@ -36,18 +36,18 @@ def spans(path):
 
 
 def steps_of(spans_of_rank):
-    """What lies in each step but the first, whose connections are new."""
+    """The spans of each step except the first, which also opens connections."""
     steps = [span for span in spans_of_rank if re.fullmatch("step [0-9]+", span[1])]
     return [[span for span in spans_of_rank if step[2] <= span[2] < step[3]] for step in steps[1:]]
 
 
 def exposed(step, place=""):
-    """Seconds that the work of a step waits, for calls at this place."""
+    """Seconds that a step waits for calls whose place begins with `place`."""
     return sum(end - start for kind, _, start, end, _, at in step if kind == "exposed" and at.startswith(place))
 
 
 def ideal(step, rate):
-    """Seconds that a step would wait if nothing but the rate of the link held up its buckets."""
+    """Seconds that a step would wait if only the rate of the link delayed its buckets."""
     backward = next(span for span in step if span[1].startswith("backward"))
     ready = sorted(end for _, name, start, end, _, _ in step if name.startswith("layer ") and start >= backward[2])
     buckets = [size for kind, name, _, _, size, at in step
@@ -82,7 +82,7 @@ def sleepers(program, hosts, root):
 
 
 def trainers(programs, hosts, root):
-    """What the real models leave exposed, without a threshold."""
+    """Prints the exposed communication of the real models, without a threshold."""
     common = ["--held-out", "0.1", "--evaluate-samples", "4", "--steps", "4", "--bucket-mb", "0.5", "--data-parallel",
               str(HOSTS)]
     lines = {

@@ -1,4 +1,4 @@
-"""Starts the ranks of a job as processes, by the variables of docs/launch.md, and waits for them with a deadline."""
+"""Starts the ranks of a job as processes, with the variables of docs/launch.md, and waits for them with a deadline."""
 
 import dataclasses
 import os
@@ -16,15 +16,15 @@ class Ended:
     """How one rank ended."""
 
     rank: int
-    status: int  # as of subprocess: negative is a signal
-    output: str  # what it wrote to standard output and standard error
-    seconds: float  # from the start of the job to its end
+    status: int  # subprocess's returncode: a negative one is a signal
+    output: str  # stdout and stderr
+    seconds: float  # from the start of the job to the rank's end
 
 
 def free_port():
-    """A port that nobody listens at now, below those that the system hands out by itself: a rank that asks for the store too
-    early would else take the place of a peer in the Gloo of another job. A store looks at the ports that follow when this
-    one is taken after all."""
+    """A port on which no process listens now, below the ports that the system assigns by itself. Another job's Gloo may
+    get an assigned port, and would take a rank that looks for its store there for a peer. If the port is taken after
+    all, the store tries the next ones."""
     while True:
         port = random.randrange(10000, 30000)
         with socket.socket() as probe:
@@ -33,11 +33,11 @@ def free_port():
 
 
 class Job:
-    """N processes; every one of them is gone when the job is left."""
+    """N processes. Leaving the context kills those that still run."""
 
     def __init__(self, ranks, command, environment=None, prefix=lambda rank: [], master="127.0.0.1", port=None):
-        """command: a list, or a function of the rank that makes one; environment: a dict, or a function; prefix: a
-        function, of what is put before the command."""
+        """command: a list, or a function that makes one for a rank. environment: a dict, or such a function. prefix: a
+        function that makes the words before the command for a rank."""
         self.command, self.environment, self.prefix = command, environment, prefix
         self.variables = dict(WORLD_SIZE=str(ranks), MASTER_ADDR=master, MASTER_PORT=str(port or free_port()),
                               DHP_JOB=secrets.token_hex(8))
@@ -84,24 +84,24 @@ class Job:
         return self.ended
 
     def output(self, rank):
-        """What it has written so far."""
+        """The output of a process so far."""
         self.outputs[rank].seek(0)
         return self.outputs[rank].read()
 
     def said(self):
-        """What all have written so far."""
+        """The output of all processes so far."""
         return "\n".join(f"--- {rank}, status {process.poll()}\n{self.output(rank)}"
                          for rank, process in enumerate(self.processes))
 
     def until(self, ready, limit_s=300, may_end=False):
-        """Waits; raises with what was written after the limit or, unless that may be, when a rank has ended."""
+        """Waits until ready(). Raises all output after the limit or, unless may_end, when a rank ends."""
         begin = time.monotonic()
         while not ready():
             assert time.monotonic() - begin < limit_s and (may_end or not self.poll()), self.said()
             time.sleep(0.01)
 
     def wait(self, limit_s, without=()):
-        """How they ended, by rank, but for those `without`; raises if one has not within the limit."""
+        """Waits until all ranks except `without` have ended, and returns their ends by rank. Raises after the limit."""
         wanted = set(range(len(self.processes))) - set(without)
         while not wanted <= set(self.poll()):
             if time.monotonic() - self.start > limit_s:
@@ -113,12 +113,12 @@ class Job:
 
 
 def wait_for(job, text):
-    """Until rank 0 has said it."""
+    """Waits until rank 0 has written `text`."""
     job.until(lambda: text in job.output(0))
 
 
 def run(ranks, command, limit_s=600, **options):
-    """Runs a job to its end; raises with what was written if a rank failed."""
+    """Runs a job to its end. If a rank failed, raises an error with its output."""
     with Job(ranks, command, **options) as job:
         ends = job.wait(limit_s)
     failed = [f"rank {end.rank} ended with status {end.status}:\n{end.output}" for end in ends if end.status != 0]

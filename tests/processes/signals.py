@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""signals.py TRAIN_BERT: SIGTERM, SIGINT and SIGHUP to a run of threads, or to one of its processes, make all ranks save after the
-same step, also in the midst of an evaluation, and end with status 75; with nothing to save a run ends at once with that status; a
-second signal and the end of the grace end a process at once; nobody who reads what a run says has to stay until its end."""
+"""signals.py TRAIN_BERT: after SIGTERM, SIGINT or SIGHUP to a run of threads, or to one of its processes, all ranks
+save after the same step and exit with status 75, even during an evaluation. A run with nothing to save exits at once
+with that status. A second signal, or the end of the grace period, ends a process at once. A run goes on if the reader
+of its output is gone."""
 
 import concurrent.futures
 import functools
@@ -17,12 +18,12 @@ import time
 import ranks
 
 TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-HANG_S = 300  # only a hang takes as long
+HANG_S = 300  # only a hang lasts this long
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--micro-batch", "4", "--steps", "9999",
        "--data-parallel", "2"]
 QUICK = [*RUN, "--samples", "256", "--global-batch", "16", "--evaluate-samples", "4"]
 SLOW = [*RUN, "--samples", "4000", "--global-batch", "4000", "--evaluate-samples", "4"]  # no step ends within the test
-EVALUATES = [*RUN, "--global-batch", "8", "--held-out", "0.9", "--evaluate-every", "1"]  # for most of its time
+EVALUATES = [*RUN, "--global-batch", "8", "--held-out", "0.9", "--evaluate-every", "1"]  # mostly evaluates
 
 
 def start(line, processes, **more):
@@ -30,7 +31,7 @@ def start(line, processes, **more):
 
 
 def saves(program, root, number, processes, line=QUICK, ready="evaluation at the start", said="saved"):
-    """The last process is asked to stop, and after it has gone on once more."""
+    """The last process gets a signal in a run, and in the run that continues it."""
     steps = []
     for more in ([], ["--load", str(root)]):
         with start([program, *line, "--save", str(root), *more], processes) as job:
@@ -48,7 +49,7 @@ def saves(program, root, number, processes, line=QUICK, ready="evaluation at the
 
 
 def listens(process):
-    """Signals no longer end it by themselves."""
+    """Whether the process blocks SIGTERM, so that the signal alone does not end it."""
     blocked = re.search(r"SigBlk:\s+(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1]
     return int(blocked, 16) >> TERM - 1 & 1
 
@@ -73,7 +74,7 @@ def ends_at_once(program, root, signals, processes, grace):
             to.send_signal(number)
             time.sleep(0.5)
             assert to.poll() is None or number == signals[-1]
-        ends = job.wait(HANG_S)  # others are in a step
+        ends = job.wait(HANG_S)  # the other ranks are in a step
     assert ends[-1].status == 128 + signals[-1], ends
     said = f"signal {int(signals[-1])}: the run has not saved within the grace of {grace} s"
     assert (said in ends[-1].output) == (len(signals) == 1), ends[-1].output
@@ -82,10 +83,10 @@ def ends_at_once(program, root, signals, processes, grace):
 
 
 def stays(program, root):
-    """Started by nohup, and by somebody who closes what the run writes to."""
+    """A run that ignores SIGHUP, like nohup's runs, goes on after SIGHUP and without a reader of its output."""
     here, there = os.pipe()
     line = [program, *QUICK, "--save", str(root), "--save-every", "1"]
-    ucx = {**os.environ, "UCX_DEBUG_SIGNO": ""}  # else Open MPI's UCX takes SIGHUP for a debugger before main begins
+    ucx = {**os.environ, "UCX_DEBUG_SIGNO": ""}  # otherwise UCX (of Open MPI) handles SIGHUP before main begins
     with subprocess.Popen(line, stderr=there, env=ucx, preexec_fn=lambda: signal.signal(HUP, signal.SIG_IGN)) as process:
         os.close(there)
         os.read(here, 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""starts.py TRAIN_BERT: ranks that were started with different options, or have read different data, are refused with one sentence
-that all of them say, soon; what a host may have of its own is not. A newcomer of an elastic job leaves it alone."""
+"""starts.py TRAIN_BERT: ranks with different options or different data soon end, all with the same error. Options that
+may differ between hosts are accepted. A newcomer with other options does not disturb an elastic job."""
 
 import os
 import pathlib
@@ -15,12 +15,12 @@ import ranks
 
 BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--evaluate-samples", "4",
         "--steps"]
-HANG_S = 300  # only a hang takes as long
+HANG_S = 300  # only a hang lasts this long
 D2, P2 = ["--data-parallel", "2"], ["--pipeline-parallel", "2"]
 TEXT = [*D2, "--sentences", "lines", "--data"]
 SAME = "; start all ranks with the same options and one build of the program"
 
-# options of rank 0 and of others, and what all say; none: they train. More than two are the ranks' own.
+# The options of each rank, and the error of all ranks; None if they train.
 TABLE = [
     ((D2, [*D2, "--lr", "0.5"]), "rank 1 started with --lr 0.5, and rank 0 with --lr 0.001" + SAME),
     ((D2, [*D2, "--micro-batch", "2", "--seed", "7"]),
@@ -58,7 +58,7 @@ def write_texts():
 
 
 def refused(program, options, said, outputs):
-    """outputs: status and text of each rank."""
+    """outputs: status and output of each rank."""
     for status, text in outputs:
         last = (text.splitlines() or [""])[-1]
         own = said is not None and "command line" in said and status == 2
@@ -67,7 +67,7 @@ def refused(program, options, said, outputs):
 
 
 def launched(program, options):
-    """Under mpirun, with options of each rank; what it says."""
+    """Runs mpirun with options for each rank, and returns its stderr."""
     line = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
     for at, own in enumerate(options):
         line += [*([":"] if at else []), "-n", "1", program, *BERT, "2", *own]
@@ -75,7 +75,7 @@ def launched(program, options):
 
 
 def newcomer(program):
-    """One with other options, and one that has them from another spelling."""
+    """A newcomer with other options is refused. One with the same options in another spelling joins."""
     line = [program, *BERT, "700", "--elastic", "1:", "--transport", "gloo"]
     with ranks.Job(2, line) as job:
         ranks.wait_for(job, "step 1/")

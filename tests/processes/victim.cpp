@@ -1,5 +1,5 @@
-// victim WHAT WHO LIMIT_S: a rank of a job that does collectives and messages in a loop, until rank WHO does something
-// else in the 20th round: sleeps, exits, throws, kills or stops itself, or calls what the others do not.
+// victim WHAT WHO LIMIT_S: a rank of a job that runs collectives and messages in a loop. In round 20 rank WHO
+// misbehaves: it sleeps, exits, throws, kills or stops itself, or makes a call that differs from the others'.
 #include <dhp/comm/gloo/connect.hpp>
 #include <tests/support/misbehaving.hpp>
 
