@@ -1,7 +1,6 @@
 // Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; between two pairs the activation is
 // whole on every rank. Here each rank has only a share of its rows. A reduce-scatter and an all-gather replace the
-// all-reduce, and the norm, which treats each row alone, goes between them. The ranks send the same bytes and hold
-// less.
+// all-reduce. The norm, which treats each row alone, goes between them. The ranks send the same bytes and hold less.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Range, dhp::Tensor;

@@ -173,8 +173,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     bool repeats = false;     ///< the following step had begun, was forgotten and is repeated
     void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
-  /// Brings the state to `next` (null: a spare) from the ranks that hold it. Returns false if a part is lost.
-  /// Collective.
+  /// Collective. Brings the state to `next` (null: a spare) from the ranks that hold it; false if a part is lost.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
     Position position;

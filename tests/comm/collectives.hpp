@@ -184,8 +184,7 @@ inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
   return wrong == 0 ? "" : concat(wrong, " values are wrong");
 }
 
-// Two ranks: a send waits when the edge is full, and not before. sent: messages that rank 0 has sent, seen by both
-// ranks.
+// Two ranks: a send waits when the edge is full, and not before. sent: how many messages rank 0 has sent.
 inline std::string wrong_capacity(Comm<Cpu>& world, Cpu& dev, std::atomic<int>& sent) {
   const int capacity = world.send_capacity();
   if (world.rank() == 0) {

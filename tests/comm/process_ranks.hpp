@@ -237,8 +237,7 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
 using MakeMessages =
     std::function<std::shared_ptr<dhp::detail::Messages>(const std::shared_ptr<ProcessWatchdog>&)>;
 
-/// Runs body(comm, dev) on every rank, over messages that `make` connects. Calls are recorded unless `recorded` is
-/// false.
+/// Runs body(comm, dev) on every rank, over messages that `make` connects. recorded: calls are recorded.
 template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {

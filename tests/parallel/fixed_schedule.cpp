@@ -1,5 +1,4 @@
-// Schedules as text in PyTorch's form: a written schedule is read back unchanged, and errors name the line and the
-// cell.
+// Schedules as text in PyTorch's form: a written schedule is read back unchanged, and errors name line and cell.
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>

@@ -216,8 +216,7 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
 }
 
 TEST_CASE("schedule_check: stages that wait for each other are named with what they wait for") {
-  // Stage 0 waits for a gradient before its second forward, stage 1 for the second activation before its first
-  // backward.
+  // Stage 0 waits for a gradient before its second forward, stage 1 for a second activation before its backward.
   StageLists lists{{{Kind::forward, 0, 0},
                     {Kind::backward, 0, 0},
                     {Kind::forward, 0, 1},

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""compare.py DHP_COMPARE TRAIN_RESNET50: dhp_compare names the rank that others wait for, in made-up flight records and
-in the records of four training ranks of which one is stopped. The others write their records on SIGUSR1, and again at
-their end. For two runs, dhp_compare names the first step and tensor that differ, in metrics files and checkpoints of
-any layouts."""
+"""compare.py DHP_COMPARE TRAIN_RESNET50: dhp_compare names the rank that others wait for, in made-up flight records,
+and in the records that training ranks write on SIGUSR1 and at their end after one of them was stopped. For two runs, it
+names the first step and tensor that differ, in metrics files and checkpoints of any layouts."""
 
 import itertools
 import json

@@ -19,7 +19,7 @@ STEPS = 30
 
 
 def happens(job, what, count, rng):
-    """Kills, dismisses or adds `count` ranks in the middle of a step."""
+    """In the middle of a step, kills `count` ranks, tells them to leave, or adds them."""
     job.wait_for_step(job.step() + 3)
     time.sleep(rng.uniform(0, 0.05))
     living = [process for process in job.processes[1:] if process.poll() is None]

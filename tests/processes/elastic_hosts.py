@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces. Their store is on the
-first rank, or in etcd. A host is cut off, the first host is lost, a member of etcd is killed, or the network splits. At
-most one part of the job goes on, with the numbers of a steady run. No step is in the metrics twice, and no two parts
-have a generation of the same number."""
+"""elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces, with a store on the first
+rank or in etcd. A host is cut off or lost, a member of etcd is killed, or the network splits. At most one part of the
+job goes on, with a steady run's numbers. No step or generation is there twice."""
 
 import contextlib
 import pathlib
@@ -168,8 +167,7 @@ def parted(program, folder):
 
 
 def parted_from_etcd(program, folder):
-    """The network splits into two and two hosts. Those that reach etcd go on, without the first rank; the others
-    end."""
+    """The network splits in halves. The half that reaches etcd goes on, without the first rank; the other half ends."""
     with running(program, folder, 3) as (hosts, _, job):
         hosts.part([0, 1])
         begin = time.monotonic()
@@ -184,8 +182,7 @@ def parted_from_etcd(program, folder):
 
 
 def halves(program, folder):
-    """Two and two hosts do not reach each other, but all reach etcd. No rank goes on until the network is whole
-    again."""
+    """Two halves do not reach each other, but all hosts reach etcd. No rank goes on until the network is whole."""
     with running(program, folder, 1) as (hosts, _, job):
         for number in range(4):
             hosts.lose(number, [2, 3] if number < 2 else [0, 1])

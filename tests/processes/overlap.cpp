@@ -1,6 +1,5 @@
-// overlap REDUCER TRACE STEPS: a rank of a data-parallel job whose layers sleep instead of computing. Each layer's
-// gradient is one bucket ("bucketed"), or all are summed after the backward pass ("plain"). Rank 0 writes the trace of
-// all ranks.
+// overlap REDUCER TRACE STEPS: a rank of a data-parallel job whose layers sleep. Each layer's gradient is one bucket
+// ("bucketed"), or all are summed after the backward pass ("plain"). Rank 0 writes the trace of all ranks.
 #include <dhp/comm/gloo/connect.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""signals.py TRAIN_BERT: after SIGTERM, SIGINT or SIGHUP to a run of threads, or to one of its processes, all ranks
-save after the same step and exit with status 75, even during an evaluation. A run with nothing to save exits at once
-with that status. A second signal, or the end of the grace period, ends a process at once. A run goes on if the reader
-of its output is gone."""
+"""signals.py TRAIN_BERT: after SIGTERM, SIGINT or SIGHUP to one process, all ranks save after the same step and exit
+with status 75, even during an evaluation, and at once if there is nothing to save. A second signal, or the end of the
+grace period, ends a process at once. A run goes on if the reader of its output is gone."""
 
 import concurrent.futures
 import functools

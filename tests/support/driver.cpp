@@ -1,5 +1,5 @@
-// A stand-in for CUDA's driver library on machines without a GPU. It finds no device, but claims to load each kernel
-// that cuDNN compiles. cuDNN can then make, write and read plans for a described device; no kernel can run.
+// A stand-in for CUDA's driver library on machines without a GPU. CUDA's runtime finds no device, but cuDNN can load
+// the kernels that it compiles, and so make, write and read plans for a described device. No kernel can run.
 #include <cstddef>
 
 namespace {
@@ -10,7 +10,7 @@ int loaded_thing = 0;
 }  // namespace
 
 extern "C" {
-// CUDA's runtime calls these functions, and finds no device.
+// CUDA's runtime calls these functions first, and gives up.
 int cuInit(unsigned) { return no_driver; }
 int cuGetExportTable(const void**, const void*) { return no_driver; }
 int cuGetProcAddress_v2(const char*, void**, int, unsigned long long, void*) { return no_driver; }

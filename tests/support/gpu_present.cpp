@@ -1,5 +1,4 @@
-// gpu_present [GPUS]: prints how many GPUs a program of this build can use; exits with 1 if they are fewer than GPUS
-// (default 1).
+// gpu_present [GPUS]: prints how many GPUs this build can use; exits with 1 if they are fewer than GPUS (default 1).
 #include <dhp/device/cuda.hpp>
 
 #include <cstdio>

@@ -188,8 +188,7 @@ class LayerGradients {
     check_layer(Residual<Dev>(body("plain")), rows(5));
     check_layer(Residual<Dev>(body("both"), body("shortcut")), rows(5));
     check_layer(recompute<Dev>(Residual<Dev>(body("again"))), rows(5));
-    // A convolution fuses the backward of the norm before it, if nothing else reads the norm's output. Here the sum
-    // does.
+    // A convolution's backward fuses sums of the norm before it, unless others read the norm's output: here the sum.
     Sequential<Dev> conv, normed;
     conv.add("conv", Conv2d<Dev>(build_, "conv", {.in = 3, .out = 3}));
     normed.add("norm", BatchNorm<Dev>(build_, "norm", {.channels = 3, .relu = true}))

@@ -35,8 +35,7 @@ inline std::vector<Kind> kinds_around_a_tile() {
   return kinds;
 }
 
-/// Weights and their optimizer state, with the same numbers on every device. T is the type of values that are not
-/// exact.
+/// Weights and optimizer state, with the same numbers on every device. T is the type of the values that are not exact.
 template <class Dev, class T>
 struct Weights {
   using A = Accumulator<T>;

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""damage.py TRAIN_BERT [--flips N]: any damage in a checkpoint is named in one sentence before training begins, and the
-previous checkpoint is loaded instead. A save that cannot be written gives an error, and keeps the earlier
-checkpoints."""
+"""damage.py TRAIN_BERT [--flips N]: any damage in a checkpoint is named before training begins, and the previous
+checkpoint is loaded instead. A save that cannot be written gives an error, and keeps the earlier checkpoints."""
 
 import argparse
 import concurrent.futures

@@ -22,8 +22,7 @@ struct Kept {
   }
 };
 
-/// Splits a tensor into `parts` along `dim`, as a tensor axis does, and each part into `shares` ranges. Returns one
-/// range.
+/// Splits a tensor into `parts` along `dim`, like a tensor axis, and each part into `shares` ranges. Returns one range.
 Kept cut(int tensor, int dim, int parts, int part, int shares, int share) {
   Kept kept;
   kept.piece = {.name = concat("t", tensor), .shape = {6, 4 + 3 * tensor}};

@@ -61,8 +61,7 @@ class TrainerCases {
     const auto message = message_of([] {
       on_ranks({}, [](Dev& dev, Trained& trainer, Batches& batches,
                       const ParameterList<Dev>& parameters) {
-        // Outputs are about 1e19. Their squares are finite, but an input gradient (output times weight) overflows in
-        // fp32.
+        // Outputs are about 1e19: their squares are finite, but an input gradient (output times weight) overflows.
         const auto set = [&](const std::string& name, double value) {
           for (const auto& parameter : parameters)
             if (parameter->spec.name == name) fill(dev, parameter->value, value);

@@ -25,8 +25,7 @@ Tensor<Dev> gradient_of(Dev& dev, std::int64_t first, std::int64_t last) {
   return gradient;
 }
 
-/// Rank 0 has nine samples, rank 1 three. Returns the gradient of the mean of all samples, or of the mean of both
-/// means.
+/// Rank 0 has nine samples, rank 1 three. Returns the gradient of the mean of all samples, or of the mean of means.
 std::vector<float> summed(dhp::Comm<Dev> world, bool divide_by_own) {
   Dev dev;
   const std::int64_t first = world.rank() == 0 ? 0 : 9, last = world.rank() == 0 ? 9 : samples;
@@ -59,8 +58,7 @@ Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
 }
 
 int main() {
-  // In the mean of means, a sample of rank 1 weighs 1/2 * 1/3 = 1/6 and one of rank 0 weighs 1/2 * 1/9 = 1/18, not
-  // 1/12.
+  // The mean of means weighs a sample of rank 1 with 1/2 * 1/3 = 1/6, one of rank 0 with 1/2 * 1/9 = 1/18, not 1/12.
   const auto right = toy::on_each_rank(2, summed, false)[0];
   const auto wrong = toy::on_each_rank(2, summed, true)[0];
   double worst = 0;

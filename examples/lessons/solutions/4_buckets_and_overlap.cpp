@@ -6,8 +6,7 @@
 using toy::Dev;
 constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
 
-// A user-written reducer: notes which gradients are ready and lets another reducer sum them. Its options' type names
-// it.
+// A user-written reducer: notes which gradients are ready, and lets another reducer sum them.
 struct Telling {
   std::vector<std::string>* said;
 };

@@ -26,8 +26,7 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// Returns the loss of logits that are split over the ranks by words. Ranks sum four numbers a row, or gather all
-/// logits.
+/// Returns the loss of logits that ranks split by words. The ranks sum four numbers a row, or gather all logits.
 Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, bool gathers) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

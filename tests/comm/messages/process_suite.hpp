@@ -1,5 +1,4 @@
-// The checks that every message engine must pass under ProcessComm: collectives, messages, and errors that name the
-// rank at fault.
+// Checks of every message engine under ProcessComm: collectives, messages, and errors that name the rank at fault.
 #pragma once
 
 #include <tests/comm/process_ranks.hpp>

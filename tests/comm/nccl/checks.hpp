@@ -1,4 +1,4 @@
-// Checks for any world of GPU ranks: each returns what is wrong, "" if nothing is.
+// Checks for any world of GPU ranks. Each returns its errors, as text or as a number.
 #pragma once
 
 #include <dhp/comm/nccl/nccl_comm.hpp>

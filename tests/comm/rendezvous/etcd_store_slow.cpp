@@ -99,8 +99,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
     std::string end = "no end";
     try {
       EtcdStore own(etcd.options(), member(3));
-      // Calls fail both before and after the thread that renews the lease finds out. SIGSTOP may arrive before the
-      // answer to the first write.
+      // Calls fail before and after the thread that renews the lease finds out. SIGSTOP may come during any write.
       try {
         own.set("ready", "");
         for (int i = 0;; ++i) own.set("written", concat(i));

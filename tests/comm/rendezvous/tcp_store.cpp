@@ -1,11 +1,9 @@
-// Stores over TCP: their use, which clients they accept, and their end. tcp_store_server.cpp tests unauthenticated
-// ones.
+// Stores over TCP: their use, the clients that they accept, and their end. See also tcp_store_server.cpp.
 #include <tests/comm/rendezvous/stores.hpp>
 
 namespace {
 
-// Whether a client fails with an error that has `text`. It tries again, because a store on a busy machine may answer
-// after the client's time limit.
+// Whether a client fails with this text. Tries again, because a store on a busy machine may answer too late.
 bool soon_says(const RendezvousOptions& from, const std::string& text) {
   const auto says = [&] { return has(message_of([&] { TcpStore none(from); }), text); };
   return poll_until(says, hang_s);

@@ -5,7 +5,7 @@ namespace {
 
 using dhp::detail::FailureDetector, dhp::detail::RankState;
 
-// Call 1 of the series: of the world's calls, unless another series is given.
+// Call 1 of a series, by default of the world's calls.
 RankState::OpenCall call(const std::string& what, double age_s, std::vector<int> needs = {},
                          const std::string& series = "world") {
   return {series, 1, what, what, "a.cpp:1", age_s, std::move(needs)};
