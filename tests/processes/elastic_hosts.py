@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces, with a store on the first
 rank or in etcd. A host is cut off or lost, a member of etcd is killed, or the network splits. At most one part of the
-job goes on, with a steady run's numbers. No step or generation is there twice."""
+job goes on, with a steady run's numbers. No step is in the metrics twice, and no generation is reported twice."""
 
 import contextlib
 import pathlib

@@ -57,7 +57,7 @@ def killed(job, rng, whole):
     if job.poll():
         job.wait(300)
         return False
-    one = rng.random() < 0.5 and "layout" in job.output(0)  # before, the others would wait long for it
+    one = rng.random() < 0.5 and "layout" in job.output(0)  # before that, the others would wait long
     for process in [rng.choice(job.processes)] if one else job.processes:
         process.send_signal(signal.SIGKILL)
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """classify.py TRAIN_BERT SCORE_BERT: a small BERT learns to classify sentences, fully trained, partly frozen and by
-adapters, in several layouts. It stops early. Adapters are exported, loaded and merged. Mistakes get their messages."""
+adapters, in several layouts. It stops early. Adapters are exported, loaded and merged. Each mistake has its error."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: the folders that the trainers write. They keep the best checkpoint,
-serve one run at a time, and are right after a run that is done or has stopped early, and after an interrupted save."""
+"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: the folders that the trainers write: the best checkpoint, one run at
+a time, runs that are done or have stopped early, and interrupted saves."""
 
 import json
 import os

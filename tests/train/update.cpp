@@ -1,5 +1,5 @@
-// In every layout, an update runs all its collectives before its first write. A step that is interrupted between them
-// can be finished, or begun anew.
+// In every layout, all collectives that an update needs come before its first write. A step that is interrupted between
+// them can be finished, or begun anew.
 #include <dhp/comm/observe/observer.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>

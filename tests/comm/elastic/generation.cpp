@@ -96,7 +96,7 @@ TEST_CASE("next generation: where other axes change, members keep their order") 
   CHECK(again->layout == MeshShape{1, 4, 1});
   CHECK(again->members == Members{1, 5, 9, 8});
   CHECK(again->steps == 7);
-  // The first generation takes the layout that the job was started with, and so does a generation after all are lost.
+  // The first generation, and a generation after all members are lost, take the job's own axes if the ranks suffice.
   CHECK(next_generation({}, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
   CHECK(next_generation(*made, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
   CHECK(next_generation({}, {}, {1}, all)->layout == MeshShape{1, 1, 1});
