@@ -8,7 +8,7 @@
 
 namespace examples::doctor {
 
-/// A rate this many times slower than the median is a warning, or a failure.
+/// A rate is a warning, or a failure, if the median is this many times larger.
 struct Limit {
   double warning = 0;
   double failed = 0;

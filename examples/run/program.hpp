@@ -225,7 +225,7 @@ class Program {
     return made;
   }
   [[nodiscard]] bool stopped() const { return run_.stopped() || is_part_done(); }
-  /// Returns whether the elastic job wants other ranks, and has steps left: one may begin before all ranks know.
+  /// Returns whether the elastic job wants other ranks and two steps are left: one may begin before all ranks know.
   [[nodiscard]] bool changes_ranks() const {
     return elastic_ != nullptr && run_.steps() + 2 < total_ && elastic_->change_wanted();
   }

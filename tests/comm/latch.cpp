@@ -19,7 +19,7 @@ TEST_CASE("latch: the first end counts, and all who listen hear of it and of ran
   CHECK(latch.ended());
   CHECK(calls == 2);
   CHECK(ends == 1);
-  const auto late = latch.on_change([&] { ++calls; });  // at once
+  const auto late = latch.on_change([&] { ++calls; });  // called at once
   CHECK(calls == 3);
   CHECK_THROWS_AS(latch.check_alive(), Aborted);
   CHECK(message_of([&] { latch.check_alive(); }) == "out of paper");

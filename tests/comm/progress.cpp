@@ -35,7 +35,7 @@ TEST_CASE("progress: its split has a line of dhp, whoever makes it") {
 }
 
 TEST_CASE("progress: two of them do not wait for each other") {
-  // Each rank issues in another order: one queue would be a deadlock.
+  // Each rank issues the collectives in another order: a single queue would deadlock.
   const auto sums = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     Progress<Cpu> first(world), second(world);
     double sum = 0;

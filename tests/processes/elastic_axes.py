@@ -63,7 +63,7 @@ def too_large(program, run, folder, rng):
 
 
 CASES = {
-    # Two replicas always have all pieces.
+    # With two replicas, a living rank holds every piece.
     "2x2x2": (TINY, "2x2x2", "2:2", [("kill", 1, "2x1x3"), ("join", 1, "2x2x2"), ("kill", 1, "2x1x3")]),
     "4x1x2": (TINY, "4x1x2", "2:4", [("kill", 1, "2x1x3"), ("kill", 1, "2x1x3"), ("join", 2, "2x2x2")]),
     # The tensor axis stays.

@@ -199,7 +199,7 @@ class Network:
                   self.prefix(number))
 
     def find(self, number, others):
-        """Ends lose()."""
+        """Undoes lose()."""
         configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
 
     def limit(self, megabits_per_s):

@@ -1,6 +1,6 @@
 // A small model that has everything: tied embedding and decoder, attention with dropout on 8 heads, convolutions with
 // batch norm in residual blocks, layer norms, two loss terms; 16 layers to cut between. Batch norms see 32 values per
-// channel and the last gamma of a block starts at zero, so that rounding does not grow into chaos.
+// channel, and the last gamma of a block starts at zero, so that rounding errors do not grow.
 #pragma once
 
 #include <dhp/cpu.hpp>

@@ -10,7 +10,7 @@ namespace tests {
 template <class Dev>
 class LayerGradients {
  public:
-  /// Each kind with a builder of its own.
+  /// Checks each kind with a builder of its own.
   static void check_all() {
     using Layers = LayerGradients;
     for (const auto check :

@@ -1,4 +1,4 @@
-// Weights for tests of optimizers and norms: segments of all kinds. Padding holds numbers, so writing there shows.
+// Weights for tests of optimizers and norms: segments of all kinds. Padding holds numbers, so that a write there shows.
 #pragma once
 
 #include <dhp/ops/optimizer.hpp>

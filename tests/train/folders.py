@@ -85,7 +85,7 @@ def done_is_done(program, folder):
         yield "a run that was done does not go on"
     if "is after step 4 and this run ends after step 3" not in run(program, *line, 3, "--load", save, status=1):
         yield "a run that ends before the checkpoint"
-    (save / "step-00000003").mkdir()  # as if killed before an older one was removed
+    (save / "step-00000003").mkdir()  # like a run that was killed before it removed this checkpoint
     (save / "step-00000003" / "index.json").write_text("{}")
     run(program, *line, 4, "--load", save, "--keep", 1)
     if (kept := [path.name for path in save.glob("step-*")]) != ["step-00000004"]:

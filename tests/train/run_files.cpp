@@ -1,4 +1,4 @@
-// The last save of a run, while it ends.
+// The end of a run during a save in the background.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>

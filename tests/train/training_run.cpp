@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Sample i has the input (i, 1) and the target sin(i).
+/// Sample i has the input (0.1 i, 1) and the target sin(0.1 i).
 struct Waves {
   std::int64_t count = 12;
   [[nodiscard]] std::int64_t size() const { return count; }

@@ -58,7 +58,7 @@ TEST_CASE("gloo connect: who has nothing but an address that others cannot reach
   };
   for (const auto& end : found_by({"127.0.0.1", "127.0.1.1"}, {here, here, "other"}).ends)
     CHECK((end == expected(0, "127.0.0.1") || end == expected(1, "127.0.0.1")));
-  // Over a tunnel.
+  // Rank 0 is on another machine, behind a tunnel whose local end is loopback.
   CHECK(found_by({"192.0.2.1", "127.0.1.1"}, {"other", here}).ends[1] == expected(1, "127.0.1.1"));
   CHECK(found_by({"192.0.2.1", "127.0.1.1"}, {here, here, "other"}, {.network_interface = "lo"})
             .addresses == Addresses(2, "127.0.0.1"));

@@ -1,4 +1,4 @@
-// On the loopback of this machine.
+// GlooMessages over the loopback interface of this machine.
 #include <dhp/comm/gloo/gloo_messages.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
@@ -20,7 +20,7 @@ TEST_CASE("gloo: what every engine has to do") {
 
 TEST_CASE("gloo: an address that does not exist") {
   const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
-    const GlooMessages there(world, "192.0.2.1");  // of no machine: RFC 5737
+    const GlooMessages there(world, "192.0.2.1");  // reserved by RFC 5737
   });
   CHECK(has(ends.front(),
             "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));

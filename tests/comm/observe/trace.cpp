@@ -9,7 +9,7 @@ Comm<Cpu> traced(Cpu& dev, Comm<Cpu> world) {
   auto tracing = std::make_shared<CallTracing<Cpu>>(dev, world);
   return observe<Cpu>(std::move(world), std::move(tracing));
 }
-// The spans of every rank of n.
+// The spans of each of n ranks.
 template <class Body>
 std::vector<std::vector<TraceSpan>> spans_of(int n, Body body) {
   return on_ranks(n, [&](Comm<Cpu>& world, Cpu&) {

@@ -63,7 +63,7 @@ TEST_CASE("etcd store: a killed process has left when its lease ends, a living o
   int ready[2];
   CHECK(::pipe(ready) == 0);
   const auto child = ::fork();
-  if (child == 0) {  // no doctest in here
+  if (child == 0) {  // the child uses no doctest
     try {
       EtcdStore store(etcd.options(), member(3));
       store.set("from", "member 3");
@@ -95,7 +95,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
   int said[2];
   CHECK(::pipe(said) == 0);
   const auto child = ::fork();
-  if (child == 0) {  // no doctest in here
+  if (child == 0) {  // the child uses no doctest
     std::string end = "no end";
     try {
       EtcdStore own(etcd.options(), member(3));

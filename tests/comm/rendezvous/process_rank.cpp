@@ -139,7 +139,7 @@ TEST_CASE("process rank: the launcher nearest to the process is believed") {
   // Batch scripts of many clusters set these three from Slurm's variables.
   CHECK(read(with(slurm, {{"RANK", "3"}, {"WORLD_SIZE", "5"}, {"MASTER_ADDR", "first"}})) ==
         "Slurm: 3 of 5, local 1 of 2, " + at_port_of("first", "slurm-99.4.0"));
-  // PyTorchJob sets both; pods of an indexed Job may make RANK of their index.
+  // PyTorchJob sets both kinds of variables. A pod of an indexed Job may set RANK from its index.
   CHECK(read(with(kubeflow, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).starts_with("Kubeflow: 1 of 2"));
   CHECK(read(with(plain, {{"JOB_COMPLETION_INDEX", "1"}})) == read(plain));
 }

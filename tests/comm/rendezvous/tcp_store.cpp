@@ -142,7 +142,7 @@ TEST_CASE("tcp store: ports that take connections and say nothing do not each co
   TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = hang_s});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   CHECK(server.port() >= port + 8);
-  CHECK(took.count() < 3);  // 0.5 s for the first, then less
+  CHECK(took.count() < 3);  // waits 0.5 s for the first port, less for the others
 }
 
 TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says what it is") {
@@ -235,7 +235,7 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   int port[2];
   CHECK(::pipe(port) == 0);
   const auto child = ::fork();
-  if (child == 0) {  // no doctest in here
+  if (child == 0) {  // the child uses no doctest
     try {
       const TcpStoreServer server(serve());
       const int number = server.port();

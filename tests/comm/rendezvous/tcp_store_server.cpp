@@ -215,7 +215,7 @@ TEST_CASE("tcp store server: where there are no more descriptors, ranks get in w
   int port_pipe[2], end_pipe[2];
   REQUIRE((::pipe(port_pipe) == 0 && ::pipe(end_pipe) == 0));
   const auto child = ::fork();
-  if (child == 0) {  // no doctest in here; the child limits its own descriptors
+  if (child == 0) {  // uses no doctest, and limits its own descriptors
     ::close(end_pipe[1]);
     try {
       TcpStoreServer server(serve());
