@@ -26,7 +26,8 @@ struct DeviceRates {
          launches_per_s = 0;
 };
 
-/// Returns the FLOP per second, as Meta counts them, of attention with dropout, forward and backward, in many heads.
+/// Returns the FLOP/s of attention with dropout, forward and backward, in many heads. FLOP are counted like by
+/// dhp::Meta.
 template <class Dev>
 [[nodiscard]] double attention_flop_per_s(Dev& dev, int runs) {
   using dhp::DType, dhp::Tensor;

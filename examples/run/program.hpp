@@ -63,7 +63,7 @@ class Program {
     run_.stop_when([this] { return stopping_.asked() || changes_ranks(); });
   }
 
-  // For elastic jobs.
+  // Only elastic jobs use these.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
   /// Returns whether this rank's state has been initialised, loaded or received.
   [[nodiscard]] bool has_state() const { return has_state_; }
