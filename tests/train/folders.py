@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: the folders that the trainers write: the best checkpoint, one run at
-a time, runs that are done or have stopped early, and interrupted saves."""
+"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: the folders that the trainers write: the best checkpoint, one run
+at a time, runs that are done or have stopped early, and interrupted saves."""
 
 import json
 import os
