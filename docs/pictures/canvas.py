@@ -1,12 +1,12 @@
-"""What the pictures share: colours, an axis whose units are points, boxes, legends, and the file."""
+"""Common parts of the pictures: colours, an axis whose units are points, boxes, legends, and the file."""
 
 import re
 import textwrap
 
-# Fills carry dark text. All are seen on a light and on a dark page, and so is the grey of lines and of text beside them.
+# Fills carry dark text. Fills, grey lines and grey text can be seen on a light and on a dark page.
 FORWARD, BACKWARD, WEIGHTS, EXCHANGE = "#5fa2dd", "#eb9850", "#93bf5c", "#b391d8"
 KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHTS}
-SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b", "W": "#c5dea6"}  # two chunks: of the model's parts that a stage has
+SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b", "W": "#c5dea6"}  # for the second of a stage's two parts of the model
 D, H, P = "#dd6880", "#2fa898", "#c99b22"
 MEMORY = {"weights": "#7fa6dc", "gradients": "#eba45c", "optimizer": "#b391d8", "activations": "#9ba3ab"}
 LINES = ["#3f8fd6", "#e07f2e", "#6fa53a", "#9d74cc", "#dd6880", "#2fa898", "#c99b22"]
@@ -15,7 +15,7 @@ WIDTH = 430  # points: a page of 800 pixels shows 573, a phone shrinks them to t
 
 
 class Missing(Exception):
-    """Of a program or a library: one sentence."""
+    """A program or a library is missing; the text says which."""
 
 
 def matplotlib():
@@ -33,7 +33,7 @@ def matplotlib():
 
 
 def canvas(plt, height, width=WIDTH):
-    """An axis without decoration whose units are points, from the top left."""
+    """Returns a figure and an axis without decoration. Its units are points, from the top left."""
     figure = plt.figure(figsize=(width / 72, height / 72))
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, width), ylim=(height, 0))
@@ -42,7 +42,7 @@ def canvas(plt, height, width=WIDTH):
 
 
 def charts(plt, rows, height):
-    """Axes below each other, with a grid."""
+    """Returns a figure and its axes, one below the other, with grids."""
     figure, axes = plt.subplots(rows, 1, figsize=(WIDTH / 72, height / 72), layout="constrained", squeeze=False)
     for axis in axes[:, 0]:
         axis.grid(alpha=0.3, color=GREY, linewidth=0.6)
@@ -60,7 +60,7 @@ def write(axis, x, y, words, size=9, color=GREY, **more):
 
 
 def boxes(axis, places, color, edge=INK):
-    """Rectangles (x, y, width, height) of one colour, as one path: a small file."""
+    """Draws rectangles (x, y, width, height) of one colour as one path, which keeps the file small."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
     places = list(places)
@@ -73,7 +73,7 @@ def boxes(axis, places, color, edge=INK):
 
 
 def key(axis, x, y, entries):
-    """A legend in one line: (colour, words)."""
+    """Draws a legend in one line. entries: (colour, words)."""
     for color, words in entries:
         boxes(axis, [(x, y - 4, 10, 8)], color, GREY if color == "none" else INK)
         write(axis, x + 14, y, words)
@@ -86,7 +86,7 @@ def arrow(axis, start, end, color=GREY):
 
 
 def slim(svg):
-    """The same picture in fewer lines: without groups that only number things, many coordinates on a line."""
+    """Returns the same picture in fewer lines: without groups that have only an id, and with many coordinates per line."""
     svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)  # a hundredth of a point is enough
     version = re.search(r"Matplotlib v[\d.]+", svg)[0]
     svg = re.sub(r"<metadata>.*?</metadata>", f"<!-- {version} -->", svg, flags=re.DOTALL)
@@ -101,13 +101,13 @@ def slim(svg):
 
 
 def save(plt, figure, path):
-    """The same figure gives the same bytes."""
+    """Saves a figure as SVG. The same figure gives the same bytes."""
     figure.savefig(path, transparent=True, metadata={"Date": None})
     plt.close(figure)
     path.write_text(slim(path.read_text()))
 
 
 def made_by(path):
-    """The version of matplotlib in an SVG file."""
+    """Returns the version of matplotlib in an SVG file, or None."""
     found = re.search(r"Matplotlib v([\d.]+)", path.read_text()) if path.exists() else None
     return found and found[1]

@@ -17,14 +17,14 @@ from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, 
                     WIDTH, Missing, arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
 
 class Programs:
-    """Runs them. traces: a folder with traces of others, or None. short: runs that only have to give something to draw."""
+    """Runs the programs. traces: a folder of existing traces to draw, or None. short: makes the runs as short as possible."""
 
     def __init__(self, folder, traces, scratch, short):
         self.folder, self.traces = pathlib.Path(folder).resolve(), traces
         self.scratch, self.short = pathlib.Path(scratch), short
 
     def run(self, name, options="", fails=False):
-        """What the program prints; fails: whether it has to end with an error."""
+        """Returns the program's output. fails: the program has to end with an error."""
         program = self.folder / name
         if not program.exists():
             raise Missing(f"{name} is not built in {self.folder}")
@@ -35,7 +35,7 @@ class Programs:
         return done.stdout + done.stderr
 
     def trace(self, name, options):
-        """The spans of the trace of this name, or else of a run of train_bert."""
+        """Returns the spans of the trace of this name; without one, runs train_bert."""
         path = (self.traces or self.scratch) / f"{name}.json"
         if not path.exists():
             self.run("train_bert", f"{options} --held-out 0 --trace {name}.json")
@@ -43,13 +43,13 @@ class Programs:
         return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
     def losses(self, options):
-        """The loss of each step of a run of train_bert."""
+        """Runs train_bert and returns the loss of each step."""
         self.run("train_bert", f"{options} --held-out 0 --metrics metrics.jsonl --overwrite")
         entries = map(json.loads, (self.scratch / "metrics.jsonl").read_text().splitlines())
         return [entry["loss"] for entry in entries if "loss" in entry]
 
 
-# What the axes are.
+# The axes.
 
 def mesh(plt, _):
     """Eight ranks, two on each axis: the tensor axis runs fastest, then data, then pipeline."""
@@ -86,7 +86,7 @@ def weight_split(plt, _):
     cell, ranks = 12.6, (H, "#8fd6cc")
 
     def matrix(x, middle, rows, columns, name, color_of):
-        """Returns the x behind it."""
+        """Returns the x of its right edge."""
         top = middle - rows * cell / 2
         for color in dict.fromkeys(color_of(row, column) for row in range(rows) for column in range(columns)):
             boxes(axis, ((x + column * cell, top + row * cell, cell, cell) for row in range(rows) for column in range(columns)
@@ -115,7 +115,7 @@ def weight_split(plt, _):
 
 
 def all_reduce(plt, _):
-    """Of three ranks, in its two phases."""
+    """The all-reduce of three ranks, in its two phases."""
     figure, axis = canvas(plt, 168)
     before = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     total = [sum(column) for column in zip(*before)]
@@ -145,8 +145,8 @@ def all_reduce(plt, _):
 # Schedules, as planned and as measured.
 
 def planned(programs):
-    """By schedule: per stage a list of boxes (start, duration, kind, micro-batch, part of the model), and the idle share.
-    A unit of time is the forward pass of a whole stage."""
+    """Returns for each schedule a list of boxes (start, duration, kind, micro-batch, part of the model) per stage, and the
+    idle share. A unit of time is the forward pass of a whole stage."""
     found, name = {}, None
     for line in programs.run("lesson_9_schedules").splitlines():
         row = re.fullmatch(r"stage \d+ \| (.*) \| idle (\d+) %", line)
@@ -167,7 +167,7 @@ def planned(programs):
 
 
 def draw_stages(axis, left, top, unit, stages, row=22, labels=True, names=True):
-    """One row per stage, unit points for a unit of time. Returns the end of the last."""
+    """Draws one row per stage, with `unit` points for a unit of time. Returns the x where the longest row ends."""
     end = max(start + duration for stage in stages for start, duration, *_ in stage)
     boxes(axis, ((left, top + row * number, unit * end, row - 4) for number in range(len(stages))), "none", GREY)
     for kind, part in sorted({(box[2], box[4]) for stage in stages for box in stage}):
@@ -210,7 +210,7 @@ def schedule_picture(name):
 
 
 def schedules(plt, programs):
-    """All on the same scale."""
+    """All schedules on the same scale."""
     found = planned(programs)
     end = max(start + duration for stages, _ in found.values() for stage in stages for start, duration, *_ in stage)
     figure, axis = canvas(plt, 58 * len(found) + 26)
@@ -225,7 +225,7 @@ def schedules(plt, programs):
 
 
 def steps_of(spans):
-    """Each step but the first, whose memory is new: (seconds, by rank its spans with times from its start)."""
+    """Yields (seconds, spans by rank, with times from the step's start) of each step except the first, which allocates."""
     for name in sorted({span["name"] for span in spans if re.fullmatch(r"step \d+", span["name"])} - {"step 1"}):
         whole = {span["pid"]: span for span in spans if span["name"] == name}
         first = min(span["ts"] for span in whole.values())
@@ -239,7 +239,7 @@ def steps_of(spans):
 
 
 def working(span, spans):
-    """(start, end) of what a span of work computes: without the waits in it."""
+    """Yields the (start, end) of the parts of a span of work between its waits."""
     at = span["start"]
     for wait in sorted((wait for wait in spans if wait["cat"] == "exposed"), key=lambda wait: wait["start"]):
         if span["start"] <= wait["start"] < span["end"]:
@@ -254,7 +254,7 @@ PASSES = {"forward": "F", "backward": "B", "weight gradients": "W"}
 
 
 def passes(spans, longest_s=1e-4):
-    """(start, duration, kind, micro-batch, part) of the passes among a rank's spans, without the shortest pieces."""
+    """Yields (start, duration, kind, micro-batch, part) of a rank's passes, without pieces of at most longest_s seconds."""
     for span in spans:
         name = re.fullmatch(r"(forward|backward|weight gradients) (\d+)", span["name"])
         if name and span["cat"] == "work":
@@ -328,7 +328,7 @@ def overlap_measured(plt, programs):
     return figure
 
 
-# What is moved and held.
+# Bytes and memory.
 
 def bytes_per_axis(plt, programs):
     """Lesson 10's counts."""
@@ -354,7 +354,7 @@ def bytes_per_axis(plt, programs):
 
 
 def zero_memory(plt, programs):
-    """Of a rank, as planned for BERT base: the trainer refuses to run and says why."""
+    """The planned memory of a rank of BERT base, from the error of a trainer with too low a limit."""
     figure, axis = canvas(plt, 176)
     found = {}
     for stage in range(4):
@@ -403,7 +403,7 @@ def loss_layouts(plt, programs):
 
 
 def curves(table):
-    """Loss against samples and against bytes, of {"cases": {NAME: {"samples": [...], "bytes": [...], "loss": [...]}}}."""
+    """Loss against samples and against bytes, from {"cases": {NAME: {"samples": [...], "bytes": [...], "loss": [...]}}}."""
     def draw(plt, _):
         try:
             cases = json.loads(table.read_text())["cases"]
