@@ -33,7 +33,7 @@ def matplotlib():
 
 
 def canvas(plt, height, width=WIDTH):
-    """Returns a figure and an axis without decoration. Its units are points, from the top left."""
+    """Returns a figure and an undecorated axis. Its units are points, from the top left."""
     figure = plt.figure(figsize=(width / 72, height / 72))
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, width), ylim=(height, 0))
@@ -86,7 +86,7 @@ def arrow(axis, start, end, color=GREY):
 
 
 def slim(svg):
-    """Returns the same picture in fewer lines: without groups that have only an id, and with many coordinates per line."""
+    """Returns the same picture in fewer lines: without groups that have only an id, many coordinates on a line."""
     svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)  # a hundredth of a point is enough
     version = re.search(r"Matplotlib v[\d.]+", svg)[0]
     svg = re.sub(r"<metadata>.*?</metadata>", f"<!-- {version} -->", svg, flags=re.DOTALL)

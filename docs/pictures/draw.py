@@ -17,7 +17,7 @@ from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, 
                     WIDTH, Missing, arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
 
 class Programs:
-    """Runs the programs. traces: a folder of existing traces to draw, or None. short: makes the runs as short as possible."""
+    """Runs the programs. traces: a folder of existing traces to draw, or None. short: keeps the runs short."""
 
     def __init__(self, folder, traces, scratch, short):
         self.folder, self.traces = pathlib.Path(folder).resolve(), traces
@@ -145,8 +145,8 @@ def all_reduce(plt, _):
 # Schedules, as planned and as measured.
 
 def planned(programs):
-    """Returns for each schedule a list of boxes (start, duration, kind, micro-batch, part of the model) per stage, and the
-    idle share. A unit of time is the forward pass of a whole stage."""
+    """Returns for each schedule a list of boxes (start, duration, kind, micro-batch, part of the model) per stage, and
+    the idle share. A unit of time is the forward pass of a whole stage."""
     found, name = {}, None
     for line in programs.run("lesson_9_schedules").splitlines():
         row = re.fullmatch(r"stage \d+ \| (.*) \| idle (\d+) %", line)
@@ -225,7 +225,7 @@ def schedules(plt, programs):
 
 
 def steps_of(spans):
-    """Yields (seconds, spans by rank, with times from the step's start) of each step except the first, which allocates."""
+    """Yields (seconds, spans by rank with times from its start) of each step except the first, which allocates."""
     for name in sorted({span["name"] for span in spans if re.fullmatch(r"step \d+", span["name"])} - {"step 1"}):
         whole = {span["pid"]: span for span in spans if span["name"] == name}
         first = min(span["ts"] for span in whole.values())
@@ -254,7 +254,7 @@ PASSES = {"forward": "F", "backward": "B", "weight gradients": "W"}
 
 
 def passes(spans, longest_s=1e-4):
-    """Yields (start, duration, kind, micro-batch, part) of a rank's passes, without pieces of at most longest_s seconds."""
+    """Yields (start, duration, kind, micro-batch, part) of a rank's passes, without pieces of longest_s or less."""
     for span in spans:
         name = re.fullmatch(r"(forward|backward|weight gradients) (\d+)", span["name"])
         if name and span["cat"] == "work":
