@@ -78,7 +78,7 @@ struct BasicTokenizer {
     return (category == UTF8PROC_CATEGORY_CC && point != '\t' && point != '\n' && point != '\r') ||
            category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
   }
-  /// Returns whether BERT calls it punctuation: any ASCII character but letters, digits, spaces and controls counts.
+  /// Returns whether BERT calls it punctuation: any ASCII character except letters, digits, spaces and controls counts.
   [[nodiscard]] static bool is_punctuation(Point point) {
     if (point < 0x80)
       return is_between(point, '!', '/') || is_between(point, ':', '@') ||

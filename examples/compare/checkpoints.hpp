@@ -131,7 +131,7 @@ class CheckpointComparison {
   }
 
   [[nodiscard]] TensorDifference compare(const dhp::Piece& one, const dhp::Piece& other) {
-    constexpr std::int64_t most = 1 << 20;  // elements in memory at once
+    constexpr std::int64_t most = 1 << 20;  // elements in memory at one time
     TensorDifference found{.elements = one.shape.count()};
     double largest_value = 0, largest = 0;
     for (std::int64_t at = 0; at < found.elements; at += most) {

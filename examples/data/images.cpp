@@ -55,7 +55,7 @@ bool has_folder(const std::string& directory) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(directory, error);
   return std::any_of(begin(entries), end(entries), [](const auto& entry) {
-    std::error_code unknown;  // of a dangling link
+    std::error_code unknown;  // set if the entry is a dangling link
     return entry.is_directory(unknown) && !entry.path().filename().string().starts_with('.');
   });
 }

@@ -15,7 +15,7 @@ void print_table(GoodputOptions of) {
   const double best =
       std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
   const bool is_given = std::exchange(of.interval, 0.25 * best) > 0;
-  of.check_sizes();  // of the table's shortest interval, which has the most checkpoints
+  of.check_sizes();  // checks the table's shortest interval, with the most checkpoints
   std::printf("%d %s: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
               of.ranks == 1 ? "rank" : "ranks", of.failure(),
               is_given ? "The interval" : "Daly's interval", best,

@@ -59,7 +59,7 @@ struct First : Stage {
   std::size_t kept_bytes = 0, most_kept_bytes = 0;
 };
 
-/// y = h B, loss = mean of (y - target)^2 over all micro-batches. Does forward and backward at once; returns dh.
+/// y = h B, loss = mean of (y - target)^2 over all micro-batches. Does forward and backward together; returns dh.
 struct Last : Stage {
   explicit Last(Dev& dev) : Stage(dev, {hidden, 1}, 201) {}
   Tensor<Dev> forward_backward(Dev& dev, const Tensor<Dev>& h, int m) {

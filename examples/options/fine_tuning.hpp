@@ -1,4 +1,4 @@
-// The trained part of a model: all of it, all but frozen parts, or low-rank adapters of some layers and the head.
+// The trained part of a model: all of it, all except frozen parts, or low-rank adapters of some layers and the head.
 #pragma once
 
 #include <dhp/core/error.hpp>

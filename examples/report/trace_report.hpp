@@ -22,7 +22,7 @@ namespace examples {
 template <class Dev>
 class TraceReport {
  public:
-  /// Collective. Throws at once if the file cannot be written.
+  /// Collective. Throws immediately if the file cannot be written.
   TraceReport(Dev& dev, dhp::Comm<Dev> world, std::string path)
       : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
     if (!dev_.trace()) return;

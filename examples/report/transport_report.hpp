@@ -103,8 +103,8 @@ double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
   return taken[taken.size() / 2];
 }
 
-/// Measures all axes. All groups of an axis are measured at once, one axis after another. Collective over the mesh.
-/// host: where this rank runs. bytes: the size that fits this rank's memory; the smallest of all ranks is sent.
+/// Measures all axes. All groups of an axis are measured at the same time, one axis after another. Collective over the
+/// mesh. host: where this rank runs. bytes: the size that fits this rank's memory; the smallest of all ranks is sent.
 template <class Dev>
 [[nodiscard]] TransportReport measure_transports(Dev& dev, dhp::Mesh<Dev>& mesh,
                                                  const std::string& host,

@@ -77,7 +77,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
 
   /// Returns whether a newcomer was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // no signal ends this process at once now: other ranks may wait
+    stopping_.begin_steps();  // no signal ends this process immediately now: other ranks may wait
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {

@@ -26,9 +26,9 @@ class Stopping : dhp::detail::NonCopyable {
   static constexpr const char* nothing =
       "stops before its first step, as a signal asked: there is nothing to save";
 
-  /// Construct it before the process has other threads. Before begin_steps() a signal ends the process at once with
+  /// Construct it before the process has other threads. Before begin_steps() a signal ends the process immediately with
   /// exit_status, since there is nothing to save. Afterwards a signal makes asked() true. A second SIGTERM or SIGINT,
-  /// or the end of the grace period, then ends the process at once.
+  /// or the end of the grace period, then ends the process immediately.
   explicit Stopping(double grace_s)
       : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }

@@ -111,8 +111,8 @@ struct TrainingSetup {
 }
 
 /// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls run_training
-/// and returns its exit status. Ranks that are processes connect before that, so that all get the error at once if one
-/// cannot read its data; for other ranks `met` is null. Returns the exit status.
+/// and returns its exit status. Ranks that are processes connect before that, so that all get the error immediately if
+/// one cannot read its data; for other ranks `met` is null. Returns the exit status.
 [[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
                               const std::function<int(ConnectedRank* met)>& load_and_train);
 

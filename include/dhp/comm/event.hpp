@@ -1,5 +1,5 @@
 // Event is a pending collective, cheap to copy. After wait(), later work of this rank sees the result; wait() throws
-// the collective's error. On a device with a stream, only the stream waits, and the host goes on.
+// the collective's error. On a device with a stream, only the stream waits, and the host continues.
 #pragma once
 
 #include <dhp/device/device.hpp>

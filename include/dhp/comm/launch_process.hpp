@@ -21,7 +21,7 @@ struct ProcessOptions {
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section of the program
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: a new one
-  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: the one to rank 0
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: detected
   /// Receives a message for each client that the rendezvous refuses; may be called on another thread.
   std::function<void(const std::string& message)> log{};
   /// Called if this rank does not return from its own work after the world has ended: see WatchOptions.

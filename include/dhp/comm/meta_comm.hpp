@@ -107,7 +107,7 @@ class MetaComm {
   struct Messages {  // keyed by the group and the other rank
     std::map<std::pair<int, int>, std::deque<Tensor<Dev>>> sent{};
     std::map<std::pair<int, int>, Tensor<Dev>> expected{};
-    std::multimap<int, Tensor<Dev>> waiting{};  // by number of calls before the receipt
+    std::multimap<int, Tensor<Dev>> waiting{};  // keyed by the number of calls before the receipt
     std::size_t sends = 0;
     int calls = 0, groups = 0;
   };

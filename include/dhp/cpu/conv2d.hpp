@@ -113,7 +113,7 @@ class ImageSource final : public Source<T> {
     }
     return made;
   }
-  /// A panel in place lies in one tap. Rows of the grid are long enough to multiply each by itself.
+  /// A panel in place lies in one tap. Rows of the grid are long enough to multiply each separately.
   [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {
     const bool fit = !this->deep && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
     return fit && spreads<T>(channels_) ? channels_ : 0;
@@ -121,8 +121,7 @@ class ImageSource final : public Source<T> {
   void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
                       std::vector<Stretch<T>>& to) const override {
     const auto th = column / channels_ / taps_w_, tap = column - th * taps_w_ * channels_;
-    const auto left =
-        -first_w_ - tap / channels_;  // of these w, the tap meets pixels 0 to width_ - 1
+    const auto left = -first_w_ - tap / channels_;  // at this w, the tap meets pixel 0 of a row
     const auto before = to.size();
     auto pixel = grid_.at(line);
     for (std::int64_t done = 0, length; done < count; done += length) {

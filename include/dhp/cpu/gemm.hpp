@@ -263,7 +263,7 @@ struct Blocks {
                             T beta = 0, const T* bias = nullptr) {
     if (c.dtype() == dtype_of<T>())
       return multiply_all(&dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
-    // With a single block of k, each group of rows is complete at once, and the next group reuses its buffer.
+    // With a single block of k, each group of rows is complete after one pass, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
     visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
@@ -275,7 +275,7 @@ struct Blocks {
         const auto end = tile.row + first + count;
         for (auto row = tile.row + first; row < end;) {
           const auto start = from(row), at = place(row) + tile.column;
-          auto length = tile.columns;  // of rows that are converted together, as they are neighbors
+          auto length = tile.columns;  // of neighboring rows, which are converted together
           while (++row < end && from(row) == start + length &&
                  place(row) + tile.column == at + length)
             length += tile.columns;

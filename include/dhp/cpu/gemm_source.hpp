@@ -34,11 +34,11 @@ template <class T>
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
 
-/// Lines of a panel across k that lie at a constant distance.
+/// Consecutive lines of a panel across k, with a constant distance between them.
 template <class T>
 struct Stretch {
   std::int64_t first, length;  ///< lines [first, first + length) of a block
-  const T* from;               ///< the first of them
+  const T* from;               ///< address of the first line
 
   [[nodiscard]] bool continued(const Stretch& by, std::int64_t stride) const {
     return first + length == by.first && from + length * stride == by.from;
@@ -72,7 +72,7 @@ class Source {
   /// If panels of `wide` columns can be read in place: returns the distance of lines, else 0. `few`: each panel is read
   /// so few times that a copy does not pay even where lines compete for cache sets.
   [[nodiscard]] virtual std::int64_t stride_in_place(int /*wide*/, bool /*few*/) const { return 0; }
-  /// Appends where a panel in place begins at `column`, in lines [line, line + count). Lines that are 0 are left out.
+  /// Appends the stretches of the panel that begins at `column`, in lines [line, line + count). Omits lines of zeros.
   virtual void find_stretches(std::int64_t /*line*/, std::int64_t /*count*/,
                               std::int64_t /*column*/, std::vector<Stretch<T>>& /*to*/) const {}
   /// Copies elements [first, first + count) of several lines, `stride` apart.
@@ -112,7 +112,7 @@ class PanelsInPlace {
   const std::int64_t stride;   ///< distance of lines
   const std::int64_t columns;  ///< columns of whole panels in place
 
-  /// Goes on to lines [line, line + count) of the source.
+  /// Finds the stretches of all panels in lines [line, line + count) of the source.
   void find(std::int64_t line, std::int64_t count) {
     stretches_.clear();
     ends_.clear();
@@ -132,7 +132,7 @@ class PanelsInPlace {
   const Source<T>& of_;
   std::int64_t column_, wide_;
   std::vector<Stretch<T>> stretches_;
-  std::vector<std::size_t> ends_;  // of the stretches of each panel
+  std::vector<std::size_t> ends_;  // for each panel, the end of its stretches
 };
 
 /// Returns elements [0, length) of lines that begin `stride` elements apart.
@@ -190,7 +190,7 @@ class MatrixSource final : public Source<T> {
   std::int64_t stride_;
 };
 
-/// A matrix whose lines lie across k and begin at line_at(line).
+/// A matrix of lines across k. Line `line` begins at line_at(line).
 template <class T, class S>
 class LinesSource final : public Source<T> {
  public:

@@ -123,7 +123,7 @@ template <int n, class... T>
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
 }
 
-/// Calls body(integral_constant<int, n>) with the first of the candidate widths that packs_fit. The last must be 1.
+/// Calls body(integral_constant<int, n>) with the first width n for which packs_fit() is true. The last must be 1.
 template <int width, int... narrower, class Body, class... T>
 void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   if constexpr (sizeof...(narrower) > 0)

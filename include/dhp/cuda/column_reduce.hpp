@@ -102,7 +102,7 @@ struct MapColumns {
   }
 };
 
-/// Calls body(integral_constant<int, n>) with the largest number n of columns per thread that packs_fit.
+/// Calls body(integral_constant<int, n>) with the largest n, columns per thread, for which packs_fit() is true.
 template <class T, class Body, class... Element>
 void with_column_width(std::int64_t columns, const Body& body, const Element*... pointers) {
   constexpr int widest = pack_size<T>;

@@ -43,7 +43,7 @@ class CublasPlans : public CudaCached {
     if (found != plans_.end() && found->second.is_for(call)) return found->second.taken.has_value();
     return favorite(dev, call, CublasProduct(call)).has_value();
   }
-  /// Returns all requests; refused_alone: only those with at least one refused size.
+  /// Returns all requests; refused_alone: only requests with a refused size.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [key, plan] : plans_)

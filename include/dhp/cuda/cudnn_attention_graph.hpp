@@ -21,7 +21,7 @@ struct AttentionProblem {
   double dropout = 0;  ///< dropout probability, drawn by cuDNN's generator
   /// Elements between two rows of q, k, v and their gradients; 0: heads * head_size.
   std::int64_t row_stride = 0;
-  std::int64_t key_heads = 0;  ///< heads of k and v, if fewer than `heads`; 0: as many
+  std::int64_t key_heads = 0;  ///< number of heads of k and v; 0: `heads`
   bool causal = false;
 
   [[nodiscard]] bool shares_keys() const { return key_heads > 0; }

@@ -1,5 +1,5 @@
 // Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. With a description of a
-// device, everything but running works without a GPU.
+// device, everything except running works without a GPU.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -19,7 +19,7 @@ class CudnnTarget {
                     .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                          std::vector(json.begin(), json.end()))
                     .finalize("a description of a device for cuDNN")) {}
-  /// Describes the handle's device. Unlike a handle, several threads may use the description at once.
+  /// Describes the handle's device. Several threads may use a description at the same time, but not a handle.
   [[nodiscard]] static CudnnTarget described(cudnnHandle_t handle) {
     return CudnnTarget(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
                            .set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle)

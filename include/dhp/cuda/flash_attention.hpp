@@ -142,9 +142,9 @@ struct FlashHead {
                                          : (bits & ~lower) | (others & ~lower) >> shift;
   }
   /// Returns a bit for each of a lane's sums: bit 4 j + e is 1 if dropout keeps number e of sums[j]. Rows are queries
-  /// and columns keys; with of_keys, the reverse. `queries` and `key` are the first ones. If max_length is a multiple
-  /// of 8, a lane draws eight keys with one Philox block, and lanes exchange bits. Bits of columns from `count` on are
-  /// undefined.
+  /// and columns keys; with of_keys, the reverse. queries, key: the first query and the first key. If max_length is a
+  /// multiple of 8, a lane draws eight keys with one Philox block, and lanes exchange bits. Bits of columns from
+  /// `count` on are undefined.
   template <bool of_keys>
   [[nodiscard]] constexpr std::uint32_t kept(const FlashQuery* queries, int key, int count) const {
     const int g = block.thread() % warp_size / 4, t = block.thread() % 4;

@@ -303,7 +303,7 @@ struct ResidualNormForward {
   }
 };
 
-/// norm.x is the sum; norm.dx is the gradient of the residual.
+/// norm.x is residual + dropout(x); norm.dx is the gradient of the residual.
 template <class T>
 struct ResidualNormBackwardArguments {
   LayerNormBackwardArguments<T> norm;

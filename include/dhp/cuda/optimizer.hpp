@@ -1,5 +1,5 @@
 // Fused optimizer updates on the GPU, in one launch for all segments. If the step is not applied, each thread returns
-// at once; otherwise it first derives its constants from the step's state.
+// immediately; otherwise it first derives its constants from the step's state.
 #pragma once
 
 #include <dhp/cuda/segments.hpp>

@@ -40,7 +40,7 @@ class PlanFiles {
   /// Writes a plan's file; ignores write errors.
   void keep(const std::string& key, const std::string& text) {
     if (folder_.empty()) return;
-    // Several ranks may keep the same plan at once, so each writes a file of its own and then renames it.
+    // Several ranks may keep the same plan at the same time, so each writes a file of its own and then renames it.
     const auto path = path_of(key);
     const auto own = concat(path, ".", ::getpid(), ".", reinterpret_cast<std::uintptr_t>(this));
     std::error_code failed;

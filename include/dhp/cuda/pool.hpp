@@ -22,7 +22,7 @@ struct PoolSizes {
   }
   /// Returns the first window that covers `place`; last_window() returns the number after the last such window.
   [[nodiscard]] constexpr std::int64_t first_window(std::int64_t place) const {
-    const auto before = place + padding - kernel + stride;  // a window begins after place - kernel
+    const auto before = place + padding - kernel + stride;  // it begins after place - kernel
     return before < stride ? 0 : before / stride;
   }
   [[nodiscard]] constexpr std::int64_t last_window(std::int64_t place, std::int64_t count) const {

@@ -7,10 +7,10 @@
 
 namespace dhp::detail::cuda {
 
-/// The part of `tile` that a block processes at once.
+/// The part of `tile` that one block processes.
 struct Piece {
   SegmentTile tile;
-  std::int64_t first;  ///< first element in the flat numbering
+  std::int64_t first;  ///< flat index of the first element
   std::int64_t count;  ///< number of elements; 0 past the end of the tile
 
   /// V: the type of the tile's values.

@@ -13,7 +13,7 @@ template <class A, class Y>
 struct SumTree {
   std::array<TreeAdd, most_tree_leaves> adds;
   int count;
-  std::int64_t columns, wanted;  // columns of the rows, columns of y
+  std::int64_t columns, wanted;  // number of columns of `rows`, and of y
   A beta;
   A* rows;
   Y* y;

@@ -39,7 +39,7 @@ struct StepPlan {
 /// A run's position in its data, in samples, so that a run with another global batch can continue from it.
 struct DataPosition {
   std::int64_t steps_done = 0;
-  /// Samples taken in steps_done steps, over all epochs; -1: as many as the batches of the resumed run take in them.
+  /// Samples taken in steps_done steps, over all epochs; -1: as many as in steps_done steps of the resumed run.
   std::int64_t samples = 0;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };

@@ -68,7 +68,7 @@ class JpegReader {
     const int last = std::min(static_cast<int>(info_.output_width), box.left + box.width + more);
     auto left = static_cast<JDIMENSION>(first), width = static_cast<JDIMENSION>(last - first);
     const bool cut = width < info_.output_width;
-    constexpr int lines = 4;  // most lines that libjpeg returns at once
+    constexpr int lines = 4;  // most lines that libjpeg returns from one call
     const auto line_bytes = info_.output_width * channels;
     std::vector<std::uint8_t> buffer(lines * line_bytes);
     attempt([&] {

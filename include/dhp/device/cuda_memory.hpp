@@ -1,6 +1,6 @@
 // CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a device is ordered on one
-// stream, so a freed block can be reused at once. If another stream uses a block, the device's stream must wait for it
-// before the block is freed. Allocations by a host program's allocator are not cached.
+// stream, so a freed block can be reused immediately. If another stream uses a block, the device's stream must wait for
+// it before the block is freed. Allocations by a host program's allocator are not cached.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>

@@ -84,8 +84,8 @@ class ThreadPool : NonCopyable {
     mutable std::exception_ptr error;
   };
 
-  /// Polls there() for up to 100 us, because waking a sleeping thread takes as long as a small loop. Yields the core to
-  /// other threads of the machine meanwhile.
+  /// Polls there() for up to 100 us, because waking a sleeping thread takes as long as a small loop. Meanwhile, it
+  /// yields the core to other threads of the machine.
   static void look_for(const auto& there) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::microseconds(100);

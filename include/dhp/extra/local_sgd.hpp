@@ -127,7 +127,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
   Comm<Dev> group_;
   LocalSgd options_;
   PackedSum<Dev> statistics_;
-  Tensor<Dev> flat_;      // weights or differences, in the store's numbering
+  Tensor<Dev> flat_;      // weights or differences, indexed like the store
   Tensor<Dev> before_;    // the weights after the last outer step
   Tensor<Dev> momentum_;  // momentum of the outer steps
   Tensor<Dev> outer_;     // StepState of the outer steps

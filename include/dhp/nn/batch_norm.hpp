@@ -24,7 +24,7 @@ struct BatchNormOptions {
 };
 
 /// On the tensor axis, a norm placed by columns normalizes this rank's channels. With tensor groups, x and y are pieces
-/// [pieces, N, H, W, channels of a group], and each piece is normalized by itself.
+/// [pieces, N, H, W, channels of a group], and each piece is normalized separately.
 template <class Dev>
 class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:

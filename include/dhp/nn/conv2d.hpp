@@ -129,8 +129,7 @@ class Conv2d final {
       conv2d_backward_data(dev, dy, weight(at)->value, geometry_, made, beta);
     });
   }
-  /// Lets `write` fill memory of `type` and casts this to `to`: convolutions write `type`, and sums of pieces are
-  /// wider.
+  /// Lets `write` fill memory of `type`, then casts it to `to`. Convolutions write `type`; sums of pieces may be wider.
   static void in_type_of(Dev& dev, DType type, View<Dev> to, FunctionRef<void(View<Dev>)> write) {
     if (to.dtype() == type) return write(to);
     Tensor<Dev> made(dev, type, to.shape());

@@ -144,7 +144,7 @@ class GroupSum {
     }
     std::vector<Range> received;
     for (auto& of : nodes) {
-      of.resize(detail::as_size(plan->most_sent));  // empty nodes fill up the list
+      of.resize(detail::as_size(plan->most_sent));  // pads with empty nodes
       received.insert(received.end(), of.begin(), of.end());
     }
     plan->adds = detail::TreeSum(groups, received).adds();

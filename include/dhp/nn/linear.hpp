@@ -179,7 +179,7 @@ class LinearParts {
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
   }
-  /// Returns the bias of each piece; null without a bias, and for all but the first piece if the bias is replicated.
+  /// Returns the bias of each piece; null without a bias. A replicated bias belongs to the first piece only.
   [[nodiscard]] ParameterList<Dev> bias_of_pieces() const {
     auto list = biases_;
     list.resize(weights_.size());
@@ -305,7 +305,7 @@ class Linear final : detail::LinearParts<Dev> {
          TiedLinearOptions options = {})
       : Parts(build, name, std::move(tied), options) {}
 
-  /// Returns this layer with the same parameters for an x that has all rows on each rank.
+  /// Returns a layer with this layer's parameters, for an x that has all rows on each rank.
   [[nodiscard]] Linear of_whole_rows() const {
     auto made = *this;
     made.forget_shares();

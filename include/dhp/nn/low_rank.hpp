@@ -146,9 +146,9 @@ class LowRank final : public Adapter<Dev> {
   double scale_;
   std::int64_t columns_;  // inputs of the whole layer
   DropoutUse<Dev> dropout_;
-  RowShares<Dev> shares_;     // row shares: of y by rows, otherwise of dx
+  RowShares<Dev> shares_;     // by rows: the row shares of y; otherwise the row shares of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces
-  GroupSum<Dev> sum_;         // sums A x by rows, otherwise the gradient of A x
+  GroupSum<Dev> sum_;         // by rows: sums A x; otherwise sums the gradient of A x
 };
 
 template <class Dev>

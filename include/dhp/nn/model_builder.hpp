@@ -74,8 +74,8 @@ class ModelBuilder {
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
   /// Sets the model's table of placements on the tensor axis; call it before making layers. Without a table all
-  /// parameters are replicated. divisible: each divisor of this number is a number of equal groups into which all split
-  /// dimensions (such as heads) can be cut; 0 means that the model has no tensor groups.
+  /// parameters are replicated. divisible: all split dimensions (such as heads) can be cut into d equal groups for each
+  /// divisor d of this number; 0 means that the model has no tensor groups.
   void place(Placements table, std::int64_t divisible = 0) {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
@@ -90,7 +90,7 @@ class ModelBuilder {
   [[nodiscard]] int groups() const { return groups_; }
   /// Returns the number of row groups of a sample, the same in all layouts. Attention adds the groups in a fixed order.
   [[nodiscard]] int context_groups() const { return context_groups_; }
-  /// Returns the one progress helper for all layers that send around the context axis during computation. Collective.
+  /// Returns the one progress helper of all layers that send tensors around the context axis. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
     if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
     return around_context_;
@@ -106,7 +106,7 @@ class ModelBuilder {
     if (whole_rows_) return {};
     return RowShares<Dev>(shares_rows_ ? tensor : Comm<Dev>(), groups_);
   }
-  /// Makes all later layers work on all rows, in one piece. Returns the previous row_shares().
+  /// Makes all later layers work on all rows on each rank. Returns the previous row_shares().
   RowShares<Dev> whole_rows() {
     auto before = row_shares();
     shares_rows_ = false;
@@ -123,8 +123,8 @@ class ModelBuilder {
     trains_ = std::move(accepts);
   }
 
-  /// Adds adapters to linear layers made later, if the options name them. train_only() chooses the other trained
-  /// parameters.
+  /// Adds adapters to the linear layers that are made later and that the options name. train_only() chooses the trained
+  /// parameters; it must also accept the names of the adapters' parameters.
   void adapt(LowRankOptions options) {
     low_rank_ = std::move(options);
     make_adapter_ = detail::make_low_rank<Dev>;  // programs without adapters do not compile them

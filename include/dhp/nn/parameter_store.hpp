@@ -64,7 +64,7 @@ class ParameterStore {
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Returns the number of elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Returns the range in which this replica sums gradients: all but the copies of other replicas' shares.
+  /// Returns the range in which this replica sums gradients: everything except copies of other replicas' shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
   /// Returns the range of this replica's own shares or, if ahead > 0, of its copies of the shares of the replica
   /// `ahead` places after it (Sharding::redundancy).
@@ -91,8 +91,8 @@ class ParameterStore {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// Called with all summands that this replica contributes to sums over replicas. first: start of the summands in the
-  /// store's numbering. times: 1, or -1 to subtract earlier sums that other summands contain.
+  /// Called with all summands that this replica contributes to sums over replicas. first: flat index of the first
+  /// summand in the store. times: 1, or -1 to subtract earlier sums that other summands contain.
   using SumWatcher = std::function<void(Dev&, const std::vector<View<Dev>>& summands,
                                         std::int64_t first, std::int64_t times)>;
   void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }
@@ -114,7 +114,7 @@ class ParameterStore {
   }
 
   /// Starts gradients at zero, lazily: a first contribution overwrites the gradient, and complete_gradients() zeroes
-  /// gradients without contribution. Exact sums, shards and running statistics are zeroed at once.
+  /// gradients without contribution. Exact sums, shards and running statistics are zeroed immediately.
   void begin_gradients(Dev& dev) {
     const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
@@ -173,8 +173,8 @@ class ParameterStore {
             detail::piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
-  /// Returns the pieces of a buffer in this store's numbering; `kind` names the buffer ("exp_avg"). narrow_only: leaves
-  /// out parameters whose values have more than 16 bits.
+  /// Returns the pieces of a buffer that is indexed like this store; `kind` names the buffer ("exp_avg"). narrow_only:
+  /// leaves out parameters whose values have more than 16 bits.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
                                                    bool narrow_only = false) const {
     std::vector<HeldPiece<Dev>> pieces;
@@ -200,7 +200,7 @@ class ParameterStore {
     return bytes;
   }
 
-  /// Makes a flat buffer of zeros with this store's numbering, for optimizer state.
+  /// Makes a flat buffer of zeros that is indexed like this store, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
       if (options_.state_on_host) {
@@ -333,8 +333,8 @@ class ParameterStore {
         dev, [](const auto& parameter) { return parameter.owned && parameter.spec.is_split(); },
         replica_.rank == 0);
   }
-  /// Makes a table of held parts. Tiles are those of whole parameters, so sums over tiles are the same in any sharding.
-  /// with_whole: includes unsharded parameters; with_redundant: includes copies of other replicas' shares.
+  /// Makes a table of held parts. Its tiles are those of unsharded parameters, so sums over tiles are the same in any
+  /// sharding. with_whole: includes unsharded parameters; with_redundant: includes redundant shares.
   [[nodiscard, gnu::cold]] detail::SegmentTable<Dev> table(
       Dev& dev, FunctionRef<bool(const ParameterState<Dev>&)> which, bool with_whole,
       bool with_redundant = false) const {

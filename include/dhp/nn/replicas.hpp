@@ -23,7 +23,7 @@ class Replicas : detail::NonCopyable {
   virtual void synchronize(Dev& /*dev*/) {}
   /// Sums partial norms over replicas, in place.
   virtual void sum(Dev& /*dev*/, View<Dev> /*sums*/) {}
-  /// Turns the counts of this replica's samples into the global counts by which losses are divided, in place.
+  /// Turns the counts of this replica's samples, in place, into the global counts, by which losses are divided.
   virtual void count(Dev& dev, Comm<Dev>& group, View<Dev> counts) {
     if (group.size() > 1) group.all_reduce(dev, counts).wait();
   }

@@ -57,8 +57,8 @@ template <class Dev>
 template <class Dev>
 class ShardedBucket : NonCopyable {
  public:
-  /// first: start of the bucket in the store's numbering; held: start of this replica's share in the buffers of
-  /// optimizer state.
+  /// first: flat index of the bucket in the store; held: start of this replica's share in the buffers of optimizer
+  /// state.
   [[gnu::cold]] ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
                               ReplicaOf replica, DType compute, bool deterministic,
                               std::int64_t first, std::int64_t held)
@@ -82,7 +82,7 @@ class ShardedBucket : NonCopyable {
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }
   [[nodiscard]] std::int64_t share() const { return range_.size() / replica_.size; }
-  /// Returns this replica's share, in the store's numbering.
+  /// Returns this replica's share, as a range of the store's flat indices.
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
   /// Returns this replica's share, as a range of the optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
@@ -246,7 +246,7 @@ class ShardedBucket : NonCopyable {
 
 /// Cuts a list into buckets from its last parameter to its first, the order in which gradients get ready. Tied
 /// parameters get their own buckets: stages sum them last, and they must not delay others. From stage 2 on, several
-/// buckets are in memory at once, so each is a small part of the model.
+/// buckets are in memory at the same time, so each is a small part of the model.
 template <class Dev>
 [[nodiscard]] std::vector<ParameterList<Dev>> bucket_lists(const ParameterList<Dev>& parameters,
                                                            const Sharding& sharding,

@@ -168,7 +168,7 @@ void attend_to_part_forward(Dev& dev, InView<Dev> q, InView<Dev> k, InView<Dev> 
 
 /// attention_backward() of parts of samples: dy, q [Q, heads * head size] and k, v [K, key heads * head size] have one
 /// type; y, dq [Q, heads * head size], dk, dv [K, key heads * head size] and logsumexp [heads, Q] have the accumulation
-/// type. y and logsumexp are those of all parts. With `more` it adds to dq, dk and dv.
+/// type. y and logsumexp are the results over all parts. With `more` it adds to dq, dk and dv.
 template <Device Dev>
   requires AttendsToParts<Dev>
 void attend_to_part_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev> k, InView<Dev> v,

@@ -1,7 +1,7 @@
 // Fused optimizer updates of all segments of a table. They read gradient and state once and write weights once. All
-// tensors have the table's flat numbering and accumulation type. An update changes the values in place; if the values
-// have 16 bits, it changes the master weights and rounds them into the values. Kernels read learning rates, gradient
-// scale and the decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
+// tensors are indexed like the table and have its accumulation type. An update changes the values in place; if the
+// values have 16 bits, it changes the master weights and rounds them into the values. Kernels read learning rates,
+// gradient scale and the decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>
@@ -252,7 +252,7 @@ void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::Segment
 }
 
 /// Updates exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value +
-/// momentum * sum / parts. sums [table.size()] has the flat numbering of gradients.
+/// momentum * sum / parts. sums [table.size()] is indexed like gradients.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
                             const detail::SegmentTable<Dev>& table, InView<Dev> state,

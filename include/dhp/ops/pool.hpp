@@ -39,7 +39,7 @@ void max_pool_forward(Dev& dev, InView<Dev> x, PoolGeometry geometry, OutView<De
 }
 
 /// Overwrites dx [N, H, W, C]: adds each element of dy [N, OH, OW, C] to the pixel of its index, in window order, in
-/// the accumulation type. index, i32 [N, OH, OW, C], and geometry are those of max_pool_forward.
+/// the accumulation type. index, i32 [N, OH, OW, C], and geometry are as in max_pool_forward.
 template <Device Dev>
 void max_pool_backward(Dev& dev, InView<Dev> dy, InView<Dev> index, PoolGeometry geometry,
                        OutView<Dev> dx) {

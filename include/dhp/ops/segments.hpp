@@ -1,4 +1,4 @@
-// Segments: a model's parameters as ranges of one flat numbering, which gradients and optimizer state share. Segments
+// Segments: a model's parameters as ranges of one flat index space, which gradients and optimizer state share. Segments
 // are cut into tiles of a fixed number of elements, so that one launch covers all segments, large and small. The table
 // of tiles is built once and lives on the device. Sums are taken per tile and then over a parameter's tiles in order,
 // so neighboring segments do not change a bit of a parameter's sum. If replicas hold different tiles (ZeRO), the sums
@@ -31,7 +31,7 @@ inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements per tile
 /// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits with master weights.
 template <class Dev>
 struct Segment {
-  Range range{};               ///< range in the flat numbering
+  Range range{};               ///< range of flat indices
   View<Dev> value{};           ///< the values that layers read
   int parameter = 0;           ///< index in lists of rates and squared norms
   bool decays = true;          ///< false for biases and norms: no weight decay, no layer-wise rate
@@ -40,7 +40,7 @@ struct Segment {
 
 /// A range of one segment, in the form that kernels read.
 struct SegmentTile {
-  std::int64_t first = 0;  ///< first element in the flat numbering
+  std::int64_t first = 0;  ///< flat index of the first element
   std::int64_t last = 0;
   std::byte* value = nullptr;  ///< address of the first element's value
   std::int64_t parameter = 0;
@@ -83,7 +83,7 @@ class SegmentTable {
 
   [[nodiscard]] DType compute() const { return compute_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
-  /// Returns the number of elements of the flat numbering.
+  /// Returns the size of the flat index space.
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Returns the length of lists that are indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }

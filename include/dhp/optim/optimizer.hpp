@@ -1,5 +1,5 @@
 // Optimizer: updates the values of a parameter store from its summed gradients. The optimizer state (momenta, master
-// weights) is kept in named flat buffers with the store's numbering, so that a checkpoint loads under another layout.
+// weights) is kept in named flat buffers, indexed like the store, so that a checkpoint loads under another layout.
 // Norms computes norms for clipping, LARS, LAMB and metrics. A norm counts each element once: split weights are summed
 // over the tensor axis; replicated and tied weights are counted by one rank.
 #pragma once
@@ -18,7 +18,7 @@ namespace dhp {
 template <class Dev>
 class Norms {
  public:
-  /// replicas: those of DataParallel, or null if there are none.
+  /// replicas: DataParallel::replicas(), which may be null.
   Norms(Comm<Dev> tensor, Comm<Dev> pipeline, detail::ParameterCount in_model,
         Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
@@ -30,8 +30,8 @@ class Norms {
   [[nodiscard]] const Replicas<Dev>* replicas() const { return replicas_; }
 
   /// Returns the squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
-  /// every rank. x has the store's numbering and accumulation type; buffers are excluded. Collective over the tensor
-  /// axis and the pipeline axis.
+  /// every rank. x is indexed like the store and has its accumulation type; buffers are excluded. Collective over the
+  /// tensor axis and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
     return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
       detail::tile_squares(dev, counted, x, sums);

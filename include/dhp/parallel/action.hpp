@@ -15,7 +15,7 @@ struct Action {
   /// reduce sums its gradients over the replicas (moves.hpp).
   enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  /// A pass: its chunk, or in a list by layers (moves.hpp) the layer's index within the stage. A move: its unit.
+  /// Of a pass: its chunk or, in a list by layers (moves.hpp), the layer's index in the stage. Of a move: its unit.
   int chunk = 0;
   int micro_batch = 0;  ///< 0 in a move
   friend bool operator==(const Action&, const Action&) = default;

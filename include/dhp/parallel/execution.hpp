@@ -32,7 +32,7 @@ struct StageParts {
 };
 
 /// The communicators of chunks that go forward and of chunks that go back. They differ only in a V, so that no message
-/// waits behind those of the other direction.
+/// waits behind messages of the other direction.
 template <class Dev>
 [[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
   return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
@@ -171,7 +171,7 @@ class Execution {
     }
     if (trains) in_flight_.emplace(key(action), std::move(state));
   }
-  /// Computes the gradient of a layer's input, and those of its weights unless a backward_weight does that later.
+  /// Computes the gradient of a layer's input, and of its weights unless a backward_weight does this later.
   void backward(const Action& action) {
     auto& layers = stage_->layers;
     const auto [at, micro_batch] = key(action);

@@ -19,7 +19,7 @@ struct MovedUnit {
   /// When gradients are reduced. last: after the last micro-batch. each: after each micro-batch. end: after the last
   /// pass of the stage, because other stages add to them too.
   enum class Reduced { last, each, end };
-  std::vector<int> chunks{};  ///< that use the unit's weights and add to its gradients
+  std::vector<int> chunks{};  ///< chunks that use the unit's weights and add to its gradients
   Reduced reduced = Reduced::last;
   bool sharded = false;  ///< weights are gathered before their use and freed after it
 };
@@ -29,12 +29,12 @@ class MovePlan {
  public:
   struct Reduction {
     int unit;
-    int micro_batches;  ///< how many must have added to the gradients
+    int micro_batches;  ///< number of micro-batches that must have added to the gradients
   };
 
   MovePlan() = default;
-  /// units: those of Reduced::end, then the others in the order of their layers. Reductions run in reverse order.
-  /// first_trained: the first chunk whose backward passes compute something.
+  /// units: first the units of Reduced::end, then the others in the order of their layers. Reductions run in reverse
+  /// order. first_trained: the first chunk whose backward passes compute something.
   explicit MovePlan(int chunks, std::vector<MovedUnit> units, int first_trained = 0)
       : units_(std::move(units)), needs_(as_size(chunks)), first_trained_(first_trained) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit)

@@ -22,7 +22,7 @@ struct PipelineOptions {
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
-  bool measure_costs = false;  ///< ignored with several context groups (the example is whole)
+  bool measure_costs = false;  ///< measures empty `costs`, except with several context groups
 };
 
 template <class Dev>
@@ -82,8 +82,8 @@ class PipelineParallel {
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return parts_.layers.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
-  /// Returns how the next stage sends the gradient of this stage's output; nothing if it sends none. The stage must
-  /// have one chunk.
+  /// Returns the shape of this stage's output, and the sender of its gradient; nothing if no gradient comes back. The
+  /// stage must have one chunk.
   [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
     const int next = parts_.layers.own().back() + 1;
     if (next > parts_.layers.layer_of_loss() || !parts_.layers.returns_gradient(next))

@@ -34,7 +34,7 @@ void check_not_sharded(const ParameterStore<Dev>& store) {
         "choice of the reducer to DataParallel");
 }
 
-/// Sums all gradients at once after the backward pass.
+/// Sums all gradients after the backward pass.
 template <class Dev>
 class PlainReducer {
  public:

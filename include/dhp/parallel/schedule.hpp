@@ -79,7 +79,7 @@ class ListWriter {
 
 }  // namespace detail
 
-/// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at once.
+/// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at the same time.
 struct GPipe {
   static constexpr const char* name = "gpipe";
   static constexpr int needed_chunks = 1;
@@ -175,7 +175,7 @@ struct Interleaved {
 };
 
 /// ZB-V (Qi et al. 2023 and 2024): two chunks per stage in the shape of a V. The last stage continues with a
-/// micro-batch at once, and the first stage computes the loss. With deferred weight gradients a stage idles half as
+/// micro-batch immediately, and the first stage computes the loss. With deferred weight gradients a stage idles half as
 /// long as in ZB-H1. Every stage of p holds at most 2 p chunks, as much memory as the first stage of 1F1B.
 struct ZeroBubbleV {
   static constexpr const char* name = "zero-bubble-v";

@@ -19,7 +19,7 @@ struct ScheduleReport {
   int most_messages = 0;  ///< most messages sent but not yet received on one edge
   /// By stage: the most (chunk, micro-batch) pairs that have run their forward but lack this gradient.
   std::vector<int> most_until_input_gradient;
-  std::vector<int> most_until_weight_gradient;  ///< until then, activations are held
+  std::vector<int> most_until_weight_gradient;  ///< the same; activations are held until then
 };
 
 namespace detail {

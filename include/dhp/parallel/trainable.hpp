@@ -13,9 +13,9 @@ namespace dhp {
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
-  std::int64_t micro_batches = 0;            ///< of all replicas together
+  std::int64_t micro_batches = 0;            ///< number of micro-batches of all replicas
   StepContext context{};                     ///< passed to every layer
-  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: those of `batches`.
+  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: the counts of `batches`.
   ConstView<Dev> counts{};
   /// The StepState, whose loss scale multiplies gradients. Empty: a scale of 1.
   ConstView<Dev> state{};
@@ -62,7 +62,7 @@ template <class Dev>
   return counts;
 }
 
-/// The counts of a step on the device, i64 [terms]: step.counts, or those of its micro-batches.
+/// The counts of a step on the device, i64 [terms]: step.counts or, if empty, the counts of its micro-batches.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> device_counts(Dev& dev, const Step<Dev>& step,
                                         const std::vector<std::string>& names) {

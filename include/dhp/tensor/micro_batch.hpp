@@ -39,7 +39,7 @@ struct MicroBatch {
   /// How the ranks of a context axis share the rows. Null means that each rank has all rows.
   std::shared_ptr<const detail::ContextRows> context{};
   /// Number of consecutive, equally long groups of rows. Sums over rows first sum each group, then add these sums
-  /// exactly. 0: sums are over all rows at once.
+  /// exactly. 0: sums are over all rows together.
   int row_groups = 0;
 
   /// Returns a second owner of the same tensors.

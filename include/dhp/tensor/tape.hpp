@@ -127,8 +127,8 @@ class Tape {
       fail(part_name(), " pushes more on the tape in its forward pass than its backward pass pops");
   }
 
-  /// Runs work(dev) at once, or later if the schedule separates input and weight gradients. `work` must own everything
-  /// that it reads, or share the ownership.
+  /// Runs work(dev) immediately, or later if the schedule separates input and weight gradients. `work` must own
+  /// everything that it reads, or share the ownership.
   void weight_gradient(Dev& dev, auto work) {
     if (defer_ == nullptr) work(dev);
     else defer_->push_back(detail::Work<Dev>(std::move(work)));

@@ -79,7 +79,7 @@ class CheckpointFolder {
     sync(path_);
     std::filesystem::remove_all(old, none);
   }
-  /// Removes all but the `newest` newest checkpoints; also keeps `best` unless it is empty.
+  /// Keeps the `newest` newest checkpoints, and `best` unless it is empty; removes all others.
   void keep(std::size_t newest, const std::string& best) const {
     const auto all = names();
     for (std::size_t at = newest; at < all.size(); ++at)

@@ -129,7 +129,7 @@ class JsonObject {
 };
 
 /// Visitors of a RunState: JsonWriter writes the fields to JSON, JsonReader reads them. A field that the JSON lacks
-/// keeps its value. An integer is at least 0; -1 is allowed where the field was -1 before.
+/// keeps its value. Integers must be at least 0, or -1 if the field was -1 before.
 struct JsonWriter {
   nlohmann::ordered_json& json;
 

@@ -47,7 +47,7 @@ struct Conv1dPlace {
     if (transposed) std::swap(extents[0], extents[1]);
     return extents;
   }
-  /// Returns an element's index in the file. shape: of the model's weight; element: the index in this weight.
+  /// Returns an element's index in the file. shape: the shape of the model's weight; element: the index in this weight.
   [[nodiscard]] std::int64_t file_place(const Shape& shape, std::int64_t element) const {
     const auto out = shape[0], in = shape.count() / out;
     if (!transposed) return part * shape.count() + element;

@@ -27,7 +27,7 @@ struct MemoryPlan {
   std::size_t most = 0;         ///< peak bytes including free blocks that the allocator keeps
   /// Trace scopes at the peak, outermost first.
   std::vector<std::string> peak{};
-  int in_flight = 0;  ///< most (chunk, micro-batch) pairs whose activations are held at once
+  int in_flight = 0;  ///< most (chunk, micro-batch) pairs with activations at one time
 
   /// Returns the peak bytes of activations, gathered weights, gradients in flight and inputs.
   [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }

@@ -29,7 +29,7 @@ struct RunState {
   std::int64_t step = 0;              ///< last finished step, from 1; skipped steps count
   std::int64_t samples = 0;           ///< samples taken from the data in all epochs; -1: not known
   std::int64_t batches_before = 0;    ///< batches counted by the batch norms of loaded weights
-  StepState device{.loss_scale = 0};  ///< a loss scale of 0 means that of the options
+  StepState device{.loss_scale = 0};  ///< a loss scale of 0 means the options' loss scale
   BestMeasure best{};
 
   /// Calls field(name, value) for each field.

@@ -120,7 +120,7 @@ class StateExchange {
     open = std::move(still);
     if (!stretches.empty()) move(source, to, at, std::move(stretches));
   }
-  /// Copies within this rank at once; otherwise adds to the message from the source's rank to rank `to`.
+  /// Copies within this rank immediately; otherwise adds to the message from the source's rank to rank `to`.
   void move(const Source& source, int to, std::size_t at, std::vector<Stretch> stretches) {
     const int me = world_.rank();
     const auto width = static_cast<std::int64_t>(

@@ -11,7 +11,7 @@
 namespace dhp {
 
 /// Make it before the process starts other threads, and pass it to TrainingRun::stop_when(). A second signal ends the
-/// process at once.
+/// process immediately.
 class StopSignal {
  public:
   StopSignal()

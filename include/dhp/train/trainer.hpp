@@ -154,7 +154,7 @@ class Trainer {
 
   /// Prepares for runs that continue after losing ranks. barrier() returns on no rank before all training ranks have
   /// entered it. Each step calls it between its last collective and its update, when the device has all sums. If
-  /// start() throws because a rank was lost, then either no rank has updated, or all remaining ranks can.
+  /// start() throws because a rank was lost, then either no rank has updated, or all remaining ranks still can.
   /// finish_interrupted() brings all of them to the same step.
   void set_update_barrier(std::function<void()> barrier) {
     check(replicas() == nullptr || model_.store().is_sharded(),
@@ -168,7 +168,7 @@ class Trainer {
   }
   /// Returns whether start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// Completes or undoes the step in which start() has thrown, so that the state is the one after `steps` steps. Not
+  /// Completes or undoes the step in which start() has thrown, so that the state is then after `steps` steps. Not
   /// collective: does not gather weights that replicas shard (ZeRO). Returns the step's report if it is completed.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;

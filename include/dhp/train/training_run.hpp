@@ -270,7 +270,7 @@ void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
 }
 }  // namespace detail
 
-// Defined outside the class, so that dhp::cpu_compiled contains them and all that they call.
+// These functions are defined outside the class, so that dhp::cpu_compiled contains them and all that they call.
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(
     Dev& dev, Comm<Dev> world, const MeshShape& layout, const ParameterStoreOptions& store,

@@ -21,10 +21,10 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;  ///< only weights, for predictions; remarks: damage, and left-over tensors
-  bool all = false;   ///< a missing weight is an error; otherwise it keeps its initial value
+  bool only = false;       ///< loads only weights; remarks list only damage and left-over tensors
+  bool all = false;        ///< a missing weight is an error; otherwise it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
-  /// If set, an adapter will be exported with the weights that begin with this. Any other new weight is an error.
+  /// Prefix of the weights exported with the adapter. If set, only these and the adapter's may be missing in the files.
   std::optional<std::string> adapter_head{};
   std::string
       adapter{};  ///< folder of an adapter_model.safetensors, which has priority; empty: none

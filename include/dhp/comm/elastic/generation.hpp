@@ -62,7 +62,7 @@ struct Generation {
 
 namespace detail {
 
-/// Returns the layout for a number of ranks. before: the layout of the previous generation; nullopt if the job begins,
+/// Returns the layout for a number of ranks. before: the layout of the previous generation. Without it the job begins,
 /// with the axes of its options if there are enough ranks.
 [[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
                                                          const std::optional<MeshShape>& before,
@@ -97,7 +97,7 @@ namespace detail {
   const auto count = as_size(layout->data);
   const auto tensor = as_size(layout->tensor);
   const auto places = tensor * as_size(layout->pipeline);
-  // Position h + tensor * p of replica d is rank h + tensor * (d + data * p).
+  // Position h + tensor * p (tensor index h, pipeline index p) of replica d is rank h + tensor * (d + data * p).
   const auto rank_at = [&](std::size_t replica, std::size_t place, int data) {
     return place % tensor + tensor * (replica + as_size(data) * (place / tensor));
   };

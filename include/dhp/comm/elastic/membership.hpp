@@ -101,7 +101,7 @@ struct Newcomer {
 class Membership {
  public:
   /// Announces this process. If no generation has a live member, newcomers propose the next one when all `started`
-  /// processes are there: the newcomer of hint 0 at once, the others a little later, in case it is lost.
+  /// processes are there: the newcomer of hint 0 immediately, the others a little later, in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -279,7 +279,7 @@ class Membership {
       if (gone.contains(member)) continue;
       ++expected;
       if (reports.contains(member)) {
-        // One member proposes at once; the others propose only if it does not.
+        // One member proposes immediately; the others propose only if it does not.
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }

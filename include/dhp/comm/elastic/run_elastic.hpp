@@ -20,7 +20,7 @@ namespace dhp {
 enum class GenerationEnd {
   finished,  ///< the job is done on all ranks
   stopped,   ///< all ranks stop; the job can be started again
-  changed,   ///< all ranks left the generation in order, after the same step
+  changed,   ///< all ranks left the generation without an error, after the same step
 };
 
 /// A rank of a generation, for the body of run_elastic.
@@ -40,7 +40,7 @@ class GenerationRank {
   const Generation now;
   Comm<Dev> world;               ///< communicator of all members
   detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
-  std::string ended{};           ///< why the previous generation ended; empty: in order
+  std::string ended{};           ///< why the previous generation ended; empty: without an error
   double agreed_s = 0;     ///< seconds from the previous generation's end to the start of `now`
   double connected_s = 0;  ///< seconds for connecting the ranks
 
@@ -52,7 +52,7 @@ class GenerationRank {
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Returns whether this process holds the job's store. The job ends with that process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
-  /// Returns, on rank 0, whether newcomers would let the job grow, so that this generation should end; else false.
+  /// On rank 0, returns whether newcomers would let the job grow; then this generation should end. Else returns false.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
@@ -130,7 +130,7 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
 /// the job. Another exception ends this process's part, and the others continue. Spares run the body too; their ranks
-/// follow the layout's ranks. Returns after the job has finished, or this process has left it in order.
+/// follow the layout's ranks. Returns after the job has finished, or this process has left it normally.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,

@@ -221,7 +221,7 @@ class MessageCollective {
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  // Each rank starts with its successor, so that the ranks do not all send to the same rank at once.
+  // Each rank starts with its successor, so that the ranks do not all send to one rank at the same time.
   void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }

@@ -45,8 +45,8 @@ class Messages {
   [[nodiscard]] virtual Handle start(const Collective<Cpu>&) { return nullptr; }
   /// Returns the chunk size, in bytes, of long transfers that are reduced on arrival; all ranks return the same.
   [[nodiscard]] virtual std::size_t chunk_bytes() const { return std::size_t{1} << 21; }
-  /// Returns messages in the subgroup `members`, where this rank is members[rank]. id is unique among groups that share
-  /// two of these ranks. Collective.
+  /// Returns the Messages of the subgroup `members`, where this rank is members[rank]. id is unique among groups that
+  /// share two of these ranks. Collective.
   [[nodiscard]] virtual std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                           std::uint32_t id) = 0;
   /// Returns the transport's name: "Gloo, TCP over eth0".

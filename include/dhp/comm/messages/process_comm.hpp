@@ -22,7 +22,7 @@ namespace dhp::detail {
 /// One rank's handle, cheap to copy, used by one thread at a time. Buffers follow the rules of ThreadComm.
 class ProcessComm {
  public:
-  /// Makes rank `rank` of the world. messages: those between all ranks of the world.
+  /// Makes rank `rank` of the world. messages: the Messages of all ranks of the world.
   ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
       : state_(std::make_shared<State>(std::move(latch), std::move(messages), all_ranks(size), rank,
                                        std::make_shared<std::uint32_t>(1))) {}

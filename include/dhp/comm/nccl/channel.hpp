@@ -72,7 +72,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
-  /// Splits off a communicator of the host program's one, which must not be used meanwhile. Collective.
+  /// Splits a communicator off the host program's, which must not be used at the same time. Collective.
   NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
       : NcclChannel(std::move(watchdog), place) {
@@ -185,7 +185,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
   }
-  /// Returns the settings of a nonblocking communicator. Throws if the loaded NCCL does not match NCCL's header.
+  /// Returns the settings of a nonblocking communicator. Throws if the loaded NCCL does not fit NCCL's header.
   [[nodiscard]] static ncclConfig_t config_of(int ctas) {
     check_nccl_version();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

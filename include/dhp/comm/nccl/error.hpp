@@ -46,7 +46,7 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
   fail("NCCL has no reduction ", name_of(reduce));
 }
 
-/// Throws if the loaded NCCL library does not match the header.
+/// Throws Error if the loaded NCCL library is older than the header, or of another major version.
 inline void check_nccl_version() {
   int running = 0;
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");

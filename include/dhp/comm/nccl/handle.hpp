@@ -28,8 +28,8 @@ struct NcclTask {
 /// throws Error with the location of the call. After the world has ended, Aborted is thrown instead.
 class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Makes a handle without a communicator. watchdog must outlive all uses but end(). The handle owns `stream`, on
-  /// which work is put, until the communicator has ended, which after an abort may be later than its user.
+  /// Makes a handle without a communicator. watchdog must outlive all uses except end(). The handle owns `stream`, the
+  /// stream of its work, until the communicator has ended; after an abort, this may be later than its user.
   NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
       : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
 

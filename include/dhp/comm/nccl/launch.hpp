@@ -9,8 +9,8 @@
 #include <memory>
 
 namespace dhp::detail {
-/// Sets CUDA's environment for several communicators, unless the user has set it: a hardware queue per stream, and
-/// kernels loaded before one waits for another GPU. Call this before any use of CUDA, while the process has one thread.
+/// Sets CUDA's environment for several communicators, unless the user has set it: 32 hardware queues, and eager loading
+/// of kernels, because lazy loading may deadlock. Call this before any use of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);

@@ -154,7 +154,7 @@ class NcclComm {
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // Exchanges the blocks of an all_to_all in one NCCL group, so that none waits for another; or the block of a shift.
+  // Exchanges the block of a shift, or all blocks of an all_to_all in one NCCL group, so that none waits for another.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const bool to_all = collective.call.kind == CallKind::all_to_all;

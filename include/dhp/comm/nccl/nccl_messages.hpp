@@ -1,4 +1,4 @@
-// NcclMessages sends and receives a group's messages over NCCL. After a send the device goes on, and the tensor is kept
+// NcclMessages sends and receives a group's messages over NCCL. After a send the device continues; the tensor is kept
 // until it is received. If message_capacity messages to one rank are unreceived, the next send makes the device wait.
 #pragma once
 

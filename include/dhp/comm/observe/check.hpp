@@ -1,5 +1,5 @@
-// CallChecking compares the calls of a group's ranks before they start. If calls disagree, the ranks of a collective
-// throw, or the receiver of a message. It is for debugging: each call costs one more small exchange.
+// CallChecking compares the calls of a group's ranks before they start. If calls disagree, all ranks of a collective
+// throw; for a message, the receiver throws. It is for debugging: each call costs one more small exchange.
 #pragma once
 
 #include <dhp/comm/gather.hpp>

@@ -23,7 +23,7 @@ namespace dhp::detail {
 ///   alive/N    N is alive; the key is bound to the lease of N's process, and its value numbers N's last write
 ///
 /// The store shows a key left/N if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed
-/// or cut off, at once after the orderly end of its store. The job can only read keys under left/.
+/// or cut off, immediately after its store has ended normally. The job can only read keys under left/.
 ///
 /// A process whose lease has ended can change nothing. If a write is sent again, because a member of etcd did not
 /// answer, it takes effect once: each write requires the lease, and a greater number than the last write's.

@@ -123,7 +123,7 @@ struct LauncherInfo {
   std::optional<int> local_size{};  // number of ranks on this machine
   std::string master{};             // host of rank 0, if this launcher sets it
   std::optional<int> port{};
-  std::string job{};  // equal on all ranks of a start, unlike other starts; empty: none
+  std::string job{};  // equal on all ranks of one start, different in other starts; empty: none
 };
 
 /// Reads the variables with these names. Throws Error unless both rank and size are set.

@@ -137,7 +137,7 @@ class Socket {
   }
   [[nodiscard]] HostPort own_end() const { return end(::getsockname); }
   [[nodiscard]] HostPort other_end() const { return end(::getpeername); }
-  /// Makes the socket send small messages at once, and notice the loss of the other machine after 25 s without traffic.
+  /// Makes the socket send small messages immediately, and notice a lost machine after 25 s without traffic.
   void prepare() const {
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -24,7 +24,7 @@ namespace dhp::detail {
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
-namespace store_answer {  // failed: has a sentence; not_set: the guard exists
+namespace store_answer {  // failed: with a sentence; not_set: the guard exists
 inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
                               not_set = 37;
 }
@@ -110,7 +110,7 @@ class TcpStoreServer final : public KeyValueStore {
     FrameReader reader{handshake::longest_payload};
     std::string out{};   // bytes to send before any more are read
     int rank = -1;       // -1 until the client is authenticated
-    bool asked = false;  // has used the store; only then does its end set left/N
+    bool asked = false;  // has used the store; otherwise its end does not set left/N
     bool closing = false, ended = false;
   };
 

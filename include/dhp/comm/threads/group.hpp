@@ -27,7 +27,7 @@ namespace dhp::detail {
 /// bits between count other wake-ups. All are in one atomic word, so that every waiter sees the same order of the last
 /// arrival and the end of the world. There are often more ranks than cores, so a wait yields a few times and then
 /// blocks. std::atomic::wait yields too, but under load a yield can cost a time slice of milliseconds. After such a
-/// slow yield, the next waits block at once.
+/// slow yield, the next waits block immediately.
 class WaitWord {
  public:
   [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
@@ -155,7 +155,7 @@ class ThreadGroup {
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
   /// Returns when all ranks are done with each other's buffers; call it after enter(). Even if the world ends, no rank
-  /// may go on earlier, because others still use its buffers. Each rank arrives in bounded time.
+  /// may continue earlier, because others still use its buffers. Each rank arrives in bounded time.
   void leave() { (void)arrive_and_wait(0, false); }
 
   /// A note holds up to note_bytes that a rank publishes with its next collective. The others read it after enter(),

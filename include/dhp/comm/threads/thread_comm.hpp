@@ -1,5 +1,5 @@
-// ThreadComm is a communicator of threads in one process. All ranks work on a collective at once, each on its own slice
-// of all ranks' buffers. They reduce in rank order, so a sum has the same bits in every run.
+// ThreadComm is a communicator of threads in one process. All ranks work on a collective together, each on its own
+// slice of all ranks' buffers. They reduce in rank order, so a sum has the same bits in every run.
 #pragma once
 
 #include <dhp/comm/reduce_slice.hpp>

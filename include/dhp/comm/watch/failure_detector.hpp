@@ -20,7 +20,7 @@ class FailureDetector {
   struct Limits {
     double timeout_s = 300;  ///< limit of each wait and of a rank's silence; 0: no limit
     bool learned = false;    ///< the ranks' learned limits replace timeout_s
-    /// Seconds of silence after which a rank with a broken connection is gone; a failed rank reports its reason sooner.
+    /// A rank with a broken connection is gone after this many seconds of silence; a failed rank reports earlier.
     double lost_s = 1;
   };
 

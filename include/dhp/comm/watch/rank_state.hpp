@@ -50,7 +50,7 @@ struct RankState {
   std::string last{};     ///< the call that ended last; empty if there is none
   double last_age_s = 0;  ///< seconds since the last call ended
 
-  /// Reads the recorder's calls above number `after`; earlier ones are of a past world with the same group names.
+  /// Reads the recorder's calls above number `after`; earlier calls belong to a past world with the same group names.
   void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
     const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();

@@ -156,7 +156,7 @@ class Watchdog : public Latch {
     auto why = detector_.judge(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
-  /// Checks cheaply, every glimpse_period_s_, whether the next full check must come at once.
+  /// Checks cheaply, every glimpse_period_s_, whether the next full check must come immediately.
   [[nodiscard]] virtual bool glimpse() { return false; }
   /// Called after the world has ended, before any channel ends.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
@@ -179,7 +179,7 @@ class Watchdog : public Latch {
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< used by the watching thread alone
   States states_;                     ///< states of the ranks of this process
-  std::chrono::seconds grace_{0};     ///< extra time for an engine's waits: the detector says more
+  std::chrono::seconds grace_{0};     ///< extra time for engines: the detector knows the cause
   double channels_period_s_ = 0.05;   ///< seconds between two checks of channels
   double glimpse_period_s_ = 1e6;
   bool reported_finish_ = false;  ///< the watching thread has reported finish()
