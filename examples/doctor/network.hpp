@@ -1,5 +1,5 @@
 // The network check: bandwidth and latency of an all_reduce over each axis of the mesh, by the measurement with which
-// trainers begin. All groups of an axis are measured at once.
+// trainers begin. All groups of an axis are measured at the same time.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

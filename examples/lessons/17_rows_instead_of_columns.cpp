@@ -57,7 +57,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   gemm(dev, h.view(), b.view(), summand.mut());
   add(dev, x.view(), summed(std::move(summand)).view(), y.mut());
 
-  // Backward. dy covers the rank's own rows, and the pair needs all. Of the sum of dn, each rank gets its own rows.
+  // Backward. dy covers the rank's own rows, and the pair needs all. Each rank gets its own rows of the sum of dn.
   auto dy = make(own.size(), width);
   fill(dev, dy.mut(), 1);
   const auto all_dy = gathered(dy.share());

@@ -83,7 +83,7 @@ class StepModel {
            work.launches * c.launch_s;
   }
   /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours in a group are `stride` ranks
-  /// apart. All groups of a world of `world` ranks do this at once, and the slowest counts.
+  /// apart. All groups of a world of `world` ranks do this at the same time, and the slowest counts.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, double stride,
                                 int world) const {
     if (ranks == 1 || calls == 0) return 0;
@@ -344,7 +344,7 @@ class StepModel {
     return stages;
   }
 
-  /// When a stage ends, in seconds, and the largest number of forward passes that wait for their backward pass at once.
+  /// When a stage ends, in seconds, and its largest number of forward passes whose backward passes are pending.
   struct StageRun {
     double end = 0, in_flight = 0;
   };

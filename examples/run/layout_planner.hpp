@@ -28,7 +28,7 @@ class LayoutPlanner {
 
   /// Sets one limit for all ranks, the smallest of those at the job's start. Ranks that join take it over. Collective.
   void agree_on_limit(Dev& dev, dhp::Comm<Dev>& world) {
-    using Limit = std::pair<bool, double>;  // whether it is known, and bytes
+    using Limit = std::pair<bool, double>;  // whether the limit is known, and its bytes
     const auto all = dhp::detail::gather_values(dev, world, Limit{agreed_, limit_bytes_});
     const bool known = std::ranges::any_of(all, &Limit::first);
     limit_bytes_ = std::numeric_limits<double>::infinity();

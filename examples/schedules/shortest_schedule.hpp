@@ -227,7 +227,7 @@ class ScheduleSearch {
       auto& stage = next.stages[static_cast<std::size_t>(s)];
       const auto before = stage;
       bool any = false;
-      // backwards first, of the last chunk first
+      // backwards first, beginning with the last chunk
       for (const int what : {backwards + 1, backwards, forwards + 1, forwards, weights})
         if (before.busy == 0 && can(state, s, what)) {
           any = any || what >= backwards || !parts_share_room();
