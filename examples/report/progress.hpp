@@ -38,7 +38,7 @@ class Progress : dhp::detail::NonCopyable {
   double step_seconds_ = 0;  // seconds of all steps, without the time between them
 };
 
-/// Writes one JSON object a line, without buffering, with numbers in their shortest exact form.
+/// Writes one JSON object a line and flushes it, with numbers in their shortest exact form.
 class Metrics {
  public:
   /// With an empty path nothing is written. A continued run keeps the file's steps up to steps_before, so that each

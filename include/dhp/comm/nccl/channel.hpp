@@ -20,7 +20,7 @@
 namespace dhp::detail {
 
 /// The calls that a recorded step makes on one NCCL communicator. For each run, the flight recorder gets one record per
-/// kind of call: the first call, "and so many more of a recorded step". owner keeps the communicator alive.
+/// kind of call: the first call, with the number of further ones. owner keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
  public:
   NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
