@@ -85,8 +85,10 @@ class ScheduleSearch {
       return ended;
     };
     // A narrow search finds some schedule soon, a wide search proves.
-    for (int slots = found.at_least; slots < most; slots += 1 + (slots - found.at_least) / 4)
-      if (finds(slots, 100) == End::found) most = slots;
+    for (const std::size_t width : {100, 4000})
+      for (int slots = found.at_least; slots < most && !found.length;
+           slots += 1 + (slots - found.at_least) / 4)
+        if (finds(slots, width) == End::found) most = slots;
     bool proves = true;
     for (int slots = found.at_least; slots < most && Clock::now() < end_; ++slots) {
       const auto ended = finds(slots, most_states);
@@ -105,7 +107,7 @@ class ScheduleSearch {
   using Count = std::uint8_t;
   enum class End { found, none, unknown };
   static constexpr int most_stages = 8;
-  static constexpr std::size_t most_states = 20000;
+  static constexpr std::size_t most_states = 300000;
   /// Places in Stage::begun: forwards and backwards have one for each of two chunks.
   static constexpr int forwards = 0, backwards = 2, weights = 4;
 
@@ -267,7 +269,7 @@ class ScheduleSearch {
     return End::found;  // any state left at the end has done everything
   }
   void drop_those_behind(std::vector<State>& layer) const {
-    constexpr std::size_t looked_at = 400;
+    constexpr std::size_t looked_at = 2000;
     std::vector<State> front;
     for (const auto& state : layer)
       if (std::ranges::none_of(front | std::views::take(looked_at),
