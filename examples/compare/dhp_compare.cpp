@@ -120,18 +120,18 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
 
 int main(int argc, char** argv) {
   CommandLine app(
-      "Compares two runs, by their metrics files (--metrics), checkpoints (--save) or values of "
-      "layers (--trace-values): where they differ first, by how much, and what that usually comes "
-      "from. Or the flight records of a job's ranks: what they were at, and who is waited for.");
+      "Compares two runs by their metrics files (--metrics), checkpoints (--save) or values of "
+      "layers (--trace-values): the first difference, its size and its usual causes. Or reads the "
+      "flight records of a job: what each rank was doing, and which ranks hold up the others.");
   std::vector<std::string> paths;
   std::size_t last = 10;
   app.add_option("FILES", paths,
                  "Two metrics files; two files of values; two checkpoints, or folders of them; or "
-                 "what --flight-record has written, one file of each rank")
+                 "the files of --flight-record, one of each rank")
       ->required();
   app.add_option(
          "--last", last,
-         "Tensors that differ to show, or calls of each rank; those under way are always shown")
+         "Differing tensors, or calls of each rank, to show; unfinished calls are always shown")
       ->capture_default_str();
   bool same = false;
   const auto status = app.read(argc, argv, [&] {

@@ -12,29 +12,31 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   auto& run = options.run;
   app.option_defaults()->always_capture_default();
   app.option_defaults()->group("Ranks");
-  app.add_option("--ranks", ranks, "Ranks to start as threads; a launcher starts its own",
+  app.add_option("--ranks", ranks, "Ranks to start as threads (without a launcher)",
                  CLI::Range(1, 1024));
-  app.add_option("--tensor-parallel", run.mesh.tensor, "As for the trainers, to measure that axis",
+  app.add_option("--tensor-parallel", run.mesh.tensor, "Size of the tensor axis to measure",
                  positive_number());
-  app.add_option("--pipeline-parallel", run.mesh.pipeline, "The same", positive_number());
+  app.add_option("--pipeline-parallel", run.mesh.pipeline, "Size of the pipeline axis to measure",
+                 positive_number());
   add_device_option(app, run, gpu);
   app.add_option("--comm-timeout", run.comm_timeout,
-                 "Seconds that a rank waits for another; 0: for ever", not_negative_number());
+                 "Seconds that a rank waits for another; 0: no limit", not_negative_number());
   add_process_options(app, run);
 
   app.option_defaults()->group("Checks");
-  app.add_flag("--quick", options.quick, "Measure less: a few seconds");
+  app.add_flag("--quick", options.quick, "Measure less, in a few seconds");
   app.add_option("--min-bandwidth", run.min_bandwidth_gb_s,
-                 "GB/s that each axis must have; less is a failure", not_negative_number());
+                 "GB/s that every axis must reach, or the check fails; 0: none",
+                 not_negative_number());
   app.add_option("--tolerance", options.tolerance,
-                 "Factor on all limits of slowness, for machines that are busy", positive_number());
-  app.add_option("--json", options.json, "Rank 0 writes everything to this file");
+                 "Factor on all limits of slowness, above 1 for busy machines", positive_number());
+  app.add_option("--json", options.json, "File to which rank 0 writes all results, as JSON");
   app.add_option("--calibrate", options.calibrate,
-                 "Instead of checks, rank 0 writes what dhp_plan computes with to this file");
-  app.add_option("--inject", options.fault, "A fault made on purpose, to see that it is found",
+                 "Instead of checks: cluster file for dhp_plan, which rank 0 writes");
+  app.add_option("--inject", options.fault, "Fault to inject, to see that it is found",
                  CLI::IsMember({"other-version", "slow-copy", "slow-gemm", "wrong-gemm",
                                 "wrong-sum", "missing-rank", "slow-link"}));
-  app.add_option("--inject-rank", options.faulty_rank, "The rank that has it",
+  app.add_option("--inject-rank", options.faulty_rank, "Rank that gets the fault of --inject",
                  not_negative_number());
 }
 
@@ -68,7 +70,7 @@ std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& 
   options.run.comm_timeout = 60;
   int ranks = 1;
   CommandLine app(
-      "Examines a cluster before training: versions, speed and right results of each rank, "
+      "Examines a cluster before training: versions, speed and correctness of each rank, "
       "collectives, the network of each axis, and the link of every two ranks.\n"
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);

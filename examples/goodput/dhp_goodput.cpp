@@ -39,8 +39,8 @@ void print_table(GoodputOptions of) {
 
 int main(int argc, char** argv) {
   CommandLine app(
-      "Simulates a job of many ranks, some of which fail or are slow, and prints what share of its "
-      "time goes into steps that count.");
+      "Simulates a job of many ranks, some of which fail or are slow, and prints the share of its "
+      "time that is useful work.");
   GoodputOptions of;
   double hours = of.rank_failure / 3600, days = of.duration / 86400, repair = of.repair / 3600,
          slow_hours = 0;
@@ -49,26 +49,25 @@ int main(int argc, char** argv) {
   const auto time = [&](const char* name, double& value, const char* help) {
     app.add_option(name, value, help, number_up_to(most));
   };
-  app.add_option("--ranks", of.ranks, "GPUs of the job", number_from_to(1, 1e6));
+  app.add_option("--ranks", of.ranks, "Number of ranks (GPUs) of the job", number_from_to(1, 1e6));
   app.add_option("--ranks-per-replica", of.ranks_per_replica,
-                 "That cannot go on without each other", number_from_to(1, 1e6));
-  app.add_option("--spares", of.spares, "Ranks that wait to take another's place",
-                 number_up_to(1e6));
-  app.add_option("--step-s", of.step, "Seconds of a step with all ranks",
+                 "Ranks of a replica, which stop when one of them fails", number_from_to(1, 1e6));
+  app.add_option("--spares", of.spares, "Idle ranks that replace failed ones", number_up_to(1e6));
+  app.add_option("--step-s", of.step, "Time of a step with all ranks, in seconds",
                  number_from_to(0.001, most));
-  app.add_option("--failure-hours", hours, "Mean time between two failures of one rank",
+  app.add_option("--failure-hours", hours, "Mean time between two failures of one rank, in hours",
                  positive_number(), number_up_to(most));
-  time("--repair-hours", repair, "Until a broken rank can be used again");
-  time("--interval-s", of.interval, "Of work between checkpoints; 0: Daly's best");
-  time("--save-s", of.save, "How long a checkpoint stops the steps");
-  time("--restart-s", of.restart, "From a failure to the first step after a restart");
-  time("--resize-s", of.resize, "The same where the others go on (elastic)");
-  time("--slow-hours", slow_hours, "Mean time until a rank gets slow; 0: none does");
-  time("--slow-s", of.slow_for, "How long it is slow");
-  app.add_option("--slow-factor", of.slow_factor, "How much longer everybody's steps take then",
-                 number_from_to(1, 1e6));
-  app.add_option("--days", days, "That are simulated", positive_number(), number_up_to(most));
-  app.add_option("--seed", of.seed, "Of the random times");
+  time("--repair-hours", repair, "Time until a failed rank can be used again, in hours");
+  time("--interval-s", of.interval, "Seconds of work between checkpoints; 0: Daly's optimum");
+  time("--save-s", of.save, "Seconds for which a checkpoint stops the steps");
+  time("--restart-s", of.restart, "Seconds from a failure to the first step after a restart");
+  time("--resize-s", of.resize, "Seconds from a failure to the next step of an elastic job");
+  time("--slow-hours", slow_hours, "Mean time until a rank gets slow, in hours; 0: never");
+  time("--slow-s", of.slow_for, "Seconds for which a rank stays slow");
+  app.add_option("--slow-factor", of.slow_factor,
+                 "Factor on the time of all steps while a rank is slow", number_from_to(1, 1e6));
+  app.add_option("--days", days, "Simulated time, in days", positive_number(), number_up_to(most));
+  app.add_option("--seed", of.seed, "Seed of the random times");
   const auto check = [&] {
     for (const auto* const name : {"--slow-s", "--slow-factor"})
       dhp::check(slow_hours > 0 || app.get_option(name)->count() == 0, name,

@@ -90,13 +90,13 @@ int main(int argc, char** argv) {
   std::string model, output, predict = "automatic";
   CommandLine app("Writes a saved BERT, decoder or ResNet as an ONNX file.");
   app.add_option("MODEL", model,
-                 "Checkpoints of a trainer, one of them, what --export has written, or a published "
-                 "model's folder")
+                 "Checkpoint, folder of checkpoints, folder that --export wrote, or folder of a "
+                 "published model")
       ->required();
-  app.add_option("OUTPUT", output, "FILE.onnx")->required();
+  app.add_option("OUTPUT", output, "ONNX file to write")->required();
   app.add_option("--predict", predict,
-                 "Of a BERT: embeddings, logits, or automatic: logits of a classifier, embeddings "
-                 "of others",
+                 "Output of a BERT: embeddings, logits, or automatic (logits of a classifier, "
+                 "embeddings of other models)",
                  CLI::IsMember({"automatic", "embeddings", "logits"}))
       ->capture_default_str();
   if (const auto status = app.read(argc, argv)) return *status;

@@ -121,14 +121,23 @@ template <class T>
   return nearest;
 }
 
+/// Prints flags without the value that they set, such as --no-tf32 instead of --no-tf32{false}.
+struct HelpFormatter : CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    const auto name = Formatter::make_option_name(option, positional);
+    return name.substr(0, name.find("{false}"));
+  }
+};
+
 /// The options of a program.
 class CommandLine : public CLI::App {
  public:
   explicit CommandLine(const std::string& description) : CLI::App(description) {
+    formatter(std::make_shared<HelpFormatter>());
     set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
                                               ".", dhp::version_patch));
     failure_message([this](const CLI::App*, const CLI::Error& error) {
-      return dhp::concat("error: ", sentence_of(error), " (--help lists what there is)\n");
+      return dhp::concat("error: ", sentence_of(error), " (--help lists all options)\n");
     });
   }
 

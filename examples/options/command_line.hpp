@@ -36,18 +36,18 @@ inline constexpr int most_threads = 1024;
 /// Adds the option for a rank's GPU, or for its number of threads.
 inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, bool gpu) {
   if (!gpu)
-    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)",
+    return app.add_option("--threads", options.threads, "CPU threads per rank inside its ops",
                           number_from_to(1, most_threads));
   return app
       .add_option("--device", options.device,
-                  "First GPU of this process; further ranks of it take the next ones")
+                  "GPU of the first rank of this process; its other ranks take the next ones")
       ->check(not_negative_number());
 }
 
 inline void add_mesh_options(CommandLine& app, RunOptions& options) {
   app.option_defaults()->group("Layout");
   app.add_option("--data-parallel", options.mesh.data, "Replicas of the model", positive_number());
-  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer",
+  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks over which each layer is split",
                  positive_number());
   app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline",
                  positive_number());
@@ -55,22 +55,21 @@ inline void add_mesh_options(CommandLine& app, RunOptions& options) {
 
 inline void add_process_options(CommandLine& app, RunOptions& options) {
   app.option_defaults()->group("Processes");
-  auto* const rank = app.add_option(
-      "--rank", options.rank_flags.rank,
-      "This process is that rank of --world-size; a launcher's variables say the same");
-  auto* const size =
-      app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank");
+  auto* const rank =
+      app.add_option("--rank", options.rank_flags.rank,
+                     "Rank of this process among --world-size; replaces a launcher's variables");
+  auto* const size = app.add_option("--world-size", options.rank_flags.size, "Number of processes");
   rank->needs(size);
   size->needs(rank);
-  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine");
+  app.add_option("--local-rank", options.rank_flags.local_rank, "Rank within this machine");
   app.add_option("--master", options.rank_flags.master,
-                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT");
+                 "Address of rank 0: HOST, HOST:PORT or [ADDRESS]:PORT");
   app.add_option("--network-interface", options.network_interface,
-                 "Where this process listens for others; by default what leads to rank 0");
-  app.add_option("--transport", options.transport,
-                 "What carries processes on CPUs; automatic is MPI where an MPI launcher has "
-                 "started them, else Gloo",
-                 CLI::IsMember({"automatic", "mpi", "gloo"}));
+                 "Interface at which this process listens (default: the one that leads to rank 0)");
+  app.add_option(
+      "--transport", options.transport,
+      "Transport between processes on CPUs; automatic: MPI under an MPI launcher, else Gloo",
+      CLI::IsMember({"automatic", "mpi", "gloo"}));
 }
 
 }  // namespace examples

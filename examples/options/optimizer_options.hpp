@@ -28,21 +28,21 @@ struct OptimizerWords {
 inline void add_optimizer_options(CommandLine& app, RunOptions& options, OptimizerWords& words) {
   const auto not_negative = not_negative_number();
   app.option_defaults()->group("Optimizer");
-  app.add_option("--optimizer", words.name, "How gradients change the weights",
+  app.add_option("--optimizer", words.name, "Update rule of the weights",
                  CLI::IsMember(words.choices()));
   app.add_option("--lr", options.learning_rate.peak, "Peak learning rate", number_up_to(1e6));
-  app.add_option("--momentum", words.momentum, "Of sgd and lars", number_up_to(1));
-  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd");
+  app.add_option("--momentum", words.momentum, "Momentum of sgd and lars", number_up_to(1));
+  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum, for sgd");
   app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up",
                  not_negative);
   add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
            [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
-  app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms",
+  app.add_option("--weight-decay", words.weight_decay, "Weight decay, except for biases and norms",
                  number_up_to(1e6));
   app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping",
                  not_negative);
   app.add_option("--skip-spikes", options.skip_spikes,
-                 "Skip steps whose gradient norm is over so many times the usual one; 0: none",
+                 "Skip steps whose gradient norm exceeds this many times the usual; 0: none",
                  not_negative);
 }
 

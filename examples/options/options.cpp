@@ -46,20 +46,19 @@ void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
   app.option_defaults()->group("Training");
   add_device_option(app, options, gpu);
   if (!gpu) return;
-  add_choice(app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
-             "Record steps whose shapes stay, and start each as one piece (default: on with one "
-             "rank, off with several)");
+  add_choice(
+      app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+      "Record steps of equal shapes as CUDA graphs (default: on with one rank, off with several)");
   app.add_option_function<std::string>(
          "--offload", [&](const std::string&) { options.state_on_host = true; },
-         "optimizer: its state lies in the host's memory")
+         "optimizer: keep the optimizer state in host memory")
       ->check(CLI::IsMember({"optimizer"}));
-  app.add_flag("--tf32,!--no-tf32", options.tf32,
-               "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
-               "about as exact as fp16");
-  app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout");
+  app.add_flag(
+      "--tf32,!--no-tf32", options.tf32,
+      "Round fp32 inputs of products and convolutions to TF32: faster, about as exact as fp16");
+  app.add_flag("--library-dropout", options.library_dropout, "Let cuDNN draw attention's dropout");
   app.add_option("--cublas-sms", options.cublas_sms,
-                 "On how many multiprocessors matrix products run, 0: all; NCCL occupies some "
-                 "while gradients are summed",
+                 "Multiprocessors for matrix products, to leave others to NCCL; 0: all",
                  number_up_to(1000));
 }
 
@@ -71,140 +70,140 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   add_mesh_options(app, options);
   std::string schedules;
   for (const auto& each : dhp::built_in_schedules()) schedules += each.name() + ", ";
-  add_name(app, "--schedule", "1f1b", schedules + "or a .csv file of each stage's actions",
+  add_name(app, "--schedule", "1f1b", schedules + "or a .csv file with the actions of each stage",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
-                 "Parts of the model per stage (interleaved)", number_from_to(1, 1000));
+                 "Parts of the model per stage (for interleaved)", number_from_to(1, 1000));
   app.add_flag_callback(
          "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
-         "Stages go on with predicted gradients and do not wait for true ones")
+         "Let stages go on with predicted gradients instead of waiting for true ones")
       ->group("Training");
   add_name(app, "--stage-costs", "computed",
-           "What stages are cut by: computed (flops) or measured (time of each layer)",
+           "Costs that balance the stages: computed (flops) or measured (time of each layer)",
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
       ->check(CLI::IsMember({"computed", "measured"}));
   add_reducer_options(app, words.reducer);
 
   app.option_defaults()->group("Training");
-  app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks",
+  app.add_option("--global-batch", options.global_batch, "Samples per step, over all replicas",
                  number_from_to(1, 1e6));
-  app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch",
+  app.add_option("--micro-batch", options.micro_batch, "Samples per micro-batch",
                  number_from_to(1, 1e6));
   auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none", not_negative);
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps", positive)
       ->excludes(steps);
-  app.add_option("--stop-after", options.stop_after,
-                 "Save and end after this step, as if a signal had asked: a part of a longer run",
-                 positive);
-  app.add_option("--seed", options.seed, "Of weights, dropout, order and masking");
-  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
+  app.add_option(
+      "--stop-after", options.stop_after,
+      "Save and end after this step of a longer run, as after a signal (status 75); 0: no",
+      positive);
+  app.add_option("--seed", options.seed, "Seed of weights, dropout, order and masking");
+  add_name(app, "--precision", "fp32", "Number type for training: fp32, bf16, fp16 or fp64",
            [&](const auto& name) { options.precision = parse_precision(name); });
   app.add_flag("--deterministic", options.deterministic,
                "Exact sums: the same bits in every layout of ranks");
   app.add_option("--tensor-groups", options.tensor_groups,
-                 "With --deterministic: the number of pieces that a tensor axis is computed in, "
-                 "whatever its size, which divides it; 0: what the model can be cut into, up to 12",
+                 "With --deterministic: pieces in which split layers are computed, a multiple of "
+                 "--tensor-parallel; 0: the most that the model allows, up to 12",
                  number_up_to(dhp::detail::most_tree_leaves));
   app.add_flag("--recompute", options.recompute,
-               "Keep only the inputs of layers and compute the rest again");
+               "Keep only the inputs of blocks, and recompute the rest in the backward pass");
   app.add_option("--memory-limit", options.memory_limit_gb,
-                 "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: "
-                 "what the host or the GPU has",
+                 "Memory limit per rank in GB (10^9 bytes), above which a layout is refused; 0: "
+                 "the free memory of host or GPU",
                  number_up_to(1e9));
-  app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead",
+  app.add_option("--loader-threads", options.loader_threads,
+                 "Threads per rank that read ahead; 0: read between steps",
                  number_up_to(most_threads));
   app.add_option("--comm-timeout", options.comm_timeout,
-                 "Seconds after which a collective that does not complete ends the run, 0: never; "
-                 "without it limits are learned from the run",
+                 "Seconds after which an incomplete collective ends the run; 0: never (default: "
+                 "learned from the run)",
                  number_up_to(most_seconds));
 
-  app.add_flag(
-      "--check-collectives", options.check_collectives,
-      "Ranks compare what they call before each collective; slow, for the search of mistakes");
+  app.add_flag("--check-collectives", options.check_collectives,
+               "Compare the ranks' calls before each collective; slow, for debugging");
 
   app.add_option("--verify-every", options.verify_every,
-                 "Every so many steps other replicas compute one again, to find wrong ranks",
+                 "With --deterministic: compute every Nth step twice, on other replicas, to find "
+                 "faulty ranks; 0: none",
                  not_negative);
 
   add_process_options(app, options);
   app.add_option_function<std::string>(
       "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
-      "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come");
+      "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in new ones");
   add_name(app, "--elastic-axes", "data",
-           "With --elastic: data, or all: the run may go on with other tensor and pipeline axes",
+           "With --elastic: axes that may change, data or all (tensor and pipeline, too)",
            [&](const auto& name) { options.elastic_axes = name == "all"; })
       ->check(CLI::IsMember({"data", "all"}));
-  app.add_option("--store", options.store,
-                 "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
-      ->envname("DHP_STORE");
   app.add_option(
-         "--axes", options.axes,
-         "given, or auto: the planner chooses them, for the processes that were started, or "
-         "for as many threads as the given axes have",
-         CLI::IsMember({"given", "auto"}))
+         "--store", options.store,
+         "With --elastic: addresses of etcd, http://HOST:2379,..., so that any rank may be lost")
+      ->envname("DHP_STORE");
+  app.add_option("--axes", options.axes,
+                 "given, or auto: the planner chooses the axes, for the started processes, or for "
+                 "as many threads as the product of the given axes",
+                 CLI::IsMember({"given", "auto"}))
       ->group("Layout");
-  app.add_option("--cluster", options.cluster,
-                 "What the planner computes with: a file as dhp_doctor --calibrate writes it; else "
-                 "usual figures")
+  app.add_option(
+         "--cluster", options.cluster,
+         "Cluster file for the planner, from dhp_doctor --calibrate; without it usual figures")
       ->group("Layout");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
-                 "GB/s that every axis must reach at the start, or the run ends", not_negative);
+                 "GB/s that every axis must reach at the start; 0: no check", not_negative);
   add_optimizer_options(app, options, words.optimizer);
 
   app.option_defaults()->group("Data");
-  app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident");
-  app.add_option("--samples", options.samples, "Train on so many samples only; 0: all",
-                 not_negative);
+  app.add_option("--data", options.data, "Training data: a path, synthetic, or synthetic-resident");
+  app.add_option("--samples", options.samples, "Samples to train on; 0: all", not_negative);
   app.add_option("--held-out", options.held_out,
-                 "Fraction of the data kept for evaluation; 0: none", number_up_to(0.9));
+                 "Fraction of the data held out for evaluation; 0: none", number_up_to(0.9));
   app.add_option("--evaluate-every", options.evaluate_every,
-                 "Steps; 0: at the start and the end only", not_negative);
-  app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all",
+                 "Steps between evaluations; 0: at the start and the end only", not_negative);
+  app.add_option("--evaluate-samples", options.evaluate_samples, "Samples to evaluate on; 0: all",
                  not_negative);
 
   app.option_defaults()->group("Output");
   app.add_flag("--evaluate-only", options.evaluate_only,
-               "Evaluate the model of --load, and train nothing");
-  app.add_option("--metrics", options.metrics, "File for one JSON object per step");
-  app.add_option("--tensorboard", options.tensorboard,
-                 "Directory for curves that TensorBoard shows");
+               "Evaluate the model of --load, without training");
+  app.add_option("--metrics", options.metrics, "File for metrics, one JSON object per step");
+  app.add_option("--tensorboard", options.tensorboard, "Directory for TensorBoard's event files");
   app.add_option("--trace", options.trace,
-                 "File for what every rank did when, in Chrome's trace format");
-  app.add_option("--trace-values", options.trace_values,
-                 "File for fingerprints of each layer's output and input gradient, by step and "
-                 "micro-batch, which dhp_compare compares; slow");
+                 "File for a timeline of all ranks, in Chrome's trace format");
+  app.add_option(
+      "--trace-values", options.trace_values,
+      "File for fingerprints of each layer's output and input gradient, for dhp_compare; slow");
   app.add_option("--peak-tflops", options.peak_tflops,
-                 "What a rank can do at most, in 10^12 multiplications and additions a second: the "
-                 "summary tells how much of it was used",
+                 "Peak speed of a rank, in 10^12 multiplications and additions a second, for the "
+                 "summary; 0: unknown",
                  not_negative);
   app.add_option("--flight-record", options.flight_record,
-                 "File of a rank's last calls, its rank put before the extension: written at the "
-                 "end, and at SIGUSR1");
+                 "File for a rank's last calls, with the rank added to its name; written at the "
+                 "end and at SIGUSR1");
   app.add_option("--save", options.save, "Directory for checkpoints");
   app.add_option(
       "--resume", options.resume,
-      "Directory of checkpoints: goes on from the newest, if there is one, and saves there");
-  app.add_option("--save-every", options.save_every, "Steps; 0: at the end only", not_negative);
-  app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all", not_negative);
+      "Directory of checkpoints: go on from the newest, if there is one, and save there");
+  app.add_option("--save-every", options.save_every,
+                 "Steps between checkpoints; 0: at the end only", not_negative);
+  app.add_option("--keep", options.keep, "Newest checkpoints to keep; 0: all", not_negative);
   app.add_option("--keep-best", options.keep_best,
-                 "With --keep: the checkpoint that is best by this measure stays, too: top1, "
-                 "masked_loss and what else evaluations print");
+                 "With --keep: also keep the best checkpoint by this measure of the evaluations, "
+                 "such as top1 or masked_loss");
   app.add_flag("--overwrite", options.overwrite,
-               "Let --save and --metrics replace what is another run's");
+               "Let --save and --metrics replace files of another run");
   app.add_option(
       "--export", options.export_to,
-      "Directory for the trained weights alone, as Hugging Face and torchvision have them");
-  app.add_option("--grace", options.grace_s,
-                 "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP",
+      "Directory for the trained weights alone, in the format of Hugging Face or torchvision");
+  app.add_option("--grace", options.grace_s, "Seconds for saving after SIGTERM, SIGINT or SIGHUP",
                  number_from_to(0.001, most_seconds));
   app.add_option("--load", options.load,
-                 "Directory of checkpoints to go on from; or a .safetensors file, or a published "
-                 "folder of some, to begin with");
+                 "Directory of checkpoints to go on from; or a .safetensors file or published "
+                 "folder to begin with");
   app.add_flag(
       "--load-all", options.load_all,
-      "Every weight has to be in the .safetensors file; else those that are not begin anew");
+      "Require every weight in the .safetensors file; otherwise missing ones get initial values");
   app.add_flag("--new-head", options.new_head,
-               "The last layers begin anew, whatever the .safetensors file has of them");
+               "Give the last layers initial values, even if the .safetensors file has them");
   add_tuning_options(app, options);
 }
 
@@ -361,9 +360,8 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
 
 std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
                          auto check) {
-  app.add_option_file(
-         "--config",
-         "TOML file of options without their dashes; those of the command line come first")
+  app.add_option_file("--config",
+                      "TOML file of options without their dashes; the command line overrides it")
       ->group("Output");
   return app.read(argc, argv, [&] {
     const auto saved = find_saved(app, options.run);
@@ -413,10 +411,10 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
   options.dropout = 0.1;
   add_text_model_options(
       app, options,
-      {.presets = "tiny, mini, small, base or large",
-       .vocabulary = "A vocab.txt",
+      {.presets = "Model size: tiny, mini, small, base or large",
+       .vocabulary = "Vocabulary, a vocab.txt",
        .longest = 512,
-       .columns = "; with --task classify the sentence, or two for pairs: premise,hypothesis",
+       .columns = "; with --task classify two for pairs of sentences: premise,hypothesis",
        .task = " (with --task classify)"});
   add_bert_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
@@ -430,15 +428,15 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t
   Parsed<TextModelOptions> parsed;
   auto& options = parsed.options;
   options.run.micro_batch = micro_batch;
-  CommandLine app("Trains a causal decoder on text, of GPT-2's shape or Llama's: the next token.");
+  CommandLine app("Trains a causal decoder of GPT-2's or Llama's shape on text.");
   app.footer(gpt_examples);
   Words words;
   add_text_run_options(app, options.run, words, gpu);
   add_text_model_options(
       app, options,
-      {.presets = "tiny, mini, small (with GPT-2's tokenizer its 124 million weights), medium, "
-                  "llama-tiny, llama-mini or llama-small",
-       .vocabulary = "A tokenizer.json",
+      {.presets = "Model size: tiny, mini, small (GPT-2's 124 million weights with its tokenizer), "
+                  "medium, llama-tiny, llama-mini or llama-small",
+       .vocabulary = "Vocabulary, a tokenizer.json",
        .longest = 1 << 17});
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     options.run.exchange_heads |= gpu;

@@ -44,34 +44,35 @@ inline constexpr std::array<std::pair<const char*, const char*>, 6> options_of_r
 inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.option_defaults()->group("Training");
   app.add_option("--reducer", words.name,
-                 "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
-                 "top-k, powersgd, one-bit; or late: delayed, local",
+                 "Sum of gradients over replicas: plain or bucketed; compressed: 16-bit, top-k, "
+                 "powersgd or one-bit; late: delayed or local",
                  CLI::IsMember(words.choices()));
-  app.add_option("--reducer-rank", words.power_sgd.rank, "Of powersgd: columns of its factors",
+  app.add_option("--reducer-rank", words.power_sgd.rank, "Columns of the factors of powersgd",
                  number_from_to(1, 1000));
   app.add_option("--reducer-share", words.top_k.share,
-                 "Of top-k: elements that are sent, of all of a matrix", number_up_to(1));
+                 "Share of a matrix's elements that top-k sends", number_up_to(1));
   app.add_option("--reducer-delay", words.delayed.steps,
-                 "Of delayed: steps from a step's gradients to their use", number_up_to(1000));
+                 "With delayed: steps from a step's gradients to their use", number_up_to(1000));
   app.add_option("--local-steps", words.local.every,
-                 "Of local: steps from one average of the weights to the next", positive_number());
+                 "With local: steps from one average of the weights to the next",
+                 positive_number());
   app.add_option("--outer-lr", words.local.outer_learning_rate,
-                 "Of local: learning rate of a step towards the average",
+                 "With local: learning rate of the step towards the average",
                  number_from_to(1e-6, 1e6));
   app.add_option("--outer-momentum", words.local.outer_momentum,
-                 "Of local: Nesterov's momentum of that step", number_up_to(0.999));
+                 "With local: Nesterov momentum of the step towards the average",
+                 number_up_to(0.999));
   app.option_defaults()->group("Layout");
-  app.add_option(
-      "--zero", words.zero,
-      "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing",
-      CLI::Range(0, 3));
+  app.add_option("--zero", words.zero,
+                 "Replicas shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights",
+                 CLI::Range(0, 3));
   app.add_option("--shard-redundancy", words.shard_redundancy,
-                 "With --zero: each replica also holds the shares of so many others, for --elastic",
+                 "With --zero: other replicas whose shares each replica also holds, for --elastic",
                  number_up_to(1000));
-  app.add_option(
-      "--bucket-mb", words.bucket_mb,
-      "Least size of a bucket, in MiB; with --zero 2 and 3 a 32nd of the gradients is enough, too",
-      number_from_to(1e-6, 1e6));
+  app.add_option("--bucket-mb", words.bucket_mb,
+                 "Minimum size of a bucket, in MiB; with --zero 2 and 3 a 32nd of the gradients, "
+                 "if that is less",
+                 number_from_to(1e-6, 1e6));
 }
 
 /// Throws if the reducer lets replicas step alone or with late gradients, and other options do not allow this.

@@ -21,10 +21,10 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   app.option_defaults()->group("Options");
   app.add_option("--model", run.load, model)->required();
   app.add_option("--input", options.input, input);
-  app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas",
+  app.add_option("--batch", run.global_batch, what + " per pass, over all replicas",
                  positive_number());
-  app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch", positive_number());
-  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
+  app.add_option("--micro-batch", run.micro_batch, what + " per micro-batch", positive_number());
+  add_name(app, "--precision", "fp32", "Number type: fp32, bf16, fp16 or fp64",
            [&run](const auto& name) { run.precision = parse_precision(name); });
   add_device_option(app, run, gpu);
 }
@@ -33,11 +33,11 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
 void add_rows_options(CommandLine& app, ScoreOptions& options) {
   app.get_option("--input")->required();
   app.add_option("--output", options.output,
-                 "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
+                 "FILE.csv, FILE.jsonl or FILE.npy; without it JSON lines on standard output");
 }
 void add_adapter_option(CommandLine& app, ScoreOptions& options) {
   app.add_option("--text-column", options.text_column,
-                 "The column of .csv, .tsv and .jsonl files that has the text");
+                 "Column of .csv, .tsv and .jsonl files with the text");
   app.add_option("--adapter", options.run.tuning.adapter,
                  "Folder of an adapter of this model, in PEFT's format");
 }
@@ -62,24 +62,26 @@ Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
   Parsed<ScoreOptions> parsed;
   auto& options = parsed.options;
   CommandLine app(
-      "Embeddings of sentences, or logits, by a BERT: a published one, or one of train_bert.");
+      "Computes embeddings or logits of sentences with a BERT, published or of train_bert.");
   add_common_options(app, options, gpu,
-                     "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
+                     "Published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
                      "or checkpoints of train_bert",
-                     "A sentence a line; or .csv, .tsv, .jsonl with --text-column", "Sentences");
+                     "Sentences, one a line; or .csv, .tsv, .jsonl with --text-column",
+                     "Sentences");
   add_rows_options(app, options);
   add_adapter_option(app, options);
-  app.add_option("--predict", options.predict,
-                 "embeddings, logits, or automatic: logits of a classifier, embeddings of others",
-                 CLI::IsMember({"automatic", "embeddings", "logits"}));
+  app.add_option(
+      "--predict", options.predict,
+      "embeddings, logits, or automatic (logits of a classifier, embeddings of other models)",
+      CLI::IsMember({"automatic", "embeddings", "logits"}));
   app.add_option("--pooling", options.pooling,
-                 "A sentence's embedding: mean of its tokens, or the first (default: as the model "
-                 "says, else mean)",
+                 "Embedding of a sentence: mean of its tokens, or the first token (default: as in "
+                 "the model, else mean)",
                  CLI::IsMember({"mean", "first"}));
   add_choice(app, "--normalise,!--no-normalise", options.normalise,
-             "Embeddings of length 1 (default: as the model says, else no)");
+             "Scale embeddings to length 1 (default: as in the model, else no)");
   app.add_option("--sequence-length", options.sequence_length,
-                 "Longest sentence in tokens, the rest is cut off; 0: as the model says",
+                 "Tokens after which a sentence is cut off; 0: as in the model",
                  not_negative_number());
   parse(app, argc, argv, parsed);
   return parsed;
@@ -89,35 +91,36 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
   Parsed<ScoreOptions> parsed;
   auto& options = parsed.options;
   CommandLine app(
-      "How well a causal decoder predicts a text, or what it goes on with: a published one, or one "
-      "of train_gpt.");
+      "Scores a text with a causal decoder, or continues prompts. The model is published or of "
+      "train_gpt.");
   add_common_options(
       app, options, gpu,
-      "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
-      "of train_gpt",
-      "A text, or a directory of them, as train_gpt reads them", "Sequences",
+      "Published folder (config.json, tokenizer.json, .safetensors), or checkpoints of train_gpt",
+      "Text to score: a file or directory, in the formats of train_gpt", "Sequences",
       1);  // all words' scores of a sequence may take a GB
   add_adapter_option(app, options);
   app.add_option("--sequence-length", options.sequence_length,
-                 "Tokens that are seen together; 0: as the model says")
+                 "Context length in tokens; 0: as in the model")
       ->check(not_negative_number());
-  app.add_option("--output", options.output,
-                 "FILE.csv, FILE.jsonl or FILE.npy: scores of all tokens for the first after each "
-                 "prompt");
-  app.add_option("--prompt", options.prompts, "A text to go on with; may be given several times")
+  app.add_option(
+      "--output", options.output,
+      "FILE.csv, FILE.jsonl or FILE.npy for the logits of the first token after each prompt");
+  app.add_option("--prompt", options.prompts, "Text to continue; may be given several times")
       ->allow_extra_args(false);
-  app.add_option("--tokens", options.tokens, "To generate at most")->check(positive_number());
+  app.add_option("--tokens", options.tokens, "Tokens to generate at most")
+      ->check(positive_number());
   app.add_option("--temperature", options.temperature,
-                 "Scores are divided by it before a token is drawn; 0: the likeliest is taken")
+                 "Divisor of the logits before a token is drawn; 0: take the likeliest")
       ->check(number_up_to(1000));
-  app.add_option("--top-k", options.top_k, "Draw from so many likeliest tokens; 0: from all")
+  app.add_option("--top-k", options.top_k, "Number of likeliest tokens to draw from; 0: all")
       ->check(not_negative_number());
   app.add_option("--top-p", options.top_p,
-                 "Draw from the likeliest tokens that have this share together")
+                 "Draw from the likeliest tokens that together have this probability")
       ->check(number_up_to(1));
-  app.add_option("--seed", options.run.seed, "Of what is drawn");
-  app.add_flag("!--no-cache", options.cache,
-               "Compute all that a token sees anew for the next one, to compare");
+  app.add_option("--seed", options.run.seed, "Seed of the drawn tokens");
+  app.add_flag_callback(
+      "--no-cache", [&] { options.cache = false; },
+      "Recompute all earlier tokens for each new one, for comparison");
   parse(app, argc, argv, parsed, [&] {
     dhp::check(
         options.input.empty() != options.prompts.empty(),
@@ -144,15 +147,15 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
 
 Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu) {
   Parsed<ScoreOptions> parsed;
-  CommandLine app("Logits of images by a ResNet of train_resnet50.");
+  CommandLine app("Computes logits of images with a ResNet of train_resnet50.");
   add_common_options(app, parsed.options, gpu,
-                     "Checkpoints of train_resnet50, or what its --export has written",
-                     "A PNG or JPEG file, or a folder of them; an .npy file [N, H, W] or "
-                     "[N, H, W, C] of bytes; or an IDX file, plain or .gz",
+                     "Checkpoints of train_resnet50, or a folder that its --export wrote",
+                     "PNG or JPEG file, or folder of them; .npy file [N, H, W] or [N, H, W, C] of "
+                     "bytes; or IDX file, plain or .gz",
                      "Images");
   add_rows_options(app, parsed.options);
   app.add_flag("--skip-bad", parsed.options.run.skip_bad,
-               "Look at all files first, and leave out those that cannot be read");
+               "Read all files first, and leave out unreadable ones");
   parse(app, argc, argv, parsed);
   return parsed;
 }

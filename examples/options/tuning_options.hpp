@@ -13,29 +13,29 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
   auto& tuning = options.tuning;
   app.option_defaults()->group("Model");
   app.add_option("--freeze", tuning.freeze,
-                 "Parameters that are not trained: names with * and ?, *.bias,...")
+                 "Parameters not to train: names with * and ?, separated by commas, such as *.bias")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--lora", tuning.adapters.layers,
-                 "Linear layers that get low-rank adapters: the ends of their names, query,value; "
-                 "of the rest the head alone is trained")
+                 "Linear layers that get low-rank adapters, by the ends of their names, such as "
+                 "query,value; besides, only the head is trained")
       ->delimiter(',')
       ->default_str("");
-  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters", positive_number());
+  app.add_option("--lora-rank", tuning.adapters.rank, "Rank of the adapters", positive_number());
   app.add_option("--lora-alpha", tuning.adapters.alpha,
-                 "What they add is scaled by this over their rank", positive_number());
-  app.add_option("--lora-dropout", tuning.adapters.dropout, "Probability, of their input",
-                 number_up_to(0.9));
+                 "Factor on the adapters' output, divided by their rank", positive_number());
+  app.add_option("--lora-dropout", tuning.adapters.dropout,
+                 "Dropout probability of the adapters' input", number_up_to(0.9));
   app.option_defaults()->group("Output");
   app.add_option("--adapter", tuning.adapter,
-                 "Folder of an adapter in PEFT's format to begin with; it says what --lora would");
+                 "Folder of an adapter in PEFT's format to begin with, instead of --lora");
   app.add_option("--export-adapter", tuning.export_adapter,
                  "Directory for the trained adapter alone, in PEFT's format");
   app.option_defaults()->group("Training");
   app.add_option("--stop-early", options.stop_early,
-                 "A measure of evaluations: the run ends when it no longer gets better");
+                 "Evaluation measure, such as masked_loss: end when it stops improving");
   app.add_option("--patience", options.patience,
-                 "With --stop-early: evaluations without a better value", positive_number());
+                 "With --stop-early: evaluations in a row without improvement", positive_number());
 }
 
 /// Sets the adapter options from the folder of --adapter. Throws if one of them is also given.

@@ -269,15 +269,16 @@ int main(int argc, char** argv) {
   std::string path;
   CommandLine app(
       "Plans a training: the fastest layouts of a model on a cluster, with time, memory and cost.\n"
-      "It takes the options of the model's trainer, too: what they give is fixed, such as "
-      "--global-batch and --precision, and the rest is searched.");
+      "It also takes the options of the model's trainer. Given values are fixed, such as "
+      "--global-batch and --precision; the rest of the layout is searched.");
   app.add_option("--model", asked.model, "bert, gpt or resnet50",
                  CLI::IsMember({"bert", "gpt", "resnet50"}));
-  app.add_option("--cluster", path, "TOML file of what a host has, as examples/plan/clusters has")
+  app.add_option("--cluster", path, "TOML file of the cluster, as in examples/plan/clusters")
       ->required();
-  app.add_option("--gpus", asked.ranks, "Ranks; else those of the given axes", positive_number());
-  app.add_option("--top", asked.top, "Layouts to show", positive_number());
-  app.add_option("--json", asked.json, "The same layouts, to this file");
+  app.add_option("--gpus", asked.ranks, "Ranks (default: product of the given axes)",
+                 positive_number());
+  app.add_option("--top", asked.top, "Number of layouts to show", positive_number());
+  app.add_option("--json", asked.json, "File for the same layouts, as JSON");
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] {

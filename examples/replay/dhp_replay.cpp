@@ -140,13 +140,15 @@ void check_keeps_run(const std::vector<std::string>& more) {
 
 int main(int argc, char** argv) {
   CommandLine app(
-      "Computes a step of a saved run again, on one rank or in another layout. Further options are "
-      "the trainer's, such as --trace-values FILE, --metrics FILE or --tensor-parallel 2. Ends "
-      "with status 75 where the run had later steps.");
+      "Computes a step of a saved run again, on one rank unless axes are given. Further options go "
+      "to the trainer, such as --trace-values FILE, --metrics FILE or --tensor-parallel 2. Ends "
+      "with status 75 if the run had later steps.");
   std::string folder;
   std::int64_t step = 0;
   app.add_option("--load", folder, "Directory of the run's checkpoints")->required();
-  app.add_option("--step", step, "Which one, counted from 1")->required()->check(positive_number());
+  app.add_option("--step", step, "Step to compute, counted from 1")
+      ->required()
+      ->check(positive_number());
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] { return replay(folder, step, app.remaining()); });

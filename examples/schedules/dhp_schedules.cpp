@@ -140,28 +140,30 @@ void write_one(const ScheduleProblem& of, double seconds, bool moves, const std:
 
 int main(int argc, char** argv) {
   CommandLine app(
-      "The shortest schedule of a pipeline under a limit of memory, or how far it can be at most "
-      "from what was found, beside the schedules that have a name. Without --stages: a table.");
+      "Searches for the shortest schedule of a pipeline under a memory limit, with a lower bound "
+      "on its length. Without --stages: a table that compares it with the built-in schedules.");
   ScheduleProblem of{0, 8, 0};
   bool moves = false;
   double seconds = 10;
   std::string file;
   app.option_defaults()->always_capture_default();
-  app.add_option("--stages", of.stages, "Of the pipeline; 0: the table of ten", number_up_to(8));
-  app.add_option("--micro-batches", of.micro_batches, "Of a step", number_from_to(1, 100));
+  app.add_option("--stages", of.stages, "Pipeline stages; 0: table of ten pipelines",
+                 number_up_to(8));
+  app.add_option("--micro-batches", of.micro_batches, "Micro-batches a step",
+                 number_from_to(1, 100));
   app.add_option("--memory", of.memory,
-                 "Activations that a stage has room for, of a micro-batch; 0: as many as stages",
+                 "Micro-batches whose activations fit into a stage's memory; 0: as many as stages",
                  number_up_to(100));
   app.add_flag("--v", of.v_shaped, "Two parts of the model per stage, in a V");
-  app.add_option("--forward", of.forward, "Slots of a stage's forward", number_from_to(1, 50));
-  app.add_option("--backward-input", of.backward_input, "Of its input gradient",
+  app.add_option("--forward", of.forward, "Slots of a stage's forward pass", number_from_to(1, 50));
+  app.add_option("--backward-input", of.backward_input, "Slots of a stage's input gradient",
                  number_from_to(1, 50));
-  app.add_option("--backward-weight", of.backward_weight, "Of its weight gradient",
+  app.add_option("--backward-weight", of.backward_weight, "Slots of a stage's weight gradient",
                  number_from_to(1, 50));
-  app.add_option("--seconds", seconds, "After which a search ends", positive_number());
-  app.add_option("--csv", file, "Writes the schedule for --schedule FILE of the trainers");
+  app.add_option("--seconds", seconds, "Seconds after which a search ends", positive_number());
+  app.add_option("--csv", file, "File for the schedule, to use as --schedule FILE of the trainers");
   app.add_flag("--moves", moves,
-               "The file also says when ZeRO 3 moves weights and gradients of whole parts");
+               "Also write to the file when ZeRO 3 moves weights and gradients of whole parts");
   const auto check = [&] {
     for (const auto* const name : {"--micro-batches", "--memory", "--v", "--csv", "--moves"})
       dhp::check(of.stages > 0 || app.get_option(name)->count() == 0, name,

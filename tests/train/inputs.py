@@ -72,7 +72,7 @@ FILES = [
 # Program, options, exit status, and a part of the output.
 TABLE = [
     # mistyped options
-    ("bert", ["--microbatch", "4"], 2, "--microbatch 4; did you mean --micro-batch? (--help lists what there is)"),
+    ("bert", ["--microbatch", "4"], 2, "--microbatch 4; did you mean --micro-batch? (--help lists all options)"),
     ("bert", ["--tensor", "4"], 2, "did you mean --tensor-parallel?"),
     ("bert", ["--setps=4"], 2, "--setps=4; did you mean --steps?"),
     ("bert", ["--depth", "50"], 2, "not expected: --depth 50 (--help"),
