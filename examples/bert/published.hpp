@@ -47,8 +47,8 @@ namespace published {
       if (file.get(flag, false)) modes.emplace_back(mode);
   for (const auto& mode : modes)
     dhp::check(mode == "mean" || mode == "cls", file.path(), ": ", mode,
-               " is a pooling that dhp has not; it has the mean and the first token (cls)");
-  dhp::check(modes.size() < 2, file.path(), ": two poolings side by side; dhp has one at a time");
+               " is an unknown pooling; dhp has the mean and the first token (cls)");
+  dhp::check(modes.size() < 2, file.path(), ": several poolings at once; dhp has one at a time");
   return modes.empty() ? "mean" : modes.front();
 }
 
@@ -98,7 +98,8 @@ namespace published {
   file.need(json, "model_type", "bert", "model");
   file.need(json, "hidden_act", "gelu", "activation");
   file.need(json, "position_embedding_type", "absolute", "kind of positions");
-  dhp::check(!file.get("is_decoder", false), path, ": it is a decoder, and dhp has BERT's encoder");
+  dhp::check(!file.get("is_decoder", false), path,
+             ": it is a decoder; dhp has BERT's encoder only");
   PublishedBert made{.head = published::head_of(file)};
   auto& config = made.config;
   config.hidden = file.size("hidden_size", 768);
@@ -111,7 +112,7 @@ namespace published {
   config.sequence_length = config.positions;
   config.epsilon = file.get("layer_norm_eps", 1e-12);
   dhp::check(config.epsilon > 0 && config.epsilon < 1, path, ": \"layer_norm_eps\" is ",
-             config.epsilon, ", which is no small number above 0");
+             config.epsilon, "; a small number above 0 is needed");
   config.dropout = file.get("hidden_dropout_prob", 0.1);
   config.next_sentence = published::first_architecture(file) != "BertForMaskedLM";
   made.tied = file.get("tie_word_embeddings", true) &&
@@ -123,11 +124,10 @@ namespace published {
 
 /// Throws if the model scores words by a decoder with weights of its own, which dhp does not support.
 inline void check_tied(const PublishedBert& bert) {
-  dhp::check(
-      bert.head != BertHead::masked_words || bert.tied,
-      "this model's decoder has weights of its own (in its .safetensors, or by "
-      "\"tie_word_embeddings\": false in its config.json), and dhp's has those of the words' "
-      "embedding");
+  dhp::check(bert.head != BertHead::masked_words || bert.tied,
+             "this model's decoder has weights of its own (in its .safetensors, or by "
+             "\"tie_word_embeddings\": false in its config.json); dhp's decoder shares those of "
+             "the word embedding");
 }
 
 /// Returns the head for `predict`: "logits", "embeddings", or "automatic" (logits of a classifier, else embeddings).
@@ -136,8 +136,7 @@ inline void check_tied(const PublishedBert& bert) {
   const bool logits =
       predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
   dhp::check(!logits || bert.head != BertHead::none,
-             "--predict logits: this model is an encoder alone, without a head that gives logits; "
-             "choose embeddings");
+             "--predict logits: this model has no head that gives logits; choose embeddings");
   if (logits) check_tied(bert);
   return logits ? bert.head : BertHead::none;
 }
@@ -169,8 +168,8 @@ struct SentencePooling {
     const auto prompt = file.get("default_prompt_name", std::string());
     dhp::check(file.get(file.part("prompts"), prompt.c_str(), std::string()).empty(), prompts,
                ": its prompt \"", prompt,
-               "\" stands before each text, where dhp puts none; set "
-               "default_prompt_name to null, and write it into the texts");
+               "\" precedes each text, which dhp does not support; set default_prompt_name to "
+               "null, and write the prompt into the texts");
   }
   const auto path = folder + "/modules.json";
   if (!std::filesystem::exists(path)) return made;
@@ -182,7 +181,7 @@ struct SentencePooling {
     if (name == "Normalize") made.normalise = true;
     if (name == "Transformer" || name == "Normalize") continue;
     dhp::check(name == "Pooling", path, ": its module ", type,
-               " is none of Transformer, Pooling and Normalize, which dhp has");
+               " is unknown; dhp has Transformer, Pooling and Normalize");
     const PublishedJson pooling(folder + "/" + module.value("path", "1_Pooling") + "/config.json");
     made.first_token = published::pooling_mode(pooling) == "cls";
   }

@@ -40,8 +40,8 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
                          [&](const char* ending) { return dhp::detail::ends_in(file, ending); });
     };
     dhp::check(!is({".json", ".json.gz"}), "", file,
-               ": is JSON, whose names and brackets would be read as prose; write an object a line "
-               "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
+               ": is JSON, not text; convert it by jq -c '.[]' to a .jsonl file with one object "
+               "per line, and name the member with the text by --text-column");
     dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file, ": is an image, and ", model,
                " learns from text; train_resnet50 takes images");
   }

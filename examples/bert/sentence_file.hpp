@@ -51,7 +51,7 @@ class SentenceFile {
       while (!text_.empty()) found.emplace_back(line());
       return found;
     }
-    dhp::check(!column.empty(), name_, " has columns: say by --text-column which one has the text");
+    dhp::check(!column.empty(), name_, " has columns: name the one with the text by --text-column");
     for (auto& row : rows({column})) found.push_back(std::move(row.fields.front()));
     return found;
   }

@@ -38,8 +38,8 @@ namespace examples {
     dhp::check(
         bert.config.segments > 1 || (options.task == "classify" && options.text_columns.size() < 2),
         *folder,
-        ": the model has one kind of segment (\"type_vocab_size\": 1), and a pair of "
-        "sentences has two; it can learn to classify single ones");
+        ": the model has one kind of segment (\"type_vocab_size\": 1), so it can classify single "
+        "sentences, but no pairs");
   } else {
     bert.config = bert_preset(options.preset.empty() ? "tiny" : options.preset);
   }

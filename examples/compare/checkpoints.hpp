@@ -86,9 +86,9 @@ class CheckpointComparison {
   [[nodiscard]] std::string sentence() const {
     if (same()) return dhp::concat("all ", tensors(), " tensors are the same, to the last bit");
     if (different_.empty())
-      return dhp::concat(
-          unlike_.size(), " of ", tensors(),
-          " tensors are of one alone or of another shape: other models or optimizers");
+      return dhp::concat(unlike_.size(), " of ", tensors(),
+                         " tensors are in one checkpoint only or differ in shape: the models or "
+                         "optimizers differ");
     const auto& [name, first] = different_.front();
     return dhp::concat(different_.size(), " of ", tensors(), " tensors differ, the first is ", name,
                        ": ", first.different, " of ", first.elements, " elements, by at most ",
@@ -179,7 +179,7 @@ class CheckpointComparison {
   std::map<std::string, std::string> found;
   const dhp::CheckpointFolder folder(path);
   for (const auto& name : folder.names()) found[name] = folder.path(name);
-  dhp::check(!found.empty(), path, " is no checkpoint, and has none");
+  dhp::check(!found.empty(), path, " is neither a checkpoint nor a folder of checkpoints");
   return found;
 }
 

@@ -41,7 +41,9 @@ void print_rank(const FlightRecordFile& file, std::size_t last) {
 
 void print_differences(const FlightComparison& comparison) {
   if (comparison.calls().empty()) return;
-  print("Where ranks differ: who is in a call, has ended it, has not come, has left no file");
+  print(
+      "Where ranks differ: ranks that are in a call, have ended it, have not come, have left no "
+      "file");
   const auto row = [](std::string group, std::string number, std::string what, std::string inside,
                       std::string ended, std::string absent, std::string unknown) {
     print("  " + cell(std::move(group), group_width) + cell(std::move(number), 12) +
@@ -66,11 +68,11 @@ Files read(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
     auto file = FlightRecordFile::read(path);
     const int size = files.empty() ? file.world_size : files.begin()->second.world_size;
-    dhp::check(file.world_size == size, path, " is of a job of ", file.world_size,
-               " ranks, the others of one of ", size, "; give the files of one job");
+    dhp::check(file.world_size == size, path, " belongs to a job of ", file.world_size,
+               " ranks, the other files to one of ", size, "; give the files of one job");
     const int rank = file.rank;
-    dhp::check(files.emplace(rank, std::move(file)).second, path, " is one more of rank ", rank,
-               "; give one of each rank");
+    dhp::check(files.emplace(rank, std::move(file)).second, path, " is a second file of rank ",
+               rank, "; give one file of each rank");
   }
   return files;
 }

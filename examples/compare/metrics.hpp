@@ -117,7 +117,7 @@ class MetricsFile {
                differs ? dhp::concat(row.worst_step) : "-"});
   }
   if (first == nullptr) {
-    print("what both have is the same, to the last bit");
+    print("all values that both files have are the same, to the last bit");
     return true;
   }
   const double other = *b.find(first->step, first->measure);

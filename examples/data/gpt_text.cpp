@@ -152,8 +152,7 @@ struct DescribedGpt {
   const auto of_model = folder + "/tokenizer.json";
   const bool has = !folder.empty() && std::filesystem::exists(of_model);
   dhp::check(has || !options.vocabulary.empty() || model.config.vocabulary == 0, folder,
-             " has no tokenizer.json, and the words of the model in it are not known; give its "
-             "tokenizer.json by --vocabulary FILE",
+             " has no tokenizer.json, which its model needs; give one by --vocabulary FILE",
              how_to_make_tokenizer(folder));
   if (!has && options.vocabulary.empty()) return std::nullopt;
   if (!has) return dhp::text_of(options.vocabulary);
@@ -172,7 +171,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   const auto end = pairs.find(end_of_text);
   config.end = {end >= 0 ? end : config.begin};
   dhp::check(config.begin >= 0, name, " has no token ", end_of_text,
-             ", and none before each text: what would part documents?");
+             ", and none before each text: one of them has to separate documents");
 }
 
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
@@ -191,8 +190,9 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     auto wanted = config;
     find_ends(pairs, name, wanted);
     for (const auto id : {wanted.begin, wanted.end[0]})
-      dhp::check(id < pairs.size(), name, " has ", pairs.size(), " tokens, and the model parts ",
-                 "documents with token ", id, "; is it the tokenizer of another model?");
+      dhp::check(id < pairs.size(), name, " has ", pairs.size(),
+                 " tokens, but the model separates ", "documents by token ", id,
+                 "; is it the tokenizer of another model?");
     return std::pair(pairs, wanted);
   };
   const auto make = [&] {
@@ -252,8 +252,8 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 void check_export(const FineTuning& tuning, bool llama) {
   for (const auto* const third : {"c_attn.query", "c_attn.key", "c_attn.value"})
     dhp::check(llama || tuning.export_adapter.empty() || !tuning.adapters.adapts(third),
-               "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, and here ", third,
-               " has its own; --export merges it into the weights");
+               "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, but here ", third,
+               " has its own; use --export, which merges it into the weights");
 }
 
 }  // namespace
@@ -296,7 +296,8 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   auto& config = made.config;
   const auto words = folder + "/tokenizer.json";
   dhp::check(std::filesystem::exists(words), folder,
-             " has no tokenizer.json: where are the model's words?", how_to_make_tokenizer(folder));
+             " has no tokenizer.json, which must have the model's vocabulary",
+             how_to_make_tokenizer(folder));
   const auto pairs = load_byte_pairs(PublishedJson(words));
   dhp::check(pairs.size() <= config.vocabulary, folder, ": its tokenizer has ", pairs.size(),
              " tokens, and its config.json says ", config.vocabulary);

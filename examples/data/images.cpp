@@ -252,7 +252,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   constexpr int most_classes = 1 << 20;
   dhp::check(options.classes > 0 || train.classes() <= most_classes, "--data ", path,
              ": has labels up to ", train.classes() - 1 + train.first_label(),
-             ", more than there are likely to be classes; --classes says how many there are");
+             ", which is too many to be likely; confirm the number of classes by --classes");
   const std::int64_t classes = options.classes > 0 ? options.classes : train.classes();
   for (const auto& images : all)
     dhp::check(images.classes() <= classes, "", images.shards().front().path,
@@ -293,7 +293,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   const std::int64_t idx_classes = options.classes > 0 ? options.classes : 10;
   if (options.run.synthetic()) {
     dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
-               ": beside synthetic images nothing is read; --held-out keeps a part of them");
+               ": is not read with synthetic images; use --held-out, which keeps a part of them");
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
     // Makes so many images that --samples are left for training after some are held out.
@@ -336,7 +336,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
     const auto labels = file_named(path, "labels.npy");
     dhp::check(labels.has_value(), path, ": has images.npy and no labels.npy");
     dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
-               ": beside .npy files nothing else is read; --held-out keeps a part of them");
+               ": is not read with .npy files; use --held-out, which keeps a part of them");
     const auto images = dhp::load_npy_images(*array, *labels, static_cast<int>(idx_classes));
     return split_batchers(options, images, size_or(options, images.height()), images.channels(),
                           numbers_as_labels(idx_classes),
@@ -389,8 +389,8 @@ std::string other_classes(const RunOptions& run, const ImageData& data) {
   if (ours == names.end() || names == numbers || model->labels == numbers) return {};
   return dhp::concat("class ", ours - names.begin(), " of the data is ", *ours, ", and that of ",
                      run.load, " is ", *theirs,
-                     ": what it knows of its classes does not fit; --new-head begins the last "
-                     "layer of exported weights anew");
+                     ": the model was trained for other classes; --new-head begins the last layer "
+                     "of exported weights anew");
 }
 
 }  // namespace

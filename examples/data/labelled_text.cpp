@@ -80,7 +80,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
                             std::vector<std::string>& warnings) {
   dhp::check(std::filesystem::is_regular_file(path), path,
              std::filesystem::exists(path)
-                 ? ": is no file; --task classify reads one, a sample a line"
+                 ? ": is not a file; --task classify reads one with a sample per line"
                  : ": there is no such file");
   auto columns = options.text_columns;
   columns.push_back(options.label_column);
@@ -118,8 +118,8 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
       !std::equal(classes.begin(), classes.end(), known.begin(), same))
     warnings.push_back(dhp::concat(
         path, ": its classes ", classes[0], ", ", classes[1], classes.size() > 2 ? ", ..." : "",
-        " take the head of the model's ", known[0], ", ", known[1], known.size() > 2 ? ", ..." : "",
-        ", in this order; --new-head begins it anew"));
+        " use the head that the model has for ", known[0], ", ", known[1],
+        known.size() > 2 ? ", ..." : "", ", in this order; --new-head begins the head anew"));
 }
 
 /// Returns the model's classes if they cover all labels, else the labels: sorted by value if all are numbers, else in
@@ -164,7 +164,7 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   constexpr std::size_t few = 10;
   dhp::check(classes.size() <= few || numbers.size() < classes.size() || whole, data.path, " has ",
              classes.size(), " different numbers as labels, such as ", classes[1],
-             ": classes are wanted, not values of a regression");
+             ": --task classify needs classes, not values of a regression");
   const auto& first = data.rows.front();
   const auto as_first = std::count_if(data.rows.begin(), data.rows.end(), [&](const TableRow& row) {
     return row.fields.back() == first.fields.back();
@@ -173,7 +173,8 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
       !dhp::detail::ends_in(data.path, ".jsonl"))
     warnings.push_back(dhp::concat(data.path, ", line 1: no other row has the label ",
                                    first.fields.back(),
-                                   "; if this is a line of names, give these"));
+                                   "; if line 1 has the names of the columns, use these for "
+                                   "--text-column and --label-column"));
   dhp::check(classes.size() <= few || classes.size() < data.rows.size(), data.path,
              ": each of its samples has a label of its own; is --label-column the right one?");
   const auto is_number = [](const std::string& label) {
@@ -224,7 +225,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
     for (const auto& [line, row] : from.rows) {
       const auto label = number_of.find(row.back());
       dhp::check(label != number_of.end(), from.path, ", line ", line, ": its label ", row.back(),
-                 " is none of the ", number_of.size(), " of ", data.path);
+                 " is not among the ", number_of.size(), " of ", data.path);
       samples.push_back(tokens_of(row, words, options.sequence_length, were_cut));
       samples.back().label = label->second;
       tokens += std::ssize(samples.back().ids);

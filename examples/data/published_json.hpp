@@ -36,7 +36,7 @@ class PublishedJson {
     try {
       return object[key].get<T>();
     } catch (const nlohmann::json::exception&) {
-      dhp::fail("", path_, ": \"", key, "\" is ", object[key].dump(), ", which is of another kind");
+      dhp::fail("", path_, ": \"", key, "\" is ", object[key].dump(), ", which has the wrong type");
     }
   }
   template <class T>
@@ -48,7 +48,7 @@ class PublishedJson {
                                   std::int64_t most = 1 << 28) const {
     const auto found = get(key, usual);
     dhp::check(found >= 1 && found <= most, path_, ": \"", key, "\" is ", found,
-               ", which is no size of a model");
+               ", which is no valid size");
     return found;
   }
   /// Throws if the value at a key is not `wanted`; a missing value passes.

@@ -55,8 +55,8 @@ SavedResNet load_saved_resnet(const std::string& folder) {
   const auto& path = file.path();
   file.need(file.json(), "model_type", "resnet", "model");
   dhp::check(file.json().contains(own_key), path,
-             ": is of a ResNet from elsewhere, whose weights train_resnet50 takes by --load and "
-             "saves with a config.json of its own");
+             ": was not written by train_resnet50; load its weights there by --load, and --export "
+             "them with a config.json that fits");
   const auto number = [&](const char* key) { return file.size(key, 0, 1 << 20); };
   SavedResNet made;
   auto& config = made.config;
@@ -73,7 +73,7 @@ SavedResNet load_saved_resnet(const std::string& folder) {
   dhp::check(made.mean.size() == channels && made.deviation.size() == channels &&
                  std::all_of(made.deviation.begin(), made.deviation.end(),
                              [](double value) { return value > 0; }),
-             path, ": \"image_mean\" and \"image_std\" are not a number for each of ", channels,
+             path, ": \"image_mean\" and \"image_std\" need a number for each of ", channels,
              " channels, those of image_std above 0");
   const auto labels = file.part("id2label");
   dhp::check(labels.is_object() && !labels.empty(), path, ": \"id2label\" names no class");

@@ -66,9 +66,9 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
     made.output.rows += made.rows_of.back();
   }
   dhp::check(!tokens->empty(), options.input, " has no sentence");
-  dhp::check(made.output.rows > 0, options.input,
-             " has no [MASK], and this model gives logits of the words that stand there; "
-             "--predict embeddings needs none");
+  dhp::check(
+      made.output.rows > 0, options.input,
+      " has no [MASK], for which this model predicts words; --predict embeddings needs none");
   const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
   made.normalise = head == BertHead::none && options.normalise.value_or(pooling.normalise);
   made.output.path = options.output;

@@ -47,7 +47,7 @@ void check_used(const CLI::App& app) {
     dhp::check(!given("--calibrate") || !given(name),
                "--calibrate measures and does not check: leave out ", name);
   dhp::check(!given("--inject-rank") || given("--inject"),
-             "--inject-rank needs --inject: which fault?");
+             "--inject-rank needs --inject with a fault");
 }
 
 /// Completes the layout; a launcher's number of ranks replaces --ranks.

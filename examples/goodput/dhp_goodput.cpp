@@ -70,8 +70,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", of.seed, "Seed of the random times");
   const auto check = [&] {
     for (const auto* const name : {"--slow-s", "--slow-factor"})
-      dhp::check(slow_hours > 0 || app.get_option(name)->count() == 0, name,
-                 " is of ranks that get slow: give --slow-hours");
+      dhp::check(slow_hours > 0 || app.get_option(name)->count() == 0, name, " needs --slow-hours");
   };
   if (const auto status = app.read(argc, argv, check)) return *status;
   return exit_status_of([&] {

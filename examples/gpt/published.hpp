@@ -83,7 +83,8 @@ namespace examples {
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.
   made.end = tokens(file, "eos_token_id", made.llama ? 2 : 50256);
-  dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token; which one ends a text?");
+  dhp::check(!made.end.empty(), path,
+             ": \"eos_token_id\" names no token; it must be the one that ends a text");
   if (const auto more = folder + "/generation_config.json"; std::filesystem::exists(more))
     for (const auto id : tokens(PublishedJson(more), "eos_token_id", made.end[0]))
       if (!made.ends(id)) made.end.push_back(id);
@@ -92,7 +93,7 @@ namespace examples {
   made.epsilon =
       file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
   dhp::check(made.epsilon > 0 && made.epsilon < 1, path, ": the norms' epsilon is ", made.epsilon,
-             ", which is no small number above 0");
+             "; a small number above 0 is needed");
   made.dropout = file.get(made.llama ? "attention_dropout" : "resid_pdrop", made.llama ? 0 : 0.1);
   if (!made.llama) {
     const auto gelu = file.get<std::string>("activation_function", "gelu_new");

@@ -27,7 +27,7 @@ void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   const auto term = scored.run.evaluate(scored.loader).value().terms[0];
   if (scored.run.mesh().world().rank() != 0) return;
   dhp::check(std::isfinite(term.mean()), "the loss of this text is not finite (", term.mean(),
-             "); are weights of the model, or is --precision too small for them?");
+             "); are all weights finite, and does --precision have their range?");
   const auto perplexity = std::exp(term.mean());
   std::cout << dhp::concat(
       "{\"tokens\": ", term.count, ", \"loss\": ", term.mean(),

@@ -77,7 +77,7 @@ template <class T>
             : static_cast<T>(std::min<std::int64_t>(most_counted, std::numeric_limits<T>::max()));
     if (error != std::errc() || value > most || (std::signed_integral<T> && value < -most))
       return dhp::concat(text, " is beyond ", text[0] == '-' ? "-" : "", most,
-                         ", the largest that can be given");
+                         ", the largest number allowed");
     text = std::to_string(value);
   } else if (error != std::errc() || !std::isfinite(value)) {
     return text + " is not a finite number from 1e-307 to 1e308 in size";
@@ -274,9 +274,9 @@ class OptionFile : public CLI::ConfigBase {
     const bool text = std::none_of(line.begin(), line.end(),
                                    [](char c) { return c >= 0 && c < ' ' && c != '\t'; });
     dhp::check(text, "has control characters; save it as UTF-8, a line for each option");
-    dhp::check(line[0] != '[', line, " begins a section, and options stand without any");
+    dhp::check(line[0] != '[', line, " begins a section; write options without sections");
     const auto name = CLI::detail::trim_copy(line.substr(0, line.find('=')));
-    dhp::check(!is_open(line), name, " begins a list, which has no end; put a ] behind it");
+    dhp::check(!is_open(line), name, " begins a list without an end; add a ]");
     auto* const option = app_.get_option_no_throw("--" + name);
     const auto like = option == nullptr ? option_like(app_, name) : "";
     dhp::check(option != nullptr, "there is no option \"", name, "\"",

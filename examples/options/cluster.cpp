@@ -30,11 +30,10 @@ Cluster Cluster::parse(const std::string& text, const std::string& path) {
       value = made.flop_16;
       return;
     }
-    dhp::check(
-        app.count("--" + key) > 0, path, " lacks ", key,
-        "; clusters/laptop.toml has all that there is, and dhp_doctor --calibrate writes it");
+    dhp::check(app.count("--" + key) > 0, path, " lacks ", key,
+               "; clusters/laptop.toml has all keys, and dhp_doctor --calibrate measures them");
     dhp::check(!is_count(key) || value == std::floor(value), path, ": ", key, " is ", value,
-               ", and a whole number is needed");
+               "; a whole number is needed");
     value *= unit;
   });
   return made;

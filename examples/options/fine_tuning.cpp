@@ -44,8 +44,8 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
   const auto begun = json.value("init_lora_weights", nlohmann::json(true));
   const std::set<nlohmann::json> beside{nullptr, true, false, "gaussian", "eva", "orthogonal"};
   dhp::check(beside.contains(begun), path, ": its init_lora_weights is ", begun.dump(),
-             ", which changes the model's own weights, too; PEFT's save_pretrained makes it plain "
-             "LoRA by path_initial_model_for_weight_conversion");
+             ", which also changes the model's own weights; convert it to plain LoRA by "
+             "path_initial_model_for_weight_conversion of PEFT's save_pretrained");
   dhp::LowRankOptions made;
   try {
     made.rank = json.at("r").get<std::int64_t>();
@@ -56,8 +56,7 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
     else made.layers = layers.get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {
     dhp::fail("", path,
-              " is damaged: r, lora_alpha and target_modules are a number, a number and "
-              "names of layers");
+              " is damaged: r and lora_alpha must be numbers, target_modules names of layers");
   }
   dhp::check(made.rank >= 1 && !made.layers.empty() && made.dropout >= 0 && made.dropout < 1, path,
              " is damaged: it has rank ", made.rank, " for ", made.layers.size(),

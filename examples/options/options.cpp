@@ -218,8 +218,7 @@ void finish_layout(RunOptions& options) {
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   if (options.axes != "auto") return;
   dhp::check(!options.elastic,
-             "--axes auto is for ranks that stay; for --elastic there is "
-             "--elastic-axes all");
+             "--axes auto does not work with --elastic; use --elastic-axes all there");
   if (const auto me = options.process())
     options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
 }
@@ -234,23 +233,22 @@ void check_exact_sums(const RunOptions& options) {
 
 void check_evaluate_only(const RunOptions& options) {
   if (!options.evaluate_only) return;
-  dhp::check(!options.load.empty(), "--evaluate-only needs --load PATH: which model?");
+  dhp::check(!options.load.empty(), "--evaluate-only needs --load PATH with the model");
   dhp::check(options.save.empty(),
-             "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
-  dhp::check(!options.elastic, "--evaluate-only is over soon, and is not for --elastic");
+             "--evaluate-only leaves nothing to save; use --steps 0 to load and save");
+  dhp::check(!options.elastic,
+             "--evaluate-only does not work with --elastic; leave out one of the two");
 }
 
 void check_elastic(const RunOptions& options) {
   if (!options.elastic) {
-    dhp::check(!options.elastic_axes,
-               "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST");
+    dhp::check(!options.elastic_axes, "--elastic-axes all needs --elastic LEAST:MOST");
     dhp::check(options.store.empty(),
-               "--store (or DHP_STORE) says where an elastic job has its store, and without "
-               "--elastic rank 0 holds it");
+               "--store (or DHP_STORE) needs --elastic; in other jobs rank 0 holds the store");
     return;
   }
   dhp::check(options.trace_values.empty(),
-             "--trace-values is for ranks that stay the same, not for --elastic");
+             "--trace-values does not work with --elastic, where ranks change");
   dhp::check(!options.cuda_graphs.value_or(false),
              "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
              "cannot record: leave one of them out");
@@ -339,7 +337,7 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
         const nlohmann::ordered_json now = option->results();
         if (was_given ? now != before[name] : true)
           options.differing.push_back(dhp::concat(
-              name, " ", option->results().back(), ", when it was saved ",
+              name, " ", option->results().back(), "; in the checkpoint: ",
               was_given ? before[name].back().get<std::string>() : std::string("not given")));
       } else if (was_given && std::none_of(excluded.begin(), excluded.end(),
                                            [](auto* other) { return other->count() > 0; })) {
@@ -354,7 +352,7 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
         options.remembered = remembered.dump();
       } catch (const nlohmann::json::type_error&) {
         dhp::fail("", option->get_name(),
-                  ": what is given is not UTF-8, in which checkpoints keep it; rename it");
+                  ": the value is not UTF-8, so checkpoints cannot keep it; rename it");
       }
 }
 
@@ -440,8 +438,9 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t
        .longest = 1 << 17});
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     options.run.exchange_heads |= gpu;
-    dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
-    dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");
+    dhp::check(options.text_columns.size() < 2, "--text-column: give one column");
+    dhp::check(!options.run.new_head,
+               "--new-head: a decoder's head belongs to its tokens and stays");
   });
   return parsed;
 }
@@ -458,17 +457,17 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu, std::int64_t
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
-               "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
-               "step alone");
+    dhp::check(
+        !options.sync_batch_norm || words.reducer.name != "local",
+        "--sync-batch-norm does not work with --reducer local, with which replicas step alone");
     // --image-size 0 stands for more than 64 if the data have no size of their own.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
-               options.stem_stride, " is of the stem for images up to 64 pixels, not for ",
+               options.stem_stride, " is only for images up to 64 pixels, not for ",
                options.image_size);
     dhp::check(!options.sync_batch_norm || options.run.axes == "auto" ||
                    options.run.global_batch / options.run.micro_batch % options.run.mesh.data == 0,
-               "--sync-batch-norm needs as many micro-batches on every replica: --global-batch / "
-               "--micro-batch must be a multiple of --data-parallel ",
+               "--sync-batch-norm needs the same number of micro-batches on every replica: "
+               "--global-batch / --micro-batch must be a multiple of --data-parallel ",
                options.run.mesh.data);
   });
   return parsed;

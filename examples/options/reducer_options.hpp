@@ -80,10 +80,10 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
   const bool delayed = words.name == "delayed", local = words.name == "local";
   if (!delayed && !local) return;
   dhp::check(!options.deterministic,
-             "--deterministic sums the gradients of a step exactly in that step, and --reducer ",
+             "--deterministic sums the gradients of a step exactly in that step, but --reducer ",
              words.name, " does not");
   dhp::check(!options.elastic,
-             "--elastic needs replicas that take each step together, and with --reducer ",
+             "--elastic needs replicas that take each step together, but with --reducer ",
              words.name, " they do not");
   dhp::check(!options.cuda_graphs.value_or(false),
              "--cuda-graphs repeats one step, and with --reducer ", words.name, " steps differ");
@@ -91,7 +91,7 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
       options.precision != dhp::DType::f16 && (delayed || options.precision != dhp::DType::bf16),
       "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "", " or fp64: ",
       delayed ? "the loss scale of fp16 may change before a gradient is used"
-              : "the weights of 16 bits are not those that the optimizer steps on");
+              : "the optimizer does not step on the 16-bit weights, but on copies in fp32");
   dhp::check(delayed || options.axes == "auto" ||
                  options.global_batch / options.micro_batch >= options.mesh.data,
              "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch "
@@ -112,15 +112,14 @@ inline void finish_reducer(const CLI::App& app, RunOptions& options, const Reduc
   dhp::check(options.sums_all() || !options.deterministic,
              "--deterministic sums gradients as integers, which --reducer ", words.name,
              " cannot send; choose plain or bucketed");
-  dhp::check(options.sums_all() || !options.elastic, "--elastic does not carry what --reducer ",
-             words.name, " has not sent yet to other ranks; choose plain or bucketed");
+  dhp::check(options.sums_all() || !options.elastic, "--elastic would lose what --reducer ",
+             words.name, " has not sent yet; choose plain or bucketed");
   options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
                       words.shard_redundancy};
-  dhp::check(
-      words.shard_redundancy == 0 || words.zero > 0,
-      "--shard-redundancy is for shares of state, and without --zero each replica has it all");
+  dhp::check(words.shard_redundancy == 0 || words.zero > 0,
+             "--shard-redundancy needs --zero; without it each replica has all state");
   dhp::check(words.zero == 0 || words.name == "bucketed",
-             "--zero shards buckets of gradients, and --reducer ", words.name, " has none");
+             "--zero shards buckets of gradients, but --reducer ", words.name, " has none");
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
              "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
 }

@@ -51,14 +51,15 @@ void RunOptions::finish_synthetic() {
   for (const auto& [bad, reason] :
        {std::pair{axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
         {mesh.pipeline == 1,
-         "is for stages that do not wait for each other: it needs --pipeline-parallel 2 or more, "
-         "and =false goes on without them"},
+         "needs --pipeline-parallel 2 or more; to load a run that had them, give "
+         "--synthetic-gradients=false"},
         {!usual, "has a schedule of its own: leave out --schedule"},
         {deterministic,
-         "depends on where the model is cut, which --deterministic is there to prevent"},
+         "does not work with --deterministic, since the results depend on where the model is cut"},
         {sharding.stage != dhp::ZeroStage::none,
-         "is for replicas that hold all weights of their stage, not for --zero"},
-        {elastic.has_value(), "has predictors that ranks would take with them: not for --elastic"},
+         "does not work with --zero, with which no replica holds all weights of its stage"},
+        {elastic.has_value(),
+         "does not work with --elastic, since lost ranks would take their predictors with them"},
         {cuda_graphs.value_or(false),
          "has steps that --cuda-graphs cannot record: leave one of them out"},
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
@@ -104,8 +105,7 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
   if (!sums_all() && mesh.replicas() == 1)
-    found.push_back(dhp::concat("--reducer ", reducer_name,
-                                " is for what replicas exchange, and there is one replica"));
+    found.push_back(dhp::concat("--reducer ", reducer_name, " does nothing with one replica"));
   return found;
 }
 
@@ -117,12 +117,13 @@ std::vector<std::string> RunOptions::not_saved() const {
         delayed->steps == 1 ? " step has none and is" : " steps have none and are", " skipped"));
   if (const auto* local = std::get_if<dhp::LocalSgd>(&reducer)) {
     if (mesh.data > 1)
-      found.push_back("optimizer state is saved of the first replica: all others go on from that");
+      found.push_back(
+          "only the first replica's optimizer state is saved: all others go on from it");
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
   if (!sums_all() && !is_late() && mesh.data > 1)
-    found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
+    found.push_back(dhp::concat("checkpoints do not have what --reducer ", reducer_name,
                                 " has not sent yet; its memory begins anew"));
   if (synthetic_gradients)
     found.push_back("the predictors of synthetic gradients are not saved and begin anew");
@@ -168,8 +169,9 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
   flags.needs_master = store.empty();
   auto me = dhp::ProcessRank::from_environment(flags);
   if (!me || (me->size == 1 && !elastic)) return std::nullopt;
-  dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
-             "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this one");
+  dhp::check(
+      store.empty() || me->job != dhp::ProcessRank{}.job,
+      "jobs that share etcd need names: set DHP_JOB to the same name on all ranks of this job");
   return me;
 }
 std::string RunOptions::misfit(const dhp::ProcessRank& me) const {

@@ -122,10 +122,8 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
       "--no-cache", [&] { options.cache = false; },
       "Recompute all earlier tokens for each new one, for comparison");
   parse(app, argc, argv, parsed, [&] {
-    dhp::check(
-        options.input.empty() != options.prompts.empty(),
-        "--input says what text is to be scored, or --prompt what is to be gone on with; give "
-        "one of them");
+    dhp::check(options.input.empty() != options.prompts.empty(),
+               "give either --input, a text to score, or --prompt, a text to continue");
     const auto refuse = [&](const char* name, const char* with) {
       dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
     };
@@ -134,8 +132,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
         refuse(name, "--prompt: it is for --input");
       for (const auto* const name : {"--top-k", "--top-p", "--seed"})
         if (options.temperature == 0)
-          refuse(name,
-                 "--temperature 0, by which the likeliest token is taken; give --temperature 1");
+          refuse(name, "--temperature 0, which takes the likeliest token; give --temperature 1");
       return;
     }
     for (const auto* const name :

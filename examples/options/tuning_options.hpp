@@ -61,15 +61,15 @@ inline void check_tuning(const RunOptions& options) {
              "--adapter is for --load FILE.safetensors or a published folder; a checkpoint has its "
              "own adapters");
   dhp::check(tuning.export_adapter.empty() || !tuning.adapters.layers.empty(),
-             "--export-adapter needs adapters: --lora says of which layers");
+             "--export-adapter needs adapters: choose their layers by --lora");
   dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
-             "--export-adapter takes that of the last checkpoint: it needs --save DIR, too");
+             "--export-adapter takes the adapter of the last checkpoint: it needs --save DIR, too");
   if (options.stop_early.empty()) return;
   dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
-             " needs evaluations on the way: --evaluate-every says how often");
+             " needs evaluations during the run: give --evaluate-every");
   dhp::check(
       !options.elastic,
-      "--stop-early is not for --elastic: ranks that come in do not know what was measured before");
+      "--stop-early does not work with --elastic: new ranks do not know the earlier evaluations");
 }
 
 inline void check_classification(const CLI::App& app, const BertOptions& options) {

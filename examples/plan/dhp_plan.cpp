@@ -79,7 +79,7 @@ struct Asked {
   auto parsed = parse_bert(argc, argv, gpu, micro_batch);
   if (const auto status = keep(parsed)) return status;
   dhp::check(parsed.options.task == "pretrain", "--task ", parsed.options.task,
-             " is not planned; of BERT, pretraining is");
+             " cannot be planned; only pretraining can");
   if (!has_words()) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
@@ -215,13 +215,11 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   const OutputFile json("--json", asked.json);
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
-  dhp::check(!options.state_on_host,
-             "--offload: the time of the bus is not planned; leave this option out");
+  dhp::check(!options.state_on_host, "--offload cannot be planned; leave it out");
   dhp::check(std::holds_alternative<dhp::Bucketed>(options.reducer) ||
                  std::holds_alternative<dhp::Plain>(options.reducer),
-             "--reducer: what compressed and late gradients take is not planned; give bucketed or "
-             "plain");
-  dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": a million are the most that are planned");
+             "--reducer: compressed and late gradients cannot be planned; give bucketed or plain");
+  dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": at most a million can be planned");
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));
   of.ranks = cluster.cores == 0         ? RanksAre::on_gpus
@@ -231,7 +229,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   const auto [found, tried, possible] =
       best(planner, cluster, of, ranks, options.global_batch, asked.top);
   dhp::check(tried > 0, "no layout of ", ranks,
-             " ranks has the axes that are given and work for each rank: give another --gpus or "
+             " ranks has the given axes and keeps every rank busy: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
   dhp::check(possible > 0, "the model cannot be divided by any of ", tried, " layouts of ", ranks,
              " ranks: ", planner.why_not(), planner.why_not().empty() ? "" : "; ",

@@ -67,7 +67,7 @@ std::string trainer_of(const std::string& checkpoint) {
                                                     {"resnet", "train_resnet50"}};
   const auto found = trainers.find(kind);
   dhp::check(found != trainers.end(), config.path(), ": \"", kind,
-             "\" is no model that a trainer here has; it is bert, gpt2, llama or resnet");
+             "\" has no trainer; bert, gpt2, llama and resnet have one");
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
@@ -116,7 +116,7 @@ void check_keeps_run(const std::vector<std::string>& more) {
       std::error_code none;
       dhp::check(!std::filesystem::exists(path, none) || std::filesystem::is_empty(path, none),
                  name, " ", path,
-                 " is there, and would lose the steps behind the replayed one: give a new name");
+                 " exists, and would lose the steps after the replayed one: give a new name");
     }
 }
 

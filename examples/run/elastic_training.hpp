@@ -193,8 +193,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     before_ = position.layout;
     if (!exchanged.missing.empty()) {
       lost_ =
-          dhp::concat("; nobody has ", *exchanged.missing.begin(), " after step ", rank.now.steps,
-                      " any more: what was done since the newest checkpoint is lost");
+          dhp::concat("; no rank has ", *exchanged.missing.begin(), " after step ", rank.now.steps,
+                      " any more: the steps since the newest checkpoint are lost");
       return false;
     }
     if (next != nullptr) next->program.resume_after(position.state, position.last_step);

@@ -249,7 +249,7 @@ class Program {
                          elastic_ == nullptr ? "" : "or its elastic job ", "asked",
                          run_.steps() < total_ || options_.save.empty()
                              ? ""
-                             : "; --evaluate-only makes it up, with --load " + options_.save);
+                             : "; to make up for it, use --evaluate-only --load " + options_.save);
     patience_.take(run_.steps(), *measures);
     report_.evaluation(when, run_.steps(), *measures);
     saved_.evaluated(*measures);

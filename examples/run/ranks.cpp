@@ -30,8 +30,8 @@ using Dev = dhp::DefaultDevice;
 constexpr double soon_s = 5;
 
 [[noreturn, maybe_unused]] void fail_without(const char* needed) {
-  dhp::fail("this program was built without what processes need to talk to each other (", needed,
-            "); start it plainly, and its ranks are threads");
+  dhp::fail("this program was built without communication between processes (", needed,
+            "); start it without a launcher, and its ranks are threads");
 }
 
 /// The setup of a rank that is a process, for any transport.
@@ -46,7 +46,7 @@ struct ProcessSetup {
   }
   /// Ends the process; called when the world has ended but this rank does not return from its own work.
   void stuck(const std::string& message) const {
-    say(message + "; this rank does not come back from its work, and is ended");
+    say(message + "; this rank does not return from its work and is ended");
     records.write();
     std::_Exit(1);
   }
@@ -187,8 +187,8 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::shared_ptr<const dhp::Deadlines> deadlines,
                         const dhp::ElasticOptions& elastic, const GenerationBody& body) {
   dhp::check(options.transport != "mpi",
-             "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
-             "--transport out, or choose gloo on CPUs");
+             "--elastic does not work with MPI, which ends the whole job when a rank is lost; "
+             "leave --transport out, or choose gloo on CPUs");
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);

@@ -56,7 +56,8 @@ class SavedRun : dhp::detail::NonCopyable {
       problem = error.sentence();
     }
     if (!problem.empty())
-      report_.say("warning: ", problem, "; other runs are not kept out of ", options_.save);
+      report_.say("warning: ", problem, "; another run could write to the same folder, ",
+                  options_.save);
   }
   /// Takes the measures of an evaluation; a save after the same step includes them.
   void evaluated(const Measures& found) {
@@ -77,8 +78,8 @@ class SavedRun : dhp::detail::NonCopyable {
     if (files_.give_up())
       report_.say("warning: the save of ", options_.save, "/",
                   dhp::CheckpointFolder::name_of(saved_step_),
-                  " is not whole, since ranks ended or changed meanwhile; what was saved before is "
-                  "as it was");
+                  " is incomplete, since ranks ended or changed meanwhile; earlier checkpoints are "
+                  "unchanged");
   }
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
@@ -102,9 +103,8 @@ class SavedRun : dhp::detail::NonCopyable {
     } catch (const dhp::SaveFailed& error) {
       if (!may_commit_) throw;
       saved_step_ = -1;
-      report_.say(
-          "warning: ", error.sentence(),
-          "; this save has failed, what was saved before is as it was, and the job goes on");
+      report_.say("warning: ", error.sentence(),
+                  "; this save has failed, earlier checkpoints are unchanged, and the job goes on");
     }
   }
   void start() {
@@ -139,8 +139,8 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!none_asked_for && step > 0)
       for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
     if (const auto before = loaded.about.value("data", samples_); before != samples_)
-      report_.say("warning: the data have ", samples_, ", when it was saved ", before,
-                  ": other samples, or another order, from here on");
+      report_.say("warning: the data have ", samples_, ", those of the checkpoint ", before,
+                  ": the samples or their order differ from here on");
     return loaded.from;
   }
   [[nodiscard]] dhp::RunRecord record() {

@@ -15,9 +15,8 @@ int run_elastic_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   const auto me = options.process();
   dhp::check(me.has_value(),
-             "--elastic is for ranks that are processes of their own, and here they are threads of "
-             "one, which ends as a whole; start each with DHP_RANK, DHP_WORLD_SIZE and "
-             "DHP_MASTER_ADDR, or by a launcher");
+             "--elastic needs a process for each rank, but here ranks are threads of one process; "
+             "start each with DHP_RANK, DHP_WORLD_SIZE and DHP_MASTER_ADDR, or by a launcher");
   auto& stopping = *options.stopping;
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
@@ -74,7 +73,7 @@ void choose_axes(TrainingSetup& setup) {
   auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
   dhp::check(mesh.data > 0, "--axes auto: no layout of ", given.mesh.size(),
-             " ranks is for this model and the memory of ", cluster.name,
+             " ranks fits this model and the memory of ", cluster.name,
              "; give other ranks, or a smaller --micro-batch");
   options.mesh = mesh;
   if (options.speaks() && best != found.end())

@@ -167,8 +167,8 @@ int main(int argc, char** argv) {
   const auto check = [&] {
     for (const auto* const name : {"--micro-batches", "--memory", "--v", "--csv", "--moves"})
       dhp::check(of.stages > 0 || app.get_option(name)->count() == 0, name,
-                 " is of one pipeline: give its --stages");
-    dhp::check(!moves || !file.empty(), "--moves is for the file of --csv");
+                 " is for one pipeline: give its --stages");
+    dhp::check(!moves || !file.empty(), "--moves needs --csv FILE");
   };
   if (const auto status = app.read(argc, argv, check)) return *status;
   return exit_status_of([&] {

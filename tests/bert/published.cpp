@@ -174,9 +174,9 @@ TEST_CASE("published: how sentence-transformers pools") {
   };
   CHECK(with("pooling_mode", "cls").first_token);  // since sentence-transformers 5
   CHECK_FALSE(with("pooling_mode", {"mean"}).first_token);
-  refuses([&] { return with("pooling_mode", "max"); }, "max is a pooling that dhp has not");
-  refuses([&] { return with("pooling_mode", {"mean", "cls"}); }, "two poolings side by side");
-  refuses([&] { return with("pooling_mode_max_tokens", true); }, "max is a pooling");
+  refuses([&] { return with("pooling_mode", "max"); }, "max is an unknown pooling");
+  refuses([&] { return with("pooling_mode", {"mean", "cls"}); }, "several poolings at once");
+  refuses([&] { return with("pooling_mode_max_tokens", true); }, "max is an unknown pooling");
   modules.push_back({{"type", "sentence_transformers.models.Dense"}});
   write(folder / "1_Pooling/config.json", nlohmann::json::object());
   write(folder / "modules.json", modules);
@@ -193,5 +193,5 @@ TEST_CASE("published: how sentence-transformers pools") {
   CHECK(load_sentence_pooling(newer.path).longest_of({.positions = 20}) == 20);
   write(newer / "config_sentence_transformers.json",
         {{"prompts", {{"query", "query: "}}}, {"default_prompt_name", "query"}});
-  refuses([&] { return load_sentence_pooling(newer.path); }, "its prompt \"query\" stands before");
+  refuses([&] { return load_sentence_pooling(newer.path); }, "its prompt \"query\" precedes");
 }

@@ -45,7 +45,7 @@ TEST_CASE("text: the column of a table, each text a document") {
     CHECK_THROWS_WITH_AS((void)examples::read_text(folder / file, {.column = column}),
                          Contains(sentence.c_str()), dhp::Error);
   };
-  refused("corpus/b.csv", "", "has columns: say by --text-column which one has the text");
+  refused("corpus/b.csv", "", "has columns: name the one with the text by --text-column");
   refused("corpus/b.csv", "x", "has no column x, but n, t");
   refused("corpus/d.txt", "t", "has no .csv, .tsv or .jsonl file, and no columns");
   folder.write("e.csv", bytes_of("n,t\n1,\n2,  \n"));

@@ -31,7 +31,7 @@ TEST_CASE("sentence file: what is wrong is said with its line") {
     CHECK_THROWS_WITH_AS((void)read(text, name, column), Contains(words), dhp::Error);
   };
   says("a\n", "x.txt", "text", "has no columns");
-  says("a,b\n1,2\n", "x.csv", "", "say by --text-column");
+  says("a,b\n1,2\n", "x.csv", "", "name the one with the text by");
   says("a,b\n1,2\n", "x.csv", "c", "has no column c, but a, b");
   says("a;b\n1;2\n", "x.csv", "a",
        "has no column a, but a;b; fields of a .csv stand between commas");

@@ -274,7 +274,7 @@ TEST_CASE("late reducers refuse what they cannot do") {
               "a step can be verified only where"));
   }
   CHECK(has(message({.reducer = LocalSgd{}, .norms_know = false}),
-            "the norms know nothing of replicas that exchange more"));
+            "these replicas exchange more than sums of gradients"));
   CHECK(has(late({.reducer = LocalSgd{}},
                  [](Rank& t, auto next, int me) {
                    auto mine = next(0);

@@ -110,14 +110,15 @@ TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
     CHECK_THROWS_WITH_AS((void)read_adapter_config(folder.path), Contains(words), dhp::Error);
   };
   says("[]", "is damaged: it is no JSON object");
-  says(R"({"r": 4, "lora_alpha": 8})", "is damaged: r, lora_alpha and target_modules are");
+  says(R"({"r": 4, "lora_alpha": 8})", "is damaged: r and lora_alpha must be numbers");
   says(R"({"r": 0, "lora_alpha": 8, "target_modules": ["a"]})", "it has rank 0");
   says(R"({"peft_type": "LOHA", "r": 4})", "its peft_type is \"LOHA\"; dhp has plain LoRA");
   for (const std::string key : {"use_dora", "lora_bias"})
     says(R"({"r": 4, "lora_alpha": 8, "target_modules": ["a"], ")" + key + R"(": true})",
          (key + " is true; dhp has plain LoRA").c_str());
   says(R"({"layer_replication": [[0, 2], [1, 2]]})", "layer_replication is [[0,2],[1,2]]; dhp");
-  says(R"({"init_lora_weights": "pissa"})", "is \"pissa\", which changes the model's own weights");
+  says(R"({"init_lora_weights": "pissa"})",
+       "is \"pissa\", which also changes the model's own weights");
   const std::string some = R"({"r": 4, "lora_alpha": 8, "target_modules": ["a"], )";
   says(some + R"("layers_to_transform": [0, 2]})", "layers_to_transform is [0,2]; dhp has");
   write(some + R"("layers_to_transform": null, "layers_pattern": [], "exclude_modules": []})");

@@ -168,7 +168,7 @@ def main():
                                      ('"depth": 14', '"depth": 15', "no ResNet of depth 15"),
                                      ('"resnet"', '"bert"', "its model is bert"), ('"width": 4', '"width": 8', "another shape"),
                                      ('"width": 4', '"width": -4', '"width" is -4'),
-                                     ('"stem_stride"', '"stride"', "is of a ResNet from elsewhere"), ('"id2label"', '"labels"', "names no class")):
+                                     ('"stem_stride"', '"stride"', "was not written by train_resnet50"), ('"id2label"', '"labels"', "names no class")):
             assert before in text, before
             config.write_text(text.replace(before, after))
             refused(words, config.parent, whole)

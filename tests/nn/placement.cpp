@@ -172,9 +172,9 @@ TEST_CASE("placements: tensor groups by default, and those that cannot be") {
   CHECK(has(said_of(1, 16, 5),
             "the model cannot be computed in 5 tensor groups on a tensor axis of 1"));
   CHECK(has(said_of(2, 16, 1),
-            "the axis has to divide the groups, and they the 16 equal parts that heads, "));
+            "and the groups have to divide the 16 equal parts of heads, channels or classes"));
   CHECK(has(said_of(3, 16, 0),
-            "has to: its heads, channels or classes fall into 16 equal parts; choose a divisor"));
+            "needs: its heads, channels or classes fall into 16 equal parts; choose a divisor"));
 }
 
 TEST_CASE("placements: a layer that gets other columns than it has names its weight") {

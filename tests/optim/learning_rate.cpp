@@ -67,9 +67,10 @@ TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from th
   for (const std::int64_t every : {0, -5}) {
     rate.step_every = every;
     for (const std::int64_t step : {1, 11, 30})
-      CHECK(message_of([&] { (void)rate.at(step); }) ==
-            concat("a learning rate with step decay drops every so many steps, but step_every is ",
-                   every, "; 1 or more would be right"));
+      CHECK(
+          message_of([&] { (void)rate.at(step); }) ==
+          concat("a learning rate with step decay drops every step_every steps, but step_every is ",
+                 every, "; 1 or more would be right"));
   }
   rate.step_every = 1;
   CHECK(rate.at(13) == near(0.008));
@@ -78,7 +79,7 @@ TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from th
 TEST_CASE("learning rate: a decay without an end is refused from the first step on") {
   for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial})
     CHECK(has(message_of([&] { (void)LearningRate{.decay = decay}.at(1); }),
-              "a learning rate that decays ends after total_steps, but these are 0"));
+              "a learning rate that decays needs total_steps, but total_steps is 0"));
 }
 
 TEST_CASE("learning rate: one that is not finite is refused") {

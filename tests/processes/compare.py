@@ -108,8 +108,8 @@ SENTENCES = {
 }
 BAD = {
     "no JSON": (["nonsense"], " is no flight record: "),
-    "of two jobs": ([of_rank(0, size=2), of_rank(1, size=3)], " is of a job of 3 ranks, the others of one of 2"),
-    "twice": ([of_rank(0), of_rank(0)], " is one more of rank 0; give one of each rank"),
+    "of two jobs": ([of_rank(0, size=2), of_rank(1, size=3)], " belongs to a job of 3 ranks, the other files to one of 2"),
+    "twice": ([of_rank(0), of_rank(0)], " is a second file of rank 0; give one file of each rank"),
     "none": ([], "FILES is required"),
 }
 
@@ -239,7 +239,7 @@ def runs(program, trainer, root):
     train("seed", "--seed", "2")
     train("later", "--load", str(root / "plain" / "step-00000002"), "--lr", "0.01", "--lr-decay", "constant")
     for name in ("other layout", "groups", "plain"):
-        compared("plain.jsonl", f"{name}.jsonl", 0, "what both have is the same, to the last bit")
+        compared("plain.jsonl", f"{name}.jsonl", 0, "all values that both files have are the same, to the last bit")
         compared("plain", name, 0, "step-00000004", "tensors are the same, to the last bit")
     compared("plain.jsonl", "split.jsonl", 1, "as little as rounding makes")
     compared("plain", "split", 1, "step-00000002", "layout/tensor: A has 1, B has 2", "as little as rounding makes")
@@ -252,7 +252,7 @@ def runs(program, trainer, root):
     shard.write_bytes(shard.read_bytes()[:-1])
     damaged = program.on([root / "plain", root / "seed"])
     check(damaged.returncode == 2 and damaged.stderr.startswith("error: "), damaged)
-    for paths, why in (((root / "plain", root), "is no checkpoint, and has none"),
+    for paths, why in (((root / "plain", root), "is neither a checkpoint nor a folder of checkpoints"),
                        ((root / "plain.jsonl", root / "plain.jsonl", root / "seed.jsonl"), "two runs are compared, got 3")):
         refused = program.on(paths)
         check(refused.returncode == 2 and why in refused.stderr, refused)

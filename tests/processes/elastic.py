@@ -120,7 +120,7 @@ def sharded(program, run, folder, rng, stage):
         job.processes[rng.choice([1, 2])].kill()
         job.wait_for_step(30)
         job.end(without=list(job.poll()))
-        assert "what was done since the newest checkpoint is lost" in job.said(), job.said()
+        assert "the steps since the newest checkpoint are lost" in job.said(), job.said()
 
 
 def copied(program, run, folder, rng, stage):

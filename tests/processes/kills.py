@@ -90,7 +90,7 @@ def until_done(program, folder, rng, seconds, budget, seen):
                     if name.endswith(".part") and "loaded " in said]
         ended = job.ended[0].status
         if ended > 0 and unfinished(folder) - parts:  # rank 0 has seen another rank end
-            expected.append(" is not whole, since ranks ended or changed meanwhile")
+            expected.append(" is incomplete, since ranks ended or changed meanwhile")
             seen["interruptions said"] += 1
         found = [line for line in said.splitlines() if line.startswith("warning: ")]
         said_all = all(any(text in line for line in found) for text in expected)

@@ -98,21 +98,21 @@ def adapts(programs):
     for file in (programs.folder / "base.whole").iterdir():
         (programs.folder / "headless" / file.name).write_bytes(file.read_bytes().replace(b"bert.pooler.dense", b"bert.pooled.dense"))
     said = programs.train("--data", "turned.tsv", "--load", "headless", *begin[4:], "--save", "none", "--export-adapter", "none", status=1)
-    assert "has no bert.pooler.dense.bias, which would begin anew, and --export-adapter would lose it" in said, said
+    assert "has no bert.pooler.dense.bias, which would get initial values that --export-adapter does not write" in said, said
     said = programs.train("--data", "renamed.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3, "--vocabulary-size", 90)
     assert "optimizer 2.30 kB" in said, said  # the head alone
-    assert "renamed.tsv: its classes good, no take the head of the model's bad, good, in this order; --new-head" in said, said
+    assert "renamed.tsv: its classes good, no use the head that the model has for bad, good, in this order; --new-head" in said, said
     assert "--vocabulary-size does nothing beside the words of --load" in said, said
 
 
 WRONG = [
     (["--data", "one.tsv"], 1, "one.tsv: all its labels are good, and there is nothing to tell apart"),
-    (["--data", "train.tsv", "--test-data", "odd.jsonl"], 1, "odd.jsonl, line 1: its label odd is none of the 2 of train.tsv"),
+    (["--data", "train.tsv", "--test-data", "odd.jsonl"], 1, "odd.jsonl, line 1: its label odd is not among the 2 of train.tsv"),
     (["--data", "train.tsv", "--lora", "qurey"], 1, "no linear layer of the model is called qurey"),
     (["--data", "train.tsv", "--freeze", "bert.layer.*"], 1, "--freeze bert.layer.*: no parameter of the model has such a name"),
     (["--data", "train.tsv", "--freeze", "*"], 1, "all of the model's parameters are frozen"),
     (["--data", "train.tsv", "--adapter", "adapter"], 2, "--adapter is for --load FILE.safetensors or a published folder"),
-    (["--data", "train.tsv", "--stop-early", "f1"], 2, "--stop-early f1 needs evaluations on the way"),
+    (["--data", "train.tsv", "--stop-early", "f1"], 2, "--stop-early f1 needs evaluations during the run"),
     (["--data", "train.tsv", "--stop-early", "top1", "--evaluate-every", "2"], 1,
      "--stop-early top1: this model's evaluations measure loss, accuracy, f1, matthews"),
     (["--data", "train.tsv", "--preset", "mini", "--load", "base.whole"], 1, "leave --preset out"),

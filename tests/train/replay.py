@@ -43,7 +43,7 @@ def replays(name, trainer, replay, compare, folder):
     before = metrics.read_text()
     for option, path in ("--metrics", metrics), ("--save", run_folder), ("--resume", run_folder):
         said = run(replay, "--load", run_folder, "--step", 4, option, path, status=1)
-        if f"{option} {path} is there, and would lose the steps behind the replayed one" not in said:
+        if f"{option} {path} exists, and would lose the steps after the replayed one" not in said:
             yield f"{option} of the run: {said}"
     if metrics.read_text() != before or not (run_folder / "step-00000006").exists():
         yield f"{name}: the run has lost steps"

@@ -41,7 +41,7 @@ class ImageFolder {
     for (const auto& folder : folders) {
       const auto at = std::lower_bound(classes.begin(), classes.end(), folder);
       check(at != classes.end() && *at == folder, path, " has a folder \"", folder,
-            "\" that the training images have not");
+            "\" that the training images do not have");
       for (auto& file : files_below(path + "/" + folder))
         found->files.push_back({std::move(file), static_cast<std::int32_t>(at - classes.begin())});
     }

@@ -43,13 +43,14 @@ class LocalSgdReducer final : public Replicas<Dev> {
     check(options.outer_learning_rate > 0 && options.outer_momentum >= 0 &&
               options.outer_momentum < 1,
           "an outer step of learning rate ", options.outer_learning_rate, " and momentum ",
-          options.outer_momentum, " is none; the rate is above 0, the momentum from 0 to below 1");
+          options.outer_momentum,
+          " is impossible; the rate is above 0, the momentum from 0 to below 1");
     check(!store.options().deterministic,
-          "replicas that step alone depend on their number, which exact sums are there to "
-          "prevent; choose another reducer");
+          "replicas that step alone have results that depend on their number, so exact sums cannot "
+          "keep the bits; choose another reducer");
     check(store.options().compute == store.accumulation(),
           "local SGD averages weights of f32 or f64, not of ", store.options().compute,
-          ", whose masters the optimizer has");
+          ", whose master weights are in the optimizer");
     if (has_outer_step()) {
       before_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});
       momentum_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});

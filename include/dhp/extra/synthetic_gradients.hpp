@@ -142,8 +142,8 @@ struct SyntheticGradients {
     check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
           chunks);
     check(!store.deterministic,
-          "synthetic gradients depend on where the model is cut, which exact sums are there "
-          "to prevent");
+          "synthetic gradients depend on where the model is cut, so exact sums cannot keep the "
+          "bits; choose plain sums");
     check(
         store.sharding.stage == ZeroStage::none,
         "synthetic gradients are for replicas that hold all weights of their stage, not for ZeRO");

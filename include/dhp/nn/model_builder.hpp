@@ -49,7 +49,7 @@ template <class Dev>
   const int groups = store.context_groups == 0 ? ranks : store.context_groups;
   check(groups % ranks == 0, "the model cannot be computed in ", groups,
         " context groups on a context axis of ", ranks,
-        ", which has to divide them; choose --context-groups so, the same in all runs that are to "
+        ": choose --context-groups as a multiple of the axis, the same in all runs that are to "
         "agree");
   return groups;
 }
@@ -224,8 +224,8 @@ class ModelBuilder {
     if (!wanted_groups_ || divisible == 0) return 0;
     const int ranks = tensor.size();
     check(divisible % ranks == 0, "a tensor axis of ", ranks,
-          " cannot compute this model without changing a bit, as a deterministic run has to: its "
-          "heads, channels or classes fall into ",
+          " cannot compute this model with the same bits, as a deterministic run needs: its heads, "
+          "channels or classes fall into ",
           divisible, " equal parts; choose a divisor of that, or plain sums");
     int groups = *wanted_groups_;
     if (groups == 0)
@@ -234,9 +234,9 @@ class ModelBuilder {
     check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0 &&
               groups % ranks == 0,
           "the model cannot be computed in ", groups, " tensor groups on a tensor axis of ", ranks,
-          ": the axis has to divide the groups, and they the ", divisible,
-          " equal parts that heads, channels or classes fall into; choose --tensor-groups so, the "
-          "same in all runs that are to agree");
+          ": the axis has to divide the groups, and the groups have to divide the ", divisible,
+          " equal parts of heads, channels or classes; choose such --tensor-groups, the same in "
+          "all runs that are to agree");
     return groups;
   }
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,

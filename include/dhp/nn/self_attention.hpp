@@ -77,14 +77,14 @@ class SelfAttention final {
         context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
     is_grouped_ = build.context_groups() > 1;
     if (context_.size() > 1 && !exchanges_heads_ && !is_grouped_) ring_ = build.around_context();
-    check(!is_grouped_ || detail::AttendsToParts<Dev>, name,
-          ": a context axis changes no bit, as a deterministic run has to, on CPUs alone; choose "
-          "them, or plain sums");
+    check(
+        !is_grouped_ || detail::AttendsToParts<Dev>, name,
+        ": a deterministic run with a context axis works on CPUs only; choose them, or plain sums");
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
           context_.size(),
-          "; choose it among their divisors, fewer tensor groups or ranks that part the heads, or "
-          "attention by a ring, on CPUs");
+          "; choose a divisor of their number, fewer tensor groups or ranks, or on CPUs attention "
+          "by a ring");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 

@@ -50,10 +50,10 @@ struct LearningRate {
     check(std::isfinite(peak) && std::isfinite(final),
           "learning rates are finite, but the peak is ", peak, " and the final rate ", final);
     check(decay != Decay::step || step_every >= 1,
-          "a learning rate with step decay drops every so many steps, but step_every is ",
+          "a learning rate with step decay drops every step_every steps, but step_every is ",
           step_every, "; 1 or more would be right");
     check(decay == Decay::constant || decay == Decay::step || total_steps >= 1,
-          "a learning rate that decays ends after total_steps, but these are ", total_steps,
+          "a learning rate that decays needs total_steps, but total_steps is ", total_steps,
           "; the number of the run's steps would be right");
     if (step <= warmup_steps)
       return peak * static_cast<double>(step) / static_cast<double>(warmup_steps);

@@ -49,7 +49,7 @@ class Trainer {
         "ranks of a context axis have rows of the same samples and take each step together: choose "
         "a reducer that is not late");
     check(norms_.replicas() == replicas(),
-          "the norms know nothing of replicas that exchange more than sums of gradients: give "
+          "these replicas exchange more than sums of gradients, which Norms has to know: give "
           "Norms the replicas of DataParallel");
   }
 
@@ -350,9 +350,9 @@ class Trainer {
     mesh_.world().barrier();  // throws if another rank has named the layer
     if (loss_is_bad)
       fail(what,
-           " behind a last layer whose output is: the loss itself overflowed; a lower learning "
-           "rate may help");
-    fail(what, ", though every layer's output and input gradient is: ",
+           ", but the last layer's output is: the loss itself overflowed; a lower learning rate "
+           "may help");
+    fail(what, ", but every layer's output and input gradient is: ",
          model_.store().options().deterministic
              ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
                "rate, or sum in floating point"

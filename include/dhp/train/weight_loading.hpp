@@ -132,8 +132,7 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
     check(!how.adapter_head || is_of_adapter(name) ||
               (!how.adapter_head->empty() && name.starts_with(*how.adapter_head)),
           file.path(), " has no ", name,
-          ", which would begin anew, and --export-adapter would lose ",
-          "it; --export writes all weights");
+          ", which would get initial values that --export-adapter does not write; use --export");
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");
   const auto left_over =

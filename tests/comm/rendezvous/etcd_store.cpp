@@ -61,7 +61,7 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   store = std::make_unique<EtcdStore>(etcd.options(), member(5));
   CHECK(!other.find("left/5").has_value());
   CHECK(has(message_of([&] { other.set("left/6", ""); }),
-            "a job only reads the keys of the store under left/, but \"left/6\""));
+            "keys under left/ are read-only for a job, but \"left/6\""));
   CHECK_THROWS_AS(other.remove("left/6"), Error);
   CHECK_THROWS_AS((void)other.set_unless("left/6", "a", ""), Error);
 }

@@ -133,7 +133,7 @@ inline void check_store(KeyValueStore& store) {
   const auto start = std::chrono::steady_clock::now();
   CHECK(message_of([&] { (void)store.get("never", 0.05); }) ==
         concat("nobody has set \"never\" in the ", store.description(),
-               " within 0.05 s; has the rank that is to set it ended, or not come so far?"));
+               " within 0.05 s; has the rank that sets it ended, or not come that far?"));
   CHECK(seconds_since(start) >= 0.05);
   for (const auto& [key, value] : store.list("")) store.remove(key);
   CHECK(store.list("").empty());

@@ -293,7 +293,7 @@ class Membership {
     }
     if (2 * here < expected)
       return concat("only ", here, " of the ", expected, " members of generation ", last.number,
-                    " can be reached, and without half of them nobody goes on");
+                    " can be reached, and at least half of them are needed to go on");
     const auto fresh = newcomers(last);
     if (!is_member && fresh.size() < as_size(started_) && waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");

@@ -116,8 +116,8 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] std::string alive() const { return concat(prefix_, "alive/", options_.rank); }
   static void check_writable(const std::string& key) {
     check_key(key);
-    check(!key.starts_with(left_prefix), "a job only reads the keys of the store under ",
-          left_prefix, ", but \"", key, "\" is to be written or to be a guard");
+    check(!key.starts_with(left_prefix), "keys under ", left_prefix,
+          " are read-only for a job, but \"", key, "\" was to be written or used as a guard");
   }
 
   [[nodiscard]] static std::string escaped(const std::string& job) {

@@ -74,7 +74,7 @@ class KeyValueStore : detail::NonCopyable {
     const auto is_set = [&] { return (value = find(key)).has_value(); };
     check(detail::poll_until(is_set, timeout_s), "nobody has set \"", key, "\" in the ",
           description(), " within ", timeout_s,
-          " s; has the rank that is to set it ended, or not come so far?");
+          " s; has the rank that sets it ended, or not come that far?");
     return std::move(*value);
   }
 
