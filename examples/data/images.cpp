@@ -278,7 +278,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   for (const auto& images : all)
     if (!images.index_error().empty())
       made.warnings.push_back(
-          dhp::concat("the index of the shards is not kept, and each start makes it anew: ",
+          dhp::concat("the index of the shards cannot be saved, so each start makes it anew: ",
                       images.index_error(), "; --index DIR names another folder for it"));
   made.summary = [all, path] {
     std::uint64_t bytes = 0;

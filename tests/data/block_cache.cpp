@@ -121,7 +121,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   full.remove_others();
   slow.check_all(full, other);
   REQUIRE(warnings.size() == 2);
-  CHECK(has(warnings[1], "no more is kept in the cache"));
+  CHECK(has(warnings[1], "the cache takes no more blocks"));
   std::byte past{};
   CHECK_THROWS_WITH_AS(full.read(other, 64, {&past, 1}, slow.load()), Contains("past the end"),
                        dhp::Error);

@@ -119,7 +119,7 @@ def check_order_and_cache(program, folder):
         assert found == window and read_bytes(said) == more, (said, more)
     assert sum(path.stat().st_size for path in (folder / "cache").iterdir()) == once
     found, said = run(program, folder, folder / "ustar", "--cache", "metrics.jsonl", "--shuffle-window", 9)
-    assert found == window and said.count("warning: no more is kept in the cache") == 1, said
+    assert found == window and said.count("warning: the cache takes no more blocks") == 1, said
 
 
 def check_damage(program, folder, samples):

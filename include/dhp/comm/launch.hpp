@@ -82,8 +82,8 @@ void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where)
     detail::run_rank_threads(
         *latch, ranks, [&](int rank) { body(Comm<Dev>::of(comms[detail::as_size(rank)])); }, where);
   } else {
-    fail({"this program was built without what ", where}, ranks,
-         " ranks of its device need to talk to each other (on GPUs: NCCL)");
+    fail({"this program was built without the communication that ", where}, ranks,
+         " ranks of its device need (on GPUs: NCCL)");
   }
 }
 

@@ -129,7 +129,7 @@ class BlockCache {
     } catch (const Error& error) {
       if (!broken_.exchange(true) && warn_)
         warn_(
-            concat("no more is kept in the cache, and what is not kept is read from where it is: ",
+            concat("the cache takes no more blocks, and further ones are read from their shards: ",
                    error.sentence()));
       if (bytes.empty()) return false;
     }

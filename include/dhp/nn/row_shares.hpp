@@ -72,7 +72,7 @@ class RowShares {
       return made;
     }
     const auto most = this->most(made.rows_), rank = std::int64_t{group_.rank()};
-    check(x.shape()[0] == own(made.rows_).size(), "a layer wants this rank's ",
+    check(x.shape()[0] == own(made.rows_).size(), "a layer needs this rank's ",
           own(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
     made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
     auto in = x.view();

@@ -119,9 +119,9 @@ TEST_CASE("process rank: what the program is given comes first, the environment 
   const RankOverrides named{.rank = 4, .size = 4, .rank_name = "--rank", .size_name = "--size"};
   CHECK(read({}, named) == "--rank is 4 and --size is 4; ranks count from 0 to --size - 1");
   CHECK(read({}, {.master = "boss:1234"}) ==
-        "the given address of rank 0 says nothing without the rank of this process; give the given "
+        "the given address of rank 0 needs the rank of this process; give the given "
         "rank and the given world size, too, or start it by a launcher");
-  CHECK(has(read({}, {.local_rank = 1}), "the given local rank says nothing without"));
+  CHECK(has(read({}, {.local_rank = 1}), "the given local rank needs the rank of"));
   CHECK(has(read({}, {.rank = 1, .size = 2, .master = "boss:x"}), "\"x\" is no port"));
   CHECK(has(read({}, {.rank = 0, .size = 2}), "size is 2, but nothing says where the ranks"));
   CHECK(has(read({}, {.rank = 0, .size = 2, .needs_master = false}), "0 of 2, local 0 of 0, job"));

@@ -174,7 +174,7 @@ TEST_CASE("job secret: from a file of this user alone") {
   for (const auto mode : {0640u, 0604u, 0620u, 0610u, 0666u}) {
     write(good, mode);
     CHECK(said() == "DHP_JOB_SECRET_FILE: others may use " + path +
-                        "; chmod 600 makes it yours alone, but who has read it knows the secret");
+                        "; use chmod 600, and a new secret if others have read it");
   }
   write("short\n", 0600);
   CHECK(said() ==

@@ -157,7 +157,7 @@ TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says
                  " refuses rank 3: its secret is not the job's; set DHP_JOB_SECRET, or "
                  "DHP_JOB_SECRET_FILE, to the same on all ranks"));
   }
-  CHECK(has(notes.all(), "as rank 3 it has not the secret of the job"));
+  CHECK(has(notes.all(), "as rank 3 it does not have the secret of the job"));
   CHECK(!has(notes.all(), secret));
   CHECK(!has(notes.all(), "wrong but"));
   // The server may also be the side that does not know the secret.

@@ -114,7 +114,7 @@ TEST_CASE("tcp store server: a handshake that was overheard opens no second conn
   const auto answer = replayed.frame();
   CHECK(answer->type == handshake::refused);
   CHECK(replayed.closes());
-  CHECK(has(notes.all(), "as rank 5 it has not the secret of the job"));
+  CHECK(has(notes.all(), "as rank 5 it does not have the secret of the job"));
 }
 
 TEST_CASE("tcp store server: who gives up on its welcome has not left") {

@@ -41,7 +41,7 @@ TEST_CASE("deadlines: no limit is shorter than the least") {
   Deadlines deadlines({.least_s = 30});
   (void)pass_steps(deadlines, {0.1, 0.1, 0.1, 0.1, 0.1});
   CHECK(to_text(deadlines.limit()) ==
-        "the limit of 30 s for a step, the least there is; a fixed limit can be given instead");
+        "the limit of 30 s for a step, the minimum; a fixed limit can be given instead");
 }
 
 TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are forgotten") {

@@ -187,7 +187,7 @@ TEST_CASE("watchdog: a learned limit ends a hang soon after a few quick steps") 
   CHECK(has(message, "rank 1 waits in recv of a message of 3 f32 at watchdog.cpp:"));
   CHECK(has(message,
             "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
-            "limit of 3 s for a step, the least there is; a fixed limit can be given"));
+            "limit of 3 s for a step, the minimum; a fixed limit can be given"));
 }
 
 TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
@@ -197,7 +197,7 @@ TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
   const auto said = end_of(*run.worlds[1]);
   CHECK(has(said, "is gone (nothing has been heard of it for "));
   CHECK(has(said,
-            " s, beyond the limit of 3 s for a step, the least there is; a fixed limit "
+            " s, beyond the limit of 3 s for a step, the minimum; a fixed limit "
             "can be given instead); rank 1 is in no call"));
 }
 

@@ -67,8 +67,8 @@ struct ProcessRank {
     if (!info) {
       check(!given.master && !given.local_rank,
             given.master ? given.master_name : given.local_rank_name,
-            " says nothing without the rank of this process; give ", given.rank_name, " and ",
-            given.size_name, ", too, or start it by a launcher");
+            " needs the rank of this process; give ", given.rank_name, " and ", given.size_name,
+            ", too, or start it by a launcher");
       return std::nullopt;
     }
     ProcessRank me;

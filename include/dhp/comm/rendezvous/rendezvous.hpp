@@ -25,7 +25,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   check(S_ISREG(status.st_mode) && status.st_uid == ::geteuid(), "DHP_JOB_SECRET_FILE: ", path,
         " is not a file of this user");
   check((status.st_mode & (S_IRWXG | S_IRWXO)) == 0, "DHP_JOB_SECRET_FILE: others may use ", path,
-        "; chmod 600 makes it yours alone, but who has read it knows the secret");
+        "; use chmod 600, and a new secret if others have read it");
   const OpenFile file(path, O_RDONLY | O_NONBLOCK);
   check(file.size() <= longest_secret_bytes, "DHP_JOB_SECRET_FILE: ", path, " has ", file.size(),
         " bytes; a secret has ", shortest_secret_bytes, " to ", longest_secret_bytes);

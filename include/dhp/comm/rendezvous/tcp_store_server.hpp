@@ -253,7 +253,7 @@ class TcpStoreServer final : public KeyValueStore {
     if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it tries other ports
     if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
-                    concat("as rank ", rank, " it has not the secret of the job"));
+                    concat("as rank ", rank, " it does not have the secret of the job"));
     if (rank >= ranks)
       return refuse(client, Refusal::rank, concat("there is no rank ", rank, " among ", ranks));
     if (std::any_of(clients_.begin(), clients_.end(), is_rank))

@@ -123,7 +123,7 @@ class Deadlines {
     const double limit_s = std::ceil(rules_.factor * *median);
     if (limit_s > rules_.least_s)
       return {limit_s, concat("for ", name_of(section), ", ", rules_.factor, " times its median")};
-    return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};
+    return {rules_.least_s, concat("for ", name_of(section), ", the minimum")};
   }
 
   detail::DeadlineRules rules_{};
