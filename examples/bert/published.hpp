@@ -98,8 +98,7 @@ namespace published {
   file.need(json, "model_type", "bert", "model");
   file.need(json, "hidden_act", "gelu", "activation");
   file.need(json, "position_embedding_type", "absolute", "kind of positions");
-  dhp::check(!file.get("is_decoder", false), path,
-             ": it is a decoder; dhp has BERT's encoder only");
+  dhp::check(!file.get("is_decoder", false), path, ": it is a decoder; dhp has encoders only");
   PublishedBert made{.head = published::head_of(file)};
   auto& config = made.config;
   config.hidden = file.size("hidden_size", 768);

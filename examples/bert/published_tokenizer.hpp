@@ -98,9 +98,8 @@ namespace published {
 [[nodiscard]] inline PublishedTokenizer load_published_tokenizer(const std::string& folder) {
   const auto whole = folder + "/tokenizer.json";
   if (std::filesystem::exists(whole)) return published::from_tokenizer_json(whole);
-  dhp::check(
-      std::filesystem::exists(folder + "/vocab.txt"), folder,
-      " has no tokenizer.json and no vocab.txt; one of them must have the model's vocabulary");
+  dhp::check(std::filesystem::exists(folder + "/vocab.txt"), folder,
+             " has no tokenizer.json or vocab.txt with the model's vocabulary");
   return published::from_vocabulary(folder);
 }
 

@@ -41,9 +41,7 @@ void print_rank(const FlightRecordFile& file, std::size_t last) {
 
 void print_differences(const FlightComparison& comparison) {
   if (comparison.calls().empty()) return;
-  print(
-      "Where ranks differ: ranks that are in a call, have ended it, have not come, have left no "
-      "file");
+  print("Calls in which ranks differ:");
   const auto row = [](std::string group, std::string number, std::string what, std::string inside,
                       std::string ended, std::string absent, std::string unknown) {
     print("  " + cell(std::move(group), group_width) + cell(std::move(number), 12) +

@@ -191,7 +191,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     find_ends(pairs, name, wanted);
     for (const auto id : {wanted.begin, wanted.end[0]})
       dhp::check(id < pairs.size(), name, " has ", pairs.size(),
-                 " tokens, but the model separates ", "documents by token ", id,
+                 " tokens, but the model separates documents by token ", id,
                  "; is it the tokenizer of another model?");
     return std::pair(pairs, wanted);
   };
@@ -296,8 +296,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   auto& config = made.config;
   const auto words = folder + "/tokenizer.json";
   dhp::check(std::filesystem::exists(words), folder,
-             " has no tokenizer.json, which must have the model's vocabulary",
-             how_to_make_tokenizer(folder));
+             " has no tokenizer.json with the model's vocabulary", how_to_make_tokenizer(folder));
   const auto pairs = load_byte_pairs(PublishedJson(words));
   dhp::check(pairs.size() <= config.vocabulary, folder, ": its tokenizer has ", pairs.size(),
              " tokens, and its config.json says ", config.vocabulary);

@@ -173,7 +173,7 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
       !dhp::detail::ends_in(data.path, ".jsonl"))
     warnings.push_back(dhp::concat(data.path, ", line 1: no other row has the label ",
                                    first.fields.back(),
-                                   "; if line 1 has the names of the columns, use these for "
+                                   "; if line 1 has the names of the columns, give these to "
                                    "--text-column and --label-column"));
   dhp::check(classes.size() <= few || classes.size() < data.rows.size(), data.path,
              ": each of its samples has a label of its own; is --label-column the right one?");

@@ -14,9 +14,9 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   app.option_defaults()->group("Ranks");
   app.add_option("--ranks", ranks, "Ranks to start as threads (without a launcher)",
                  CLI::Range(1, 1024));
-  app.add_option("--tensor-parallel", run.mesh.tensor, "Size of the tensor axis to measure",
+  app.add_option("--tensor-parallel", run.mesh.tensor, "Size of the tensor axis",
                  positive_number());
-  app.add_option("--pipeline-parallel", run.mesh.pipeline, "Size of the pipeline axis to measure",
+  app.add_option("--pipeline-parallel", run.mesh.pipeline, "Size of the pipeline axis",
                  positive_number());
   add_device_option(app, run, gpu);
   app.add_option("--comm-timeout", run.comm_timeout,
@@ -26,8 +26,7 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   app.option_defaults()->group("Checks");
   app.add_flag("--quick", options.quick, "Measure less, in a few seconds");
   app.add_option("--min-bandwidth", run.min_bandwidth_gb_s,
-                 "GB/s that every axis must reach, or the check fails; 0: none",
-                 not_negative_number());
+                 "GB/s that every axis must reach; 0: no check", not_negative_number());
   app.add_option("--tolerance", options.tolerance,
                  "Factor on all limits of slowness, above 1 for busy machines", positive_number());
   app.add_option("--json", options.json, "File to which rank 0 writes all results, as JSON");

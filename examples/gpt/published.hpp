@@ -83,8 +83,7 @@ namespace examples {
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.
   made.end = tokens(file, "eos_token_id", made.llama ? 2 : 50256);
-  dhp::check(!made.end.empty(), path,
-             ": \"eos_token_id\" names no token; it must be the one that ends a text");
+  dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token that ends a text");
   if (const auto more = folder + "/generation_config.json"; std::filesystem::exists(more))
     for (const auto id : tokens(PublishedJson(more), "eos_token_id", made.end[0]))
       if (!made.ends(id)) made.end.push_back(id);

@@ -158,6 +158,7 @@ class CommandLine : public CLI::App {
   [[nodiscard]] std::optional<int> read(
       int argc, char** argv, const std::function<void()>& then = [] {}, int wrong_status = 2) {
     try {
+      if (argc > 0) name(std::filesystem::path(argv[0]).filename().string());
       for (auto* option : get_options())
         if (takes_value(option))
           option->transform(CLI::Validator(

@@ -35,7 +35,8 @@ inline void add_optimizer_options(CommandLine& app, RunOptions& options, Optimiz
   app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum, for sgd");
   app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up",
                  not_negative);
-  add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
+  add_name(app, "--lr-decay", "linear",
+           "Decay after the warm-up: constant, linear, cosine, polynomial or step",
            [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
   app.add_option("--weight-decay", words.weight_decay, "Weight decay, except for biases and norms",
                  number_up_to(1e6));

@@ -92,10 +92,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none", not_negative);
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps", positive)
       ->excludes(steps);
-  app.add_option(
-      "--stop-after", options.stop_after,
-      "Save and end after this step of a longer run, as after a signal (status 75); 0: no",
-      positive);
+  app.add_option("--stop-after", options.stop_after,
+                 "Save and end after this step, as after a signal (status 75); 0: no", positive);
   app.add_option("--seed", options.seed, "Seed of weights, dropout, order and masking");
   add_name(app, "--precision", "fp32", "Number type for training: fp32, bf16, fp16 or fp64",
            [&](const auto& name) { options.precision = parse_precision(name); });
@@ -123,8 +121,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                "Compare the ranks' calls before each collective; slow, for debugging");
 
   app.add_option("--verify-every", options.verify_every,
-                 "With --deterministic: compute every Nth step twice, on other replicas, to find "
-                 "faulty ranks; 0: none",
+                 "With --deterministic: compute every Nth step twice to find faulty ranks; 0: none",
                  not_negative);
 
   add_process_options(app, options);
@@ -135,13 +132,12 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
            "With --elastic: axes that may change, data or all (tensor and pipeline, too)",
            [&](const auto& name) { options.elastic_axes = name == "all"; })
       ->check(CLI::IsMember({"data", "all"}));
-  app.add_option(
-         "--store", options.store,
-         "With --elastic: addresses of etcd, http://HOST:2379,..., so that any rank may be lost")
+  app.add_option("--store", options.store,
+                 "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
   app.add_option("--axes", options.axes,
-                 "given, or auto: the planner chooses the axes, for the started processes, or for "
-                 "as many threads as the product of the given axes",
+                 "given, or auto: the planner chooses the axes, for the started processes or as "
+                 "many threads as the given axes have",
                  CLI::IsMember({"given", "auto"}))
       ->group("Layout");
   app.add_option(
@@ -236,8 +232,7 @@ void check_evaluate_only(const RunOptions& options) {
   dhp::check(!options.load.empty(), "--evaluate-only needs --load PATH with the model");
   dhp::check(options.save.empty(),
              "--evaluate-only leaves nothing to save; use --steps 0 to load and save");
-  dhp::check(!options.elastic,
-             "--evaluate-only does not work with --elastic; leave out one of the two");
+  dhp::check(!options.elastic, "--evaluate-only does not work with --elastic");
 }
 
 void check_elastic(const RunOptions& options) {
@@ -439,8 +434,7 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     options.run.exchange_heads |= gpu;
     dhp::check(options.text_columns.size() < 2, "--text-column: give one column");
-    dhp::check(!options.run.new_head,
-               "--new-head: a decoder's head belongs to its tokens and stays");
+    dhp::check(!options.run.new_head, "--new-head: a decoder has no head to replace");
   });
   return parsed;
 }

@@ -54,8 +54,7 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.add_option("--reducer-delay", words.delayed.steps,
                  "With delayed: steps from a step's gradients to their use", number_up_to(1000));
   app.add_option("--local-steps", words.local.every,
-                 "With local: steps from one average of the weights to the next",
-                 positive_number());
+                 "With local: steps between averages of the weights", positive_number());
   app.add_option("--outer-lr", words.local.outer_learning_rate,
                  "With local: learning rate of the step towards the average",
                  number_from_to(1e-6, 1e6));

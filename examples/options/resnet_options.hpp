@@ -20,8 +20,7 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
                  "Pixels per side; 0: the size of the data, 224 for folders and synthetic images",
                  CLI::Range(0, 1024));
   app.add_option("--classes", options.classes,
-                 "Number of classes; 0: that of the data, 1000 for synthetic images",
-                 number_up_to(1e7));
+                 "Number of classes; 0: that of the data, 1000 if synthetic", number_up_to(1e7));
   app.add_option("--stem-stride", options.stem_stride,
                  "Stride of the 3x3 stem, for images up to 64 pixels", CLI::Range(1, 2));
   app.add_flag("--zero-init-gamma", options.zero_init_gamma,

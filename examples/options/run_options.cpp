@@ -56,10 +56,9 @@ void RunOptions::finish_synthetic() {
         {!usual, "has a schedule of its own: leave out --schedule"},
         {deterministic,
          "does not work with --deterministic, since the results depend on where the model is cut"},
-        {sharding.stage != dhp::ZeroStage::none,
-         "does not work with --zero, with which no replica holds all weights of its stage"},
+        {sharding.stage != dhp::ZeroStage::none, "does not work with --zero"},
         {elastic.has_value(),
-         "does not work with --elastic, since lost ranks would take their predictors with them"},
+         "does not work with --elastic: predictors would leave with lost ranks"},
         {cuda_graphs.value_or(false),
          "has steps that --cuda-graphs cannot record: leave one of them out"},
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
@@ -117,8 +116,7 @@ std::vector<std::string> RunOptions::not_saved() const {
         delayed->steps == 1 ? " step has none and is" : " steps have none and are", " skipped"));
   if (const auto* local = std::get_if<dhp::LocalSgd>(&reducer)) {
     if (mesh.data > 1)
-      found.push_back(
-          "only the first replica's optimizer state is saved: all others go on from it");
+      found.push_back("only the first replica's optimizer state is saved; all go on from it");
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
@@ -169,9 +167,8 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
   flags.needs_master = store.empty();
   auto me = dhp::ProcessRank::from_environment(flags);
   if (!me || (me->size == 1 && !elastic)) return std::nullopt;
-  dhp::check(
-      store.empty() || me->job != dhp::ProcessRank{}.job,
-      "jobs that share etcd need names: set DHP_JOB to the same name on all ranks of this job");
+  dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
+             "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this job");
   return me;
 }
 std::string RunOptions::misfit(const dhp::ProcessRank& me) const {

@@ -66,14 +66,12 @@ Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
   add_common_options(app, options, gpu,
                      "Published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
                      "or checkpoints of train_bert",
-                     "Sentences, one a line; or .csv, .tsv, .jsonl with --text-column",
-                     "Sentences");
+                     "One sentence a line; .csv, .tsv, .jsonl with --text-column", "Sentences");
   add_rows_options(app, options);
   add_adapter_option(app, options);
-  app.add_option(
-      "--predict", options.predict,
-      "embeddings, logits, or automatic (logits of a classifier, embeddings of other models)",
-      CLI::IsMember({"automatic", "embeddings", "logits"}));
+  app.add_option("--predict", options.predict,
+                 "embeddings, logits, or automatic (logits of classifiers, else embeddings)",
+                 CLI::IsMember({"automatic", "embeddings", "logits"}));
   app.add_option("--pooling", options.pooling,
                  "Embedding of a sentence: mean of its tokens, or the first token (default: as in "
                  "the model, else mean)",
@@ -107,7 +105,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
       "FILE.csv, FILE.jsonl or FILE.npy for the logits of the first token after each prompt");
   app.add_option("--prompt", options.prompts, "Text to continue; may be given several times")
       ->allow_extra_args(false);
-  app.add_option("--tokens", options.tokens, "Tokens to generate at most")
+  app.add_option("--tokens", options.tokens, "Maximum number of tokens to generate")
       ->check(positive_number());
   app.add_option("--temperature", options.temperature,
                  "Divisor of the logits before a token is drawn; 0: take the likeliest")

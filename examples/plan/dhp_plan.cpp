@@ -273,7 +273,7 @@ int main(int argc, char** argv) {
                  CLI::IsMember({"bert", "gpt", "resnet50"}));
   app.add_option("--cluster", path, "TOML file of the cluster, as in examples/plan/clusters")
       ->required();
-  app.add_option("--gpus", asked.ranks, "Ranks (default: product of the given axes)",
+  app.add_option("--gpus", asked.ranks, "Number of ranks (default: product of the given axes)",
                  positive_number());
   app.add_option("--top", asked.top, "Number of layouts to show", positive_number());
   app.add_option("--json", asked.json, "File for the same layouts, as JSON");

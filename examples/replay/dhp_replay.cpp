@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
   std::string folder;
   std::int64_t step = 0;
   app.add_option("--load", folder, "Directory of the run's checkpoints")->required();
-  app.add_option("--step", step, "Step to compute, counted from 1")
+  app.add_option("--step", step, "Step to compute again, counted from 1")
       ->required()
       ->check(positive_number());
   app.allow_extras();

@@ -167,8 +167,7 @@ class RunReport {
     const std::string what =
         "no step has changed the weights: the gradients of all overflowed in fp16";
     dhp::check(!total || std::isfinite(last_loss_), what, ", and the last loss is ", last_loss_,
-               "; are the weights or the data damaged? Run with --precision bf16 or fp32 to find "
-               "the layer");
+               "; are weights or data damaged? --precision bf16 or fp32 finds the layer");
     say("warning: ", what, "; more steps lower the loss scale further");
   }
   /// Returns the line of the last step, also on ranks that write nothing. If the writing rank is lost, another rank

@@ -56,8 +56,7 @@ class SavedRun : dhp::detail::NonCopyable {
       problem = error.sentence();
     }
     if (!problem.empty())
-      report_.say("warning: ", problem, "; another run could write to the same folder, ",
-                  options_.save);
+      report_.say("warning: ", problem, "; other runs could write to ", options_.save);
   }
   /// Takes the measures of an evaluation; a save after the same step includes them.
   void evaluated(const Measures& found) {

@@ -147,9 +147,8 @@ int main(int argc, char** argv) {
   double seconds = 10;
   std::string file;
   app.option_defaults()->always_capture_default();
-  app.add_option("--stages", of.stages, "Pipeline stages; 0: table of ten pipelines",
-                 number_up_to(8));
-  app.add_option("--micro-batches", of.micro_batches, "Micro-batches a step",
+  app.add_option("--stages", of.stages, "Stages; 0: table of ten pipelines", number_up_to(8));
+  app.add_option("--micro-batches", of.micro_batches, "Micro-batches per step",
                  number_from_to(1, 100));
   app.add_option("--memory", of.memory,
                  "Micro-batches whose activations fit into a stage's memory; 0: as many as stages",

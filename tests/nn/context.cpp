@@ -244,8 +244,7 @@ TEST_CASE("context axis: what it cannot do is refused") {
   CHECK(has(refusal({}, {.heads = true}),
             "3 key heads cannot be exchanged over a context axis of 2; choose a divisor of "
             "their number, fewer tensor groups or ranks"));
-  CHECK(has(
-      refusal({.deterministic = true, .context_groups = 3}),
-      "cannot be computed in 3 context groups on a context axis of 2: choose --context-groups"));
+  CHECK(has(refusal({.deterministic = true, .context_groups = 3}),
+            "cannot be computed in 3 context groups on a context axis of 2: choose"));
   CHECK(has(refusal({.reducer = LocalSgd{}}), "choose a reducer that is not late"));
 }

@@ -67,10 +67,9 @@ TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from th
   for (const std::int64_t every : {0, -5}) {
     rate.step_every = every;
     for (const std::int64_t step : {1, 11, 30})
-      CHECK(
-          message_of([&] { (void)rate.at(step); }) ==
-          concat("a learning rate with step decay drops every step_every steps, but step_every is ",
-                 every, "; 1 or more would be right"));
+      CHECK(message_of([&] { (void)rate.at(step); }) ==
+            concat("step decay drops the learning rate every step_every steps, but step_every is ",
+                   every, "; 1 or more would be right"));
   }
   rate.step_every = 1;
   CHECK(rate.at(13) == near(0.008));

@@ -184,7 +184,7 @@ TABLE = [
      "coloured/t10k-images-idx3-ubyte: has images of 3 channels, and idx/train-images.idx3-ubyte has 1"),
     # decoders
     ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
-    ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token; it must be'),
+    ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token that ends'),
     ("score_gpt", ["--model", "beyond", "--prompt", "a"], 1, '"eos_token_id" is 4, and the model has the tokens 0 to 3'),
     ("score_gpt", ["--model", "numbers", "--prompt", "a"], 1, "numbers/tokenizer.json is damaged: type must be string, but is number"),
     ("score_gpt", ["--model", "nowhere", "--prompt", " "], 1, "--model nowhere: there is no such folder or file"),

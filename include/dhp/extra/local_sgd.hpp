@@ -43,8 +43,7 @@ class LocalSgdReducer final : public Replicas<Dev> {
     check(options.outer_learning_rate > 0 && options.outer_momentum >= 0 &&
               options.outer_momentum < 1,
           "an outer step of learning rate ", options.outer_learning_rate, " and momentum ",
-          options.outer_momentum,
-          " is impossible; the rate is above 0, the momentum from 0 to below 1");
+          options.outer_momentum, " is wrong; the rate is above 0, the momentum 0 to below 1");
     check(!store.options().deterministic,
           "replicas that step alone have results that depend on their number, so exact sums cannot "
           "keep the bits; choose another reducer");

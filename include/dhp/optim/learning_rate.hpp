@@ -50,7 +50,7 @@ struct LearningRate {
     check(std::isfinite(peak) && std::isfinite(final),
           "learning rates are finite, but the peak is ", peak, " and the final rate ", final);
     check(decay != Decay::step || step_every >= 1,
-          "a learning rate with step decay drops every step_every steps, but step_every is ",
+          "step decay drops the learning rate every step_every steps, but step_every is ",
           step_every, "; 1 or more would be right");
     check(decay == Decay::constant || decay == Decay::step || total_steps >= 1,
           "a learning rate that decays needs total_steps, but total_steps is ", total_steps,

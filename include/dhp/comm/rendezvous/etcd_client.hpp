@@ -169,9 +169,8 @@ class EtcdClient {
                                        "; look, and ask again"));
       refused += trusted_ ? 0 : 1;
       if (refused == endpoints_.size())
-        throw KeyValueStoreLost(
-            concat(who_, " does not trust the ", description(), ": ", problem,
-                   "; give the file of the certificate authority that signed its certificate"));
+        throw KeyValueStoreLost(concat(who_, " does not trust the ", description(), ": ", problem,
+                                       "; name the file of the authority that signs its own"));
       if (deadline.passed())
         throw KeyValueStoreLost(
             concat(who_, " cannot reach the ", description(), ": no member has answered within ",
