@@ -41,7 +41,7 @@ class MetricsFile {
     for (int number = 1; std::getline(file, line); ++number) {
       const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
       dhp::check(json.is_object() && json.contains("step") && json["step"].is_number(), path,
-                 ", line ", number, ", is no line of a metrics file, as --metrics writes it");
+                 ", line ", number, ", is not a line that --metrics writes");
       for (const auto& [measure, value] : json.items())
         if (measure != "step" && !is_of_machine(measure))
           add({json["step"].get<std::int64_t>(), measure,

@@ -25,7 +25,7 @@ class ValuesFile {
         const auto key = value.order();
         values_.emplace(key, std::move(value));
       } catch (const nlohmann::json::exception&) {
-        dhp::fail(path, ", line ", number, ", is no line of a file as --trace-values writes it");
+        dhp::fail(path, ", line ", number, ", is not a line that --trace-values writes");
       }
   }
   /// Returns whether a file begins like one of --trace-values.

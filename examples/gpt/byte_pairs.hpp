@@ -171,7 +171,7 @@ inline constexpr const char* end_of_text = "<|endoftext|>";
 template <class Texts>
 [[nodiscard]] BytePairs train_byte_pairs(const Texts& texts, std::int64_t size) {
   dhp::check(size > 257, "a vocabulary of ", size,
-             " tokens has no room beside the 256 bytes and the end of a text; give 258 or more");
+             " tokens is too small for the 256 bytes and the end of a text; give 258 or more");
   std::unordered_map<std::string, std::int64_t> counts;
   for (const std::string_view text : texts)
     Splitter(text, SplitRule::gpt2).pieces([&](std::string_view piece) {

@@ -21,7 +21,7 @@ namespace examples {
     const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
     return {host_memory_bytes() / static_cast<std::size_t>(ranks),
             ranks == 1 ? "which the host has free"
-                       : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
+                       : dhp::concat("its share of the host's free memory for ", ranks, " ranks"),
             !process};
   }
 }

@@ -76,7 +76,7 @@ template <class Dev, class T>
   for (const auto& text : gather_texts(dev, comm, Fields::written(own), where)) {
     auto value = Fields::parsed<T>(text);
     check(value.has_value(),
-          "a rank sends what this one cannot read: start all with one build of the program");
+          "a rank sends data that this one cannot read: start all with one build of the program");
     all.push_back(std::move(*value));
   }
   return all;

@@ -81,7 +81,7 @@ class TarMembers {
     if (number(148, 8) != sum)
       wrong(at_ == 0
                 ? "not a tar file, or damaged: its first header's checksum is wrong"
-                : "the checksum of a tar header is wrong, so that nothing behind it can be read");
+                : "the checksum of a tar header is wrong, so that nothing after it can be read");
   }
   [[nodiscard]] std::string text(std::uint64_t place, std::size_t count) const {
     const auto field = file_->text(at_ + place, count);

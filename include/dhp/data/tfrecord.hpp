@@ -160,7 +160,7 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
       return scan.damaged(concat(
           rest,
           at == 0 ? "not a TFRecord, or damaged: the checksum of the first record's length is wrong"
-                  : "the checksum of a record's length is wrong, so that nothing behind it can be "
+                  : "the checksum of a record's length is wrong, so that nothing after it can be "
                     "read"));
     }
     if (bytes > left - head - tail)

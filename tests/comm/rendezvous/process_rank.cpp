@@ -253,7 +253,7 @@ TEST_CASE("process rank: what makes no sense is refused") {
         "of rank 0");
   CHECK(read(with(plain, {{"LOCAL_RANK", "2"}})) ==
         "rank 3 of 8 (RANK and WORLD_SIZE) cannot be rank 2 of 2 on its machine; set "
-        "DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to what is meant");
+        "DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to the right values");
   CHECK(has(read(with(plain, {{"LOCAL_RANK", "-1"}})), "on its machine; set DHP_LOCAL_RANK"));
   CHECK(has(read(with(plain, {{"LOCAL_WORLD_SIZE", "9"}})), "on its machine; set DHP_LOCAL_RANK"));
   CHECK(has(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "4294967298(x2)"}})),
@@ -265,7 +265,7 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
   const Variables stale{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
   CHECK(read(with(open_mpi, stale)) ==
         "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE say rank 1 of 2, but RANK and WORLD_SIZE "
-        "say rank 0 of 1; set DHP_RANK and DHP_WORLD_SIZE to what is meant");
+        "say rank 0 of 1; set DHP_RANK and DHP_WORLD_SIZE to the right values");
   for (const auto& launcher : {mpich, slurm, kubeflow, kubernetes})
     CHECK(has(read(with(launcher, stale)), "but RANK and WORLD_SIZE say rank 0 of 1; set DHP"));
   CHECK(read(with(open_mpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})) == read(open_mpi));
@@ -287,7 +287,7 @@ TEST_CASE("process rank: errors name the variables that are set, which may be le
         "RANK and WORLD_SIZE belong together, but only one of them is set; set what is meant, or "
         "unset those left over (RANK, MASTER_PORT)");
   CHECK(said(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
-            .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to what is meant, or unset those left "
+            .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to the right values, or unset those left "
                        "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
   // If the program's own options overrule the variables, an error names no variables.
   CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));

@@ -72,7 +72,7 @@ inline void check_mpi_is_usable() {
   check(level == MPI_THREAD_SERIALIZED || level == MPI_THREAD_MULTIPLE, "MPI was initialised for ",
         level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED",
         ", but dhp overlaps communication by threads of its own: call MPI_Init_thread with "
-        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
+        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and check the level that it provides");
 }
 
 class MpiContext : NonCopyable {

@@ -136,8 +136,8 @@ class MpiSession : detail::NonCopyable {
     try {
       if (std::uncaught_exceptions() > exceptions_)
         fail_all(
-            "an exception has left the scope of its MpiSession; run() tells the others what it "
-            "says");
+            "an exception has left the scope of its MpiSession; run() tells the other ranks its "
+            "text");
       close();
     } catch (const std::exception&) {  // the world has ended, and its calls have thrown the reason
     }

@@ -124,7 +124,7 @@ struct ProcessRank {
     check(info.rank == other.rank && info.size == other.size, info.rank_name, " and ",
           info.size_name, " say rank ", info.rank, " of ", info.size, ", but ", other.rank_name,
           " and ", other.size_name, " say rank ", other.rank, " of ", other.size,
-          "; set DHP_RANK and DHP_WORLD_SIZE to what is meant");
+          "; set DHP_RANK and DHP_WORLD_SIZE to the right values");
   }
   static void check_size(const Info& info, const detail::Environment& environment) {
     const int size = environment.number("DHP_WORLD_SIZE").value_or(info.size);
@@ -145,7 +145,7 @@ struct ProcessRank {
               (local_size == 0 || local_rank < local_size),
           "rank ", rank, " of ", size, " (", launcher, ") cannot be rank ", local_rank, " of ",
           local_size,
-          " on its machine; set DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to what is meant");
+          " on its machine; set DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to the right values");
   }
 
   void set_master(const Info& info, const RankOverrides& given,

@@ -182,7 +182,7 @@ class TcpStore final : public KeyValueStore {
       return problem == ETIMEDOUT ? Found::silence : Found::nobody;
     }
     socket.prepare();
-    why = "what listens there is no store, or does not answer";
+    why = "the program that listens there is no store, or does not answer";
     FrameReader reader(handshake::longest_payload);
     const auto greeting = read(socket, reader, deadline);
     if (!greeting || greeting->type != handshake::server_hello ||
