@@ -302,7 +302,11 @@ TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or
     if (name != head) fewer.add(name, tensor.dtype, tensor.shape, whole.read(tensor));
   fewer.add("of.nobody", DType::f32, {1}, std::vector<std::byte>(4));
   fewer.add("embeddings.position_ids", DType::i64, {1}, std::vector<std::byte>(8));
+  fewer.add("of.u32", DType::f32, {1}, std::vector<std::byte>(4));
   fewer.write(some);
+  auto text = text_of(some);
+  text[text.find('F', text.find("of.u32"))] = 'U';
+  replace_file(some, text);
   const auto load = [](const std::string& from, const WeightLoading& how) {
     return CheckpointCases<Cpu>({}, {}).run({{.pipeline = 2}}, {}, from, "", 0, -1, how);
   };
@@ -311,7 +315,7 @@ TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or
   const auto loaded = load(some, {});
   CHECK(loaded.values == expected);
   REQUIRE(loaded.remarks.size() == 1);
-  says(loaded.remarks[0], concat("new is ", head, "; left over is of.nobody"));
+  says(loaded.remarks[0], concat("new is ", head, "; left over are of.nobody, of.u32"));
   CHECK(load(all, {.new_head = head}).values == expected);
   says(message_of([&] { (void)load(some, {.all = true}); }),
        concat("lacks weights of this model: ", head));

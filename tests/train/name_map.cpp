@@ -35,6 +35,20 @@ TEST_CASE("name map: the model's own spelling comes first; ResNet's names are to
   CHECK(resnet.all().size() == 2);
 }
 
+TEST_CASE("name map: names of a program's own model, and Llama's without its head") {
+  for (const std::string name : {"encoder.weight", "h.0.weight", "x.attn.bias", "layers.0.weight",
+                                 "x.attn.c_attn.weight", "base_model.model.x.weight"}) {
+    const auto names = names_of({name.c_str()});
+    REQUIRE(names.find(name) != nullptr);
+    CHECK(*names.find(name) == name);
+  }
+  const auto llama =
+      names_of({"layers.1.mlp.up_proj.weight", "embed_tokens.weight", "norm.weight"});
+  for (const std::string name :
+       {"layers.1.mlp.up_proj.weight", "embed_tokens.weight", "norm.weight"})
+    CHECK(*llama.find("model." + name) == name);
+}
+
 TEST_CASE("name map: GPT-2's files") {
   for (const std::string prefix : {"", "transformer."}) {
     const auto matrix = prefix + "h.3.attn.c_attn.weight", mask = prefix + "h.3.attn.bias";

@@ -5,6 +5,7 @@
 
 #include <dhp/core/function_ref.hpp>
 #include <dhp/nn/low_rank_options.hpp>
+#include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/conv1d.hpp>
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/shard.hpp>
@@ -81,13 +82,19 @@ inline std::vector<std::byte> as_conv1d(
   }
   return made;
 }
+/// Opens a checkpoint, or the newest one of a run's folder.
+[[nodiscard]] inline SavedPieces saved_in(const std::string& folder) {
+  const auto newest = CheckpointFolder(folder).latest();
+  return SavedPieces(newest.empty() ? folder : folder + "/" + newest);
+}
 }  // namespace detail
 
-/// Reads the checkpoint in `folder` and writes the weight file `path`. Not collective: only one rank calls it.
+/// Reads the checkpoint in `folder`, or the newest one of a run's folder, and writes the weight file `path`. Not
+/// collective: only one rank calls it.
 /// adapter_scale: if not 0, merges adapters into the weights with this LowRankOptions::scale().
 inline void export_weights(const std::string& folder, const std::string& path,
                            double adapter_scale = 0) {
-  SavedPieces saved(folder);
+  auto saved = detail::saved_in(folder);
   SafeTensorsWriter writer;
   writer.note("format", "pt");  // Hugging Face's loaders require it
   constexpr std::string_view mean = ".running_mean";
@@ -125,7 +132,7 @@ inline void export_weights(const std::string& folder, const std::string& path,
 /// unless it is empty.
 inline void export_adapter(const std::string& folder, const std::string& path,
                            const std::string& head) {
-  SavedPieces saved(folder);
+  auto saved = detail::saved_in(folder);
   SafeTensorsWriter writer;
   writer.note("format", "pt");
   for (const auto& [name, pieces] : saved.index().tensors) {

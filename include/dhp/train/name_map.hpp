@@ -1,7 +1,8 @@
 // NameMap finds the tensors of a weight file by their names in dhp's models. These names are those of Hugging Face's
 // BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files have other spellings:
-// TensorFlow's gamma and beta; no "bert." or "transformer." in a BertModel or GPT2Model without its head; two names for
-// a decoder's bias; GPT-2's joined queries, keys and values; PEFT's adapters.
+// TensorFlow's gamma and beta; no "bert.", "transformer." or "model." in a BertModel, GPT2Model or LlamaModel without
+// its head; two names for a decoder's bias; GPT-2's joined queries, keys and values; PEFT's adapters. Other names, as
+// in a program's own model, are found unchanged.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,13 +29,18 @@ class NameMap {
   explicit NameMap(const auto& names) {
     for (const auto& [name, any] : names)
       if (model_name(name) == name) add(name);
-    for (const auto& [name, any] : names) add(name);  // the model's own spelling has priority
+    for (const auto& [name, any] : names) {
+      add(name);  // the model's own spelling has priority
+      as_it_is_.insert(name);
+    }
   }
 
   /// Returns the tensor's name in the file, or null if the file lacks it.
   [[nodiscard]] const std::string* find(const std::string& model) const {
     const auto found = in_file_.find(model);
-    return found == in_file_.end() ? nullptr : &found->second;
+    if (found != in_file_.end()) return &found->second;
+    const auto same = as_it_is_.find(model);  // such as "encoder.weight"
+    return same == as_it_is_.end() ? nullptr : &*same;
   }
   /// Maps names in the model to names in the file. Leaves out tensors that no model needs.
   [[nodiscard]] const std::map<std::string, std::string>& all() const { return in_file_; }
@@ -53,6 +60,8 @@ class NameMap {
       if (name.starts_with(part)) return "bert." + name;
     for (const auto* const part : {"h.", "wte.", "wpe.", "ln_f."})
       if (name.starts_with(part)) return "transformer." + name;
+    for (const auto* const part : {"embed_tokens.", "layers.", "norm."})
+      if (name.starts_with(part)) return "model." + name;
     return name;
   }
 
@@ -73,6 +82,7 @@ class NameMap {
       in_file_.try_emplace(model.substr(0, ending) + third + model.substr(ending), name);
   }
   std::map<std::string, std::string> in_file_;
+  std::set<std::string> as_it_is_;
 };
 
 }  // namespace dhp

@@ -115,6 +115,7 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
   } catch (const Error& error) {
     own.unfit = error.sentence();
   }
+  const NameMap skipped(file.skipped());
   std::set<std::string> read, left, fresh;
   for (const auto& of_rank : gather_values(dev, world, own)) {
     check(of_rank.unfit.empty(), of_rank.unfit);
@@ -124,6 +125,7 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
   for (const auto& [files, names] : sources)
     for (const auto& [model, name] : names.all())
       if (!read.contains(name)) left.insert(name);
+  for (const auto& [model, name] : skipped.all()) left.insert(name);  // of no type that dhp has
   check(!read.empty(), file.path(), " has none of this model's weights: it has ",
         listed(left, "no others"), "; the model has ", listed(fresh, "none"));
   check(!how.all || fresh.empty(), how.adapter.empty() ? "" : how.adapter + " beside ", file.path(),
