@@ -155,7 +155,15 @@ struct DescribedGpt {
              " has no tokenizer.json, which its model needs; give one by --vocabulary FILE",
              how_to_make_tokenizer(folder));
   if (!has && options.vocabulary.empty()) return std::nullopt;
-  if (!has) return dhp::text_of(options.vocabulary);
+  if (!has) {
+    auto given = dhp::text_of(options.vocabulary);
+    const auto json = nlohmann::json::parse(given, nullptr, false);
+    const auto beside = std::filesystem::path(options.vocabulary).parent_path().string();
+    dhp::check(json.is_object() && json.contains("model"), options.vocabulary,
+               " is no tokenizer.json, a JSON object that has a \"model\"",
+               how_to_make_tokenizer(beside.empty() ? "." : beside));
+    return given;
+  }
   auto text = dhp::text_of(of_model);
   dhp::check(options.vocabulary.empty() || dhp::text_of(options.vocabulary) == text,
              "--vocabulary ", options.vocabulary, " differs from ", of_model,

@@ -50,15 +50,13 @@ class BytePairs {
           !made->special.contains(token) || made->special[token] != id)
         made->ids.try_emplace(token, id);
     const auto id_of = [&](const std::string& token) {
-      const auto found = made->ids.find(token);
-      dhp::check(found != made->ids.end(), name, ": a merge's token \"", token,
-                 "\" is not in its vocabulary");
-      return found->second;
+      for (const auto* const known : {&made->ids, &made->special})
+        if (const auto found = known->find(token); found != known->end()) return found->second;
+      dhp::fail("", name, ": a merge's token \"", token, "\" is not in its vocabulary");
     };
-    for (const auto& [left, right] : made->rules.merges)
-      made->merges.try_emplace(
-          pair_of(id_of(left), id_of(right)),
-          Merge{static_cast<std::int32_t>(made->merges.size()), id_of(left + right)});
+    for (std::int32_t rank = 0; const auto& [left, right] : made->rules.merges)
+      made->merges.insert_or_assign(pair_of(id_of(left), id_of(right)),
+                                    Merge{rank++, id_of(left + right)});
     tables_ = std::move(made);
     if (const auto& first = tables_->rules.first; !first.empty())
       dhp::check(find(first) >= 0, name, ": the token before each text, \"", first,

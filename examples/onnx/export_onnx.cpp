@@ -69,6 +69,7 @@ std::string export_resnet(const std::string& model, const std::string& folder,
 
 void run(const std::string& model, const std::string& output, const std::string& predict) {
   dhp::check(std::filesystem::exists(model), "", model, ": there is no such folder or file");
+  dhp::check(output.ends_with(".onnx"), output, ": the output's name ends in .onnx");
   const auto folder = model_folder(model);
   const auto config = PublishedJson::config_of(folder);
   const auto kind = config.get("model_type", std::string("a model without a name"));

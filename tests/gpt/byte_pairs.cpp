@@ -109,6 +109,13 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
   rules.tokens = {"a", "b", "ab", "aba"};  // also if the pair is there only after another merge
   rules.merges = {{"ab", "a"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abab") == std::vector<std::int32_t>{3, 1});
+  rules.tokens = {"a", "b", "c", "bc", "ab"};  // of a pair that stands twice the last place counts
+  rules.merges = {{"a", "b"}, {"b", "c"}, {"a", "b"}};
+  CHECK(BytePairs(rules).encode("abc") == std::vector<std::int32_t>{0, 3});
+  rules.merges = {{"a", "b"}};  // a token of the merges may be special, too
+  rules.special = SpecialTokens({"ab"});
+  rules.special_ids = {4};
+  CHECK(BytePairs(rules).encode("aabb") == std::vector<std::int32_t>{0, 4, 1});
 }
 
 TEST_CASE("special tokens: the next one, of two at one place the longer, and what lies between") {

@@ -224,6 +224,7 @@ def refusals(export, folder, resnet_checkpoint):
     (folder / "empty").mkdir()
     refused("has no config.json", folder / "empty", output)
     refused("there is no such folder or file", folder / "nothing", output)
+    refused("the output's name ends in .onnx", folder / "encoder", folder / "encoder" / "model.safetensors")
     refused("is a ResNet, which gives logits", resnet_checkpoint, output, "--predict", "embeddings")
     refused("an encoder alone", folder / "encoder", output, "--predict", "logits")
     (folder / "empty" / "config.json").write_text('{"model_type": "t5"}')
