@@ -14,7 +14,10 @@ find_package(Threads REQUIRED)
 
 add_library(dhp INTERFACE)
 add_library(dhp::dhp ALIAS dhp)
-target_include_directories(dhp INTERFACE
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(dhp_system SYSTEM)  # a project's warnings are about its own files
+endif()
+target_include_directories(dhp ${dhp_system} INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(dhp INTERFACE cxx_std_20)
 target_link_libraries(dhp INTERFACE Threads::Threads)

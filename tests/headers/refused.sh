@@ -19,6 +19,10 @@ for header in dhp/*.hpp dhp/cuda.cuh; do
   refused "$header" -ffast-math '' -std=c++20 -ffast-math
 done
 refused dhp/cpu.hpp -Ofast '' -std=c++20 -Ofast
+# Newer g++ say that they have this part of -ffast-math, clang++ does not.
+if "$compiler" -funsafe-math-optimizations -dM -E -x c++ - </dev/null | grep -q __ASSOCIATIVE_MATH__; then
+  refused dhp/cpu.hpp -funsafe '' -std=c++20 -funsafe-math-optimizations
+fi
 refused dhp/cpu.hpp -fno-exceptions '' -std=c++20 -fno-exceptions
 refused dhp/cpu.hpp -fno-rtti '' -std=c++20 -fno-rtti
 for name in check fail concat min max isnan isfinite; do
@@ -28,6 +32,6 @@ done
 # What other libraries define does not disturb, nor what is put back by <cmath>.
 printf '%s\n' '#define min(a, b) a' '#define slots' '#define signals public' '#define emit' '#define None 0L' \
   '#define Bool int' '#define Status int' '#define I 1' '#include <sys/sysmacros.h>' '#include <termios.h>' \
-  '#include <complex.h>' '#include <dhp/cpu.hpp>' |
+  '#include <complex.h>' '#include <dhp/cpu.hpp>' 'const auto said = dhp::concat(true);' |
   "$compiler" -I. -x c++ -fsyntax-only -std=c++20 -march=x86-64-v3 - || wrong=1
 exit $wrong

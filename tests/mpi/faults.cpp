@@ -72,6 +72,8 @@ int main(int count, char** arguments) {
     say(me, concat("aborted: ", error.sentence()));
   } catch (const Error& error) {
     say(me, concat("failed: ", error.sentence()));
+  } catch (int number) {
+    say(me, concat("failed: ", number));
   }
   if (what == "stop" || what == "sleep" ||
       what == "absent") {  // there is no going on without a rank

@@ -13,6 +13,7 @@ LIMIT_S = 3
 FAULTS = {
     "throw": (r"rank {who}: the disk is full$", True),
     "throw_in_flight": (r"rank {who}: the disk is full$", True),
+    "throw_int": (r"rank {who}: an exception of unknown type$", True),
     "shape": (r"ranks do not agree: .*rank {who} calls all_reduce of (7|300000) f32 \(sum\) at misbehaving.hpp:\d+", True),
     "stop": (r"rank {who}(, which watches over all in| \(host .*\),? (which )?has not been heard of for)", False),
     "sleep": (r"rank {who} \(host .*\), which is alive and in no call; its last one, barrier at misbehaving.hpp:\d+", False),

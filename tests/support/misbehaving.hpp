@@ -21,6 +21,7 @@ inline void misbehave(const std::string& what, dhp::Comm<dhp::Cpu>& world, dhp::
   if (what == "throw_in_flight")
     for (int to = 0; to < world.size(); ++to)
       if (to != world.rank()) world.send(dev, big.share(), to);
+  if (what == "throw_int") throw 42;
   if (what.starts_with("throw")) dhp::fail("the disk is full");
   if (what == "sleep") std::this_thread::sleep_for(std::chrono::hours(1));
   else if (what == "exit") std::_Exit(0);

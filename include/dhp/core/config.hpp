@@ -10,8 +10,9 @@
 #error "dhp needs C++20: compile with -std=c++20"
 #elif !defined __cpp_lib_source_location
 #error "dhp needs std::source_location: compile with g++ 11, clang++ 16 or a later one"
-#elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__
-#error "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast and -ffinite-math-only"
+#elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __ASSOCIATIVE_MATH__
+#error \
+    "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast, -ffinite-math-only and -funsafe-math-optimizations"
 #elif !defined __cpp_exceptions
 #error "dhp reports errors by exceptions: leave out -fno-exceptions"
 #elif !defined __cpp_rtti

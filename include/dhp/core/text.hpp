@@ -29,8 +29,8 @@ template <std::same_as<char> Char>
 void append_text(std::string& out, Char part) {
   out += part;
 }
-template <std::same_as<bool> Bool>
-void append_text(std::string& out, Bool part) {
+template <std::same_as<bool> Truth>
+void append_text(std::string& out, Truth part) {
   out += part ? "true" : "false";
 }
 /// Appends a number. Callers widen integers first, so that only a few instances are compiled.

@@ -154,6 +154,9 @@ class MpiSession : detail::NonCopyable {
     } catch (const std::exception& error) {
       leave(detail::sentence_of(error));
       detail::leave_rank(context_->rank(), error, where);
+    } catch (...) {
+      leave("an exception of unknown type");
+      throw;
     }
   }
 
