@@ -8,11 +8,15 @@ tests=(core device tensor ops nn optim)
 lessons=(2_one_layer 5_sharded_data 7_heads_vocabulary_channels 10_all_three 18_attention_around_a_ring)
 cmake --preset aarch64
 cmake --build build/aarch64 -j "$(nproc)" --target "${tests[@]/#/test_}" "${lessons[@]/#/lesson_}"
-on_arm() { qemu-aarch64-static -L /usr/aarch64-linux-gnu "$@"; }
-for name in "${tests[@]}"; do  # qemu does not limit memory
-  on_arm "build/aarch64/tests/test_$name" --source-file-exclude='*_slow.cpp' --test-case-exclude='*a thread cannot be*'
-done
-for name in "${lessons[@]}"; do
-  on_arm "build/aarch64/examples/lesson_$name" >/dev/null
-  echo "lesson $name: passed"
-done
+# check NAME: runs that test or lesson. What it says comes at its end, since several run at once.
+check() {
+  local said status=0 command=("build/aarch64/examples/lesson_$1")
+  [ ! -e "build/aarch64/tests/test_$1" ] ||  # qemu does not limit memory
+    command=("build/aarch64/tests/test_$1" --source-file-exclude='*_slow.cpp' --test-case-exclude='*a thread cannot be*')
+  said=$(qemu-aarch64-static -L /usr/aarch64-linux-gnu "${command[@]}" 2>&1) || status=$?
+  printf '%s: status %d\n%s\n' "$1" "$status" "$(tail -n 40 <<<"$said")"
+  return $status
+}
+export -f check
+# The longest first.
+printf '%s\n' ops nn tensor "${lessons[@]}" core device optim | xargs -P "$(nproc)" -I NAME bash -c 'check NAME'
