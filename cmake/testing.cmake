@@ -88,7 +88,9 @@ function(dhp_typed_tests folder target more)
   target_link_libraries(${target} PRIVATE dhp_device ${more})
   # The kernels and the framework are compiled apart. Tests that compute element by element are optimised too; the
   # others compile faster without. Under AddressSanitizer only ops/ is optimised.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
+  if(dhp_cuda_optimised)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
+  endif()
   set(optimised -O0)
   if(folder MATCHES "^(tensor|ops|cuda|bert|gpt)$")
     set(optimised -Og)
