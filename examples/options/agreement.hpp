@@ -31,8 +31,11 @@ struct Common {
   std::set<int> ranks;
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
     if (texts[rank] == texts[first]) ranks.insert(static_cast<int>(rank));
-  const auto theirs = nlohmann::ordered_json::parse(texts[first]);
-  const auto others = nlohmann::ordered_json::parse(texts[reference]);
+  const auto theirs = nlohmann::ordered_json::parse(texts[first], nullptr, false);
+  const auto others = nlohmann::ordered_json::parse(texts[reference], nullptr, false);
+  if (theirs.is_discarded() || others.is_discarded())
+    return dhp::concat(dhp::rank_list(ranks), " runs another program than rank ", reference, "; ",
+                       common.way_out);
   std::string a, b;
   int differing = 0;
   constexpr int named = 3;

@@ -86,6 +86,12 @@ inline constexpr std::array options_of_how_it_runs{
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }
+  // Hosts may not share the folder.
+  if (const auto* const resume = app.get_option_no_throw("--resume"); resume && resume->count() > 0)
+    if (const auto* const load = app.get_option("--load");
+        load->count() == 0 || load->results() == resume->results())
+      made["--load"] = dhp::concat(load->count() > 0 ? "a" : "no", " checkpoint in --resume ",
+                                   resume->results().front());
   // A prompt or a path may have any bytes.
   return made.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

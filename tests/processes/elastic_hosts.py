@@ -127,6 +127,20 @@ def cut_off(program, folder):
     return f"three go on after {took:.1f} s"
 
 
+def unreached(program, folder):
+    """A newcomer that reaches the store, but not the others, ends; they go on."""
+    with running(program, folder) as (hosts, _, job):
+        job.processes[3].kill()
+        job.wait_for_sizes([3])
+        hosts.shield(3)
+        job.add(3)
+        status = job.processes[4].wait(300)
+        assert status == 1 and "cannot reach" in job.output(4) and "go on without this process" in job.output(4), job.said()
+        job.wait_for_sizes([3, 3])
+        job.stop(without=[3, 4])
+    return "three go on"
+
+
 def first_lost(program, folder):
     """The first host, whose rank watches, reports and saves, is lost for good. Later another process starts there."""
     with running(program, folder, 1) as (hosts, _, job):
@@ -217,7 +231,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     program, *only = sys.argv[1:]
     start = time.monotonic()
-    cases = [cut_off, parted]
+    cases = [cut_off, parted, unreached]
     if shutil.which("etcd") and shutil.which("curl"):
         cases += [first_lost, etcd_member_lost, parted_from_etcd, halves, all_lost]
     else:

@@ -121,6 +121,25 @@ def refused(programs):
     return wrong
 
 
+def behind_a_firewall(programs):
+    """Ranks reach the store, but not each other; or the hosts do not share the folder of --save, which all say at once."""
+    line = [programs["bert"], *BERT, *axes((3, 1, 1)), "--steps", "1", "--comm-timeout", "6"]
+    secret, wrong = {"DHP_JOB_SECRET": secrets.token_hex(16)}, []
+    with network.Network() as hosts, tempfile.TemporaryDirectory() as folder:
+        own = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$@"', "own"]
+        with ranks.Job(3, [*line, "--save", f"{folder}/out"], secret,
+                       lambda rank: hosts.prefix(rank) + (own if rank == 2 else []), network.address(0), PORT) as job:
+            wrong += complaints(job.wait(300), lambda rank: r"rank 2 \(host third\) does not see .*/out/.lock, which rank 0 "
+                                r"\(host first\) does; choose a folder that all hosts share", 60)
+            print(f"a folder of its own: {said(job.poll()[0])}", flush=True)
+        hosts.shield(2)
+        with ranks.Job(3, line, secret, hosts.prefix, network.address(0), PORT) as job:
+            wrong += complaints(job.wait(300), lambda rank: r"rank \d \(host \w+\) cannot reach rank \d \(host \w+\) at 10.*: "
+                                "Connection timed out; ranks need every port", 60)
+            print(f"a firewall: {said(job.poll()[0])}", flush=True)
+    return wrong
+
+
 def when_training(job, metrics):
     """Waits until the job has trained a few steps."""
     job.until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 4)
@@ -185,7 +204,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary)
         wrong = the_same_as_threads(programs, root) + met_by_own_names(programs)
-        wrong += refused(programs) + faults(programs, root)
+        wrong += refused(programs) + behind_a_firewall(programs) + faults(programs, root)
     print(f"{time.monotonic() - start:.0f} s")
     return "\n".join(wrong)
 

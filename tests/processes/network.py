@@ -202,6 +202,11 @@ class Network:
         """Undoes lose()."""
         configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
 
+    def shield(self, number):
+        """A firewall drops what comes to the host, but for the port of the store."""
+        configure(["rule add pref 20 lookup local", "rule del pref 0",
+                   "rule add pref 10 iif eth0 ipproto tcp sport 30000-65534 dport 30000-65534 blackhole"], self.prefix(number))
+
     def limit(self, megabits_per_s):
         """Limits the rate at which each host sends: at most a millisecond's worth at once. Drops no packets."""
         burst = max(16, megabits_per_s // 8)

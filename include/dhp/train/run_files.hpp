@@ -93,6 +93,7 @@ class RunFiles : detail::NonCopyable {
     (void)hold(folder, folder);
     auto& known = known_[place_of(folder)];
     known.replaced = checkpoint_.prepare(folder, from_, overwrite);
+    checkpoint_.check_shared(run_.device(), folder + "/.lock");
     known.prepared = true;
   }
 

@@ -56,9 +56,9 @@ TEST_CASE("address: whether only this machine can talk to an address") {
 }
 
 TEST_CASE("address: what is this machine's, and what is not") {
-  check_own_address("127.0.0.1");
+  (void)listening_at("127.0.0.1");
   CHECK(address_of_interface("lo") == "127.0.0.1");
-  CHECK(has(message_of([] { check_own_address("192.0.2.1"); }),  // reserved by RFC 5737
+  CHECK(has(message_of([] { (void)listening_at("192.0.2.1"); }),  // reserved by RFC 5737
             "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
   CHECK(has(message_of([] { (void)address_of_interface("no_such_card"); }),
             "this machine has no network interface no_such_card; it has lo"));

@@ -215,6 +215,9 @@ TEST_CASE("tcp store: one process for each rank, and no rank beyond the world") 
   from.refused_s = 0.05;
   CHECK(has(message_of([&] { TcpStore none(from); }),
             "refuses rank 4: rank 0 was started with a smaller world size"));
+  from.size = 0;
+  CHECK(has(message_of([&] { TcpStore none(from); }),
+            "refuses member 4: the job of rank 0 is not elastic"));
 }
 
 TEST_CASE("tcp store: a server that ends is lost at once, and for good") {
@@ -371,6 +374,8 @@ TEST_CASE("tcp store: a machine whose name is a loopback address listens at all 
     check_store(client);
   }
   CHECK(server.own_address() == open);
+  options.secret.clear();
+  CHECK(has(TcpStoreServer(options).description(), " for this machine alone: it has no secret)"));
 }
 
 TEST_CASE("tcp store: IPv6") {

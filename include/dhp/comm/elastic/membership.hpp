@@ -160,7 +160,7 @@ class Membership {
           !is_needed(newest, member, asked)) {
         const bool saves = member && mine.steps >= 0 && options_.layouts.least_replicas > 1;
         if (!saves) {
-          store_->remove(member_key());
+          withdraw();
           return std::nullopt;
         }
         options_.layouts.least_replicas = 1;  // one more generation, whose ranks stop together
@@ -196,6 +196,8 @@ class Membership {
   }
   /// Tells all processes that no further generation will come. why: the reason; empty if the job is done.
   void finish(const std::string& why = {}) { store_->set(finished_key, why); }
+  /// Ends the announcement of this process, which leaves.
+  void withdraw() { store_->remove(member_key()); }
   /// Waits up to limit_s until all other members have left the store. Call this before the process that holds it ends.
   void let_others_leave(double limit_s) {
     (void)poll_until([&] { return !others_are_here(); }, limit_s);

@@ -126,6 +126,14 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
   fail(text);
 }
 
+/// Returns whether another rank of the generation has not reached this one, or this one another.
+[[nodiscard]] inline bool is_unreached(KeyValueStore& store, int rank) {
+  for (const auto& [key, value] : store.list("unreached/"))
+    if (key.ends_with(concat("/", rank)) || key.starts_with(concat("unreached/", rank, "/")))
+      return true;
+  return false;
+}
+
 }  // namespace detail
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
@@ -144,7 +152,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   detail::MemberReport report;
   std::shared_ptr<ProcessWatchdog> before;  // watchdog of the last generation
   std::string ended;
-  bool connected = true;
+  bool connected = true, joined = false;  // joined: this process has been connected with the others
   for (auto trying = Clock::now();;) {
     const auto begin = Clock::now();
     if (std::exchange(connected, false)) trying = begin;
@@ -160,7 +168,10 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       break;
     }
     const auto& now = *next;
-    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // rank was left out
+    if (last.number > 0 && now.number != last.number + 1) {  // rank was left out
+      report.steps = -1;
+      joined = false;
+    }
     // All members have left the last generation, so nobody uses its communicators. On GPUs they must end before new
     // ones start, because ending a communicator waits for all work of its GPU.
     if (before) detail::end_generation(*before, last.number, process);
@@ -183,7 +194,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         rank.ended = std::exchange(ended, {});
         rank.agreed_s = agreed_s;
         rank.connected_s = since(connecting);
-        connected = true;
+        connected = joined = true;
         end = body(rank);
         rank.report_end(end);
         leaves = report.leaving && rank.is_spare();
@@ -210,6 +221,11 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     }
     if (connected) continue;
     const auto text = concat("generation ", now.number, " does not connect: ", ended);
+    if (!joined && !store->is_held_here() && now.steps >= 0 &&
+        detail::is_unreached(watchdog->store(), place.rank)) {
+      membership.withdraw();
+      fail(text, "; the others go on without this process");
+    }
     check(since(trying) <= options.timeout_s, text, "; none has within ", options.timeout_s, " s");
     if (process.log) process.log(concat(text, "; the next one is tried"));
   }

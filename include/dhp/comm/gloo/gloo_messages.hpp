@@ -10,12 +10,16 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -72,6 +76,45 @@ class GlooStore final : public gloo::rendezvous::Store {
   std::string prefix_;
 };
 
+/// Finds ranks that cannot be reached: behind a firewall Gloo waits for its connections without a word. Each rank
+/// listens for the tries of others, which need no answer.
+class Reach {
+ public:
+  Reach(ProcessWatchdog& watchdog, const std::string& address)
+      : watchdog_(watchdog), address_(address), listener_(listening_at(address)) {
+    watchdog_.store().set(concat("reach/", watchdog_.rank()),
+                          concat(listener_.own_end().port, " ", address_, " ", host_name()));
+  }
+  /// Tries to reach one rank at each address. If one does not answer within limit_s, tells all ranks by the key
+  /// "unreached/<this rank>/<that rank>", and throws NotConnected.
+  void check_all(double limit_s) {
+    std::set<std::string> known{address_};
+    for (const auto& [key, value] : watchdog_.store().list("reach/")) {
+      std::istringstream text(value);
+      HostPort at;
+      std::string host;
+      std::getline(text >> at.port >> at.host >> std::ws, host);
+      if (!known.insert(at.host).second) continue;
+      // A rank that is connected, or has ended, does not listen any more.
+      if (Socket::connected(at, Deadline(limit_s)) || errno == ECONNREFUSED) continue;
+      const int problem = errno;
+      watchdog_.check_alive();
+      const auto rank = key.substr(key.find('/') + 1);
+      watchdog_.store().set(concat("unreached/", watchdog_.rank(), "/", rank), "");
+      throw NotConnected(concat("rank ", watchdog_.rank(), " (host ", host_name(),
+                                ") cannot reach rank ", rank, " (host ", host, ") at ", at.host,
+                                ": ", std::strerror(problem),
+                                "; ranks need every port of each other: open the firewall, or "
+                                "choose the interface of another network"));
+    }
+  }
+
+ private:
+  ProcessWatchdog& watchdog_;
+  std::string address_;
+  Socket listener_;
+};
+
 class GlooMessages final : public Messages {
  public:
   /// Connects all ranks of the world; this rank listens at `address`, an address of its machine. Throws NotConnected on
@@ -81,7 +124,7 @@ class GlooMessages final : public Messages {
         members_(all_ranks(watchdog->size())),
         id_(0) {
     // Gloo's own error for a bad address is hard to read, and Gloo then leaks its resources.
-    check_own_address(address);
+    Reach reach(*watchdog, address);
     // Gloo waits for a lost rank until Gloo's own limit. So a thread of its own connects, and is left behind if the
     // world ends earlier, with a better reason. It shares ownership of its data, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
@@ -105,15 +148,28 @@ class GlooMessages final : public Messages {
       }
       outcome->known = true;
     }).detach();
+    const double quiet_s = limit_s > 0 ? std::min(10.0, limit_s / 3) : 10, tries_s = 0.8 * quiet_s;
+    Deadline quiet(quiet_s);
     watchdog->wait_until(
-        [&] { return outcome->known.load(); },
+        [&] {
+          if (!outcome->known && quiet.passed()) {
+            reach.check_all(tries_s);
+            quiet = Deadline(quiet_s);
+          }
+          return outcome->known.load();
+        },
         [&] { return concat("rank ", watchdog->rank(), " connects to the others"); });
     watchdog->check_alive();
-    if (!outcome->problem.empty())
-      throw NotConnected(concat("rank ", watchdog->rank(),
-                                " cannot connect to the other ranks by Gloo: ", outcome->problem,
-                                "; are they at addresses that this one can reach? An interface "
-                                "can be chosen"));
+    auto problem = outcome->problem;
+    if (problem.empty()) return;
+    if (const auto at = problem.find("] "); problem.starts_with('[') && at != problem.npos)
+      problem.erase(0, at + 2);  // a line of Gloo's source
+    reach.check_all(tries_s);
+    throw NotConnected(concat(
+        "rank ", watchdog->rank(), " cannot connect to the other ranks by Gloo: ", problem,
+        problem.starts_with("connect ")
+            ? concat("; this one is at ", address, ": choose the interface of a network of all")
+            : "; for each of them it needs a port and a file descriptor (ulimit -n)"));
   }
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,

@@ -99,13 +99,14 @@ namespace dhp::detail {
   const auto addresses = resolve({host}, problem);
   return !addresses.empty() && addresses.front().loopback();
 }
-/// Throws if this machine cannot listen at that address.
-inline void check_own_address(const std::string& host) {
+/// Returns a socket that listens at an address or name of this machine. Throws if there can be none.
+[[nodiscard]] inline Socket listening_at(const std::string& host) {
   std::string problem;
   const auto addresses = resolve({host}, problem);
   check(!addresses.empty(), "the address ", host, " cannot be found: ", problem);
-  check_system(static_cast<bool>(Socket::listening(addresses.front())),
-               "this machine cannot listen at ", host);
+  auto made = Socket::listening(addresses.front());
+  check_system(static_cast<bool>(made), "this machine cannot listen at ", host);
+  return made;
 }
 
 }  // namespace dhp::detail

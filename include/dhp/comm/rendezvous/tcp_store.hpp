@@ -215,6 +215,8 @@ class TcpStore final : public KeyValueStore {
                  : refusal == Refusal::connected
                      ? "another process is that rank already; give each process a rank of its own, "
                        "and each start a DHP_JOB of its own"
+                 : refusal == Refusal::rank && options_.size == 0
+                     ? "the job of rank 0 is not elastic; start all ranks as elastic, or none"
                  : refusal == Refusal::rank ? "rank 0 was started with a smaller world size; start "
                                               "all ranks with the same number of ranks"
                                             : "for a reason that this version does not know");

@@ -60,7 +60,9 @@ class TcpStoreServer final : public KeyValueStore {
   }
 
   [[nodiscard]] int port() const { return host_.port; }
-  [[nodiscard]] std::string description() const override { return concat("TCP store at ", host_); }
+  [[nodiscard]] std::string description() const override {
+    return concat("TCP store at ", host_, only_here_);
+  }
   [[nodiscard]] bool is_held_here() const override { return true; }
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
@@ -130,6 +132,8 @@ class TcpStoreServer final : public KeyValueStore {
         listener_ = Socket::listening(address);
         if (listener_) {
           host_.port = listener_.own_end().port;
+          if (!secret && is_own_name(host_.host))
+            only_here_ = concat(" (", address.host, " for this machine alone: it has no secret)");
           return;
         }
         problem = std::strerror(errno);
@@ -308,6 +312,7 @@ class TcpStoreServer final : public KeyValueStore {
 
   RendezvousOptions options_;
   HostPort host_;
+  std::string only_here_{};  // why other machines cannot reach it, for messages
   Socket listener_, wake_;
   std::mutex mutex_;  // guards table_ and reached_
   std::map<std::string, std::string> table_;
