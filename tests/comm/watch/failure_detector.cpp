@@ -10,7 +10,7 @@ RankState::OpenCall call(const std::string& what, double age_s, std::vector<int>
                          const std::string& series = "world") {
   return {series, 1, what, what, "a.cpp:1", age_s, std::move(needs)};
 }
-// A world of three ranks. update() and judged() count as a report of the given ranks at now_s.
+// A world of three ranks. update() and cause() count as a report of the given ranks at now_s.
 struct Three {
   FailureDetector detector{3, {.timeout_s = 30, .lost_s = 1}};
   RankState states[3];
@@ -27,9 +27,9 @@ struct Three {
     }
   }
   // The detector's verdict after a report of these ranks.
-  std::string judged(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
+  std::string cause(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
     update(now_s, ranks);
-    return detector.judge(now_s);
+    return detector.find_failure(now_s);
   }
   // These ranks have been in a collective of all ranks for age_s.
   void all_in(const std::string& what, double age_s, std::initializer_list<int> ranks) {
@@ -43,10 +43,10 @@ struct Three {
 
 TEST_CASE("failure detector: all is well") {
   Three world;
-  CHECK(world.judged(100) == "");
+  CHECK(world.cause(100) == "");
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[1].under_way = {call("barrier", 1)};
-  CHECK(world.judged(129) == "");
+  CHECK(world.cause(129) == "");
   CHECK(!world.detector.all_finished());
   for (auto& state : world.states) {
     state.finished = true;
@@ -54,7 +54,7 @@ TEST_CASE("failure detector: all is well") {
   }
   world.update(130);
   CHECK(world.detector.all_finished());
-  CHECK(world.detector.judge(1000) == "");  // finished ranks may be silent
+  CHECK(world.detector.find_failure(1000) == "");  // finished ranks may be silent
 }
 
 TEST_CASE("failure detector: a rank that failed, before anything else") {
@@ -62,7 +62,7 @@ TEST_CASE("failure detector: a rank that failed, before anything else") {
   world.states[2].failed = "the disk is full";
   world.states[1].lost = {2};
   world.update(100);
-  CHECK(world.detector.judge(110) == "rank 2: the disk is full");
+  CHECK(world.detector.find_failure(110) == "rank 2: the disk is full");
 }
 
 TEST_CASE("failure detector: a lost connection counts when its rank is silent, too") {
@@ -70,15 +70,15 @@ TEST_CASE("failure detector: a lost connection counts when its rank is silent, t
   world.states[0].lost = {2};
   world.states[2].last = "barrier at b.cpp:2";
   world.update(100);
-  CHECK(world.detector.judge(100.5) == "");
+  CHECK(world.detector.find_failure(100.5) == "");
   world.update(101, {0, 1});
-  CHECK(world.detector.judge(101.2) ==
+  CHECK(world.detector.find_failure(101.2) ==
         "rank 2 (host c) is gone: rank 0 has lost its connection to it in no call, and it has not "
         "been heard of "
         "for 1.2 s; its last call was barrier at b.cpp:2");
   world.states[0].lost = {17};  // there is no such rank
   world.update(200);
-  CHECK(world.detector.judge(201) == "");
+  CHECK(world.detector.find_failure(201) == "");
 }
 
 TEST_CASE("failure detector: a rank that left the store is gone at once, unless it has finished") {
@@ -87,11 +87,11 @@ TEST_CASE("failure detector: a rank that left the store is gone at once, unless 
   world.states[2].last = "barrier at a.cpp:1";
   world.update(100);
   world.detector.leave(1);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.detector.find_failure(100) == "");
   world.detector.leave(2);
   world.all_in("recv", 0.1, {0});
   world.states[0].under_way.front().needs = {2};
-  CHECK(world.judged(100, {0, 1}) ==
+  CHECK(world.cause(100, {0, 1}) ==
         "rank 2 (host c) is gone: its connection to the store has ended; its last call was barrier "
         "at "
         "a.cpp:1; rank 0 is in recv at a.cpp:1");
@@ -105,10 +105,10 @@ TEST_CASE("failure detector: a rank that is gone is the reason why another one f
   world.states[1].failed = "a library says that some process has exited";
   world.update(100);
   world.detector.leave(2);
-  CHECK(has(world.detector.judge(100), "rank 2 (host c) is gone"));
+  CHECK(has(world.detector.find_failure(100), "rank 2 (host c) is gone"));
   world.states[2].failed = "the disk is full";  // rank 2 reported this before it left
   world.states[1].failed = "";
-  CHECK(world.judged(101) == "rank 2: the disk is full");
+  CHECK(world.cause(101) == "rank 2: the disk is full");
 }
 
 TEST_CASE("failure detector: a call waits for those that have not come to it") {
@@ -117,14 +117,14 @@ TEST_CASE("failure detector: a call waits for those that have not come to it") {
   world.states[2].reached = {{"world.1@0", 8}};  // calls of another group
   world.states[2].last = "barrier at b.cpp:2";
   world.states[2].last_age_s = 29.5;
-  CHECK(world.judged(100) == "");
+  CHECK(world.cause(100) == "");
   world.all_in("all_reduce of 5 f32 (sum)", 31, {0, 1});
-  CHECK(world.judged(102) ==
+  CHECK(world.cause(102) ==
         "rank 0 waits in all_reduce of 5 f32 (sum) at a.cpp:1 for rank 2 (host c), which is alive "
         "and in no call; its last one, barrier at b.cpp:2, ended 29 s ago, beyond the time limit "
         "of 30 s; a larger limit waits longer");
   world.states[2].reached["world"] = 1;
-  CHECK(world.judged(103) ==
+  CHECK(world.cause(103) ==
         "rank 0 is in all_reduce of 5 f32 (sum) at a.cpp:1, to which all its ranks have come, but "
         "the network between them has not carried it for 31 s, beyond the time limit of 30 s; a "
         "larger limit waits longer");
@@ -134,17 +134,17 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   Three world;
   world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};
   world.states[2].under_way = {call("all_reduce of 7 f32 (sum)", 0.1, {0})};
-  CHECK(world.judged(100) ==
+  CHECK(world.cause(100) ==
         "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at a.cpp:1, rank 2 calls "
         "all_reduce of 7 f32 (sum) at a.cpp:1");
   world.states[2].under_way.front().at = 2;  // rank 0 has not come to call 2
-  CHECK(world.judged(101) == "");
+  CHECK(world.cause(101) == "");
   world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group
-  CHECK(world.judged(102) == "");
+  CHECK(world.cause(102) == "");
   // The sender's call has ended already.
   world.states[0].under_way = {call("message of 3 f32", 0.1, {2}, "world:2>0")};
   world.states[2].sent = {call("message of 2 f32", 0, {}, "world:2>0")};
-  CHECK(has(world.judged(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
+  CHECK(has(world.cause(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
 TEST_CASE("failure detector: a rank that is late and not heard of") {
@@ -152,7 +152,7 @@ TEST_CASE("failure detector: a rank that is late and not heard of") {
   world.states[0].under_way = {call("barrier", 31, {2})};
   world.states[2].last = "all_gather at b.cpp:2";
   world.update(100);
-  CHECK(has(world.judged(105, {0, 1}),
+  CHECK(has(world.cause(105, {0, 1}),
             "for rank 2 (host c), which has not been heard of for 5.0 s (it is stopped or cannot "
             "be reached); its last call was all_gather at b.cpp:2, beyond"));
 }
@@ -161,9 +161,9 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
   Three world;
   world.states[0].under_way = {call("barrier", 31, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 20, {2}, "x")};
-  CHECK(has(world.judged(100), "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
+  CHECK(has(world.cause(100), "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
   world.states[2].under_way = {call("recv of a message of 3 f32", 20, {0}, "y")};
-  CHECK(has(world.judged(101), " waits in "));
+  CHECK(has(world.cause(101), " waits in "));
 }
 
 TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoever else waits") {
@@ -173,7 +173,7 @@ TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoe
   world.update(100);
   world.all_in("all_reduce", 30.5, {0, 1});
   world.states[0].under_way.push_back(call("barrier", 28, {1}, "x"));
-  CHECK(world.judged(104.5, {0, 1}) ==
+  CHECK(world.cause(104.5, {0, 1}) ==
         "rank 0 waits in all_reduce at a.cpp:1 for rank 2 (host c), which has not been heard of "
         "for 4.5 s (it is stopped or cannot be reached); it was in all_reduce at a.cpp:1, beyond "
         "the time limit of 30 s; a larger limit waits longer");
@@ -183,16 +183,16 @@ TEST_CASE("failure detector: the last wait of a rank that went quiet is no verdi
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
   world.update(100);
-  CHECK(world.judged(105, {0, 1}) == "");
-  CHECK(has(world.judged(131, {0, 1}), "rank 2 (host c) has not been heard of for 31 s"));
+  CHECK(world.cause(105, {0, 1}) == "");
+  CHECK(has(world.cause(131, {0, 1}), "rank 2 (host c) has not been heard of for 31 s"));
 
   // Ranks 0 and 1 are on a host that is cut off.
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[2].under_way = {call("barrier", 29, {1})};
   world.update(200);
-  CHECK(world.judged(204, {2}) == "");
+  CHECK(world.cause(204, {2}) == "");
   world.states[2].under_way = {call("barrier", 31, {1})};
-  CHECK(has(world.judged(205, {2}),
+  CHECK(has(world.cause(205, {2}),
             "rank 2 waits in barrier at a.cpp:1 for rank 1 (host b), "
             "which has not been heard of for 5.0 s"));
 }
@@ -203,20 +203,20 @@ TEST_CASE("failure detector: in vain for a rank that has finished, but not for w
   world.states[1].reached = {{"world:1>0", 7}};
   world.states[0].under_way = {call("recv of a message of 3 f32", 6, {1}, "world:1>0")};
   world.states[2].under_way = {call("send of a message of 3 f32", 0.5, {1}, "world:2>1")};
-  CHECK(world.judged(100) == "");
+  CHECK(world.cause(100) == "");
   world.states[0].under_way.front().at = 8;
-  CHECK(world.judged(101) ==
+  CHECK(world.cause(101) ==
         "rank 0 waits in recv of a message of 3 f32 at a.cpp:1 for rank 1 (host b), which has "
         "finished");
   world.states[0].under_way.clear();
   world.states[2].under_way.front().age_s = 1.5;  // rank 2 has waited 1.5 s for room to send
-  CHECK(has(world.judged(102), "rank 2 waits in send of a message of 3 f32"));
+  CHECK(has(world.cause(102), "rank 2 waits in send of a message of 3 f32"));
 }
 
 TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
   Three world;
-  CHECK(world.judged(100, {0, 1}) == "");
-  CHECK(has(world.judged(131, {0, 1}),
+  CHECK(world.cause(100, {0, 1}) == "");
+  CHECK(has(world.cause(131, {0, 1}),
             "rank 2 has not been heard of for 31 s: it is stopped or "
             "cannot be reached; it had reported no call, beyond"));
 }
@@ -227,7 +227,7 @@ TEST_CASE("failure detector: without a limit nobody is late") {
   state.beat = 1;
   state.under_way = {call("barrier", 1e6, {1})};
   detector.update(0, state, 0);
-  CHECK(detector.judge(1e7) == "");
+  CHECK(detector.find_failure(1e7) == "");
 }
 
 // Ranks that report their own limits.
@@ -242,9 +242,9 @@ struct Learned : Three {
 TEST_CASE("failure detector: limits that ranks tell are in the place of its own") {
   Learned world;
   world.states[0].under_way = {call("barrier", 29, {1})};
-  CHECK(world.judged(100) == "");
+  CHECK(world.cause(100) == "");
   world.states[0].under_way = {call("barrier", 31, {1})};
-  CHECK(has(world.judged(102),
+  CHECK(has(world.cause(102),
             "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which is alive and has "
             "called nothing yet, beyond the limit of 30 s for a step, 10 times its median; "
             "a fixed limit can be given instead"));
@@ -255,28 +255,28 @@ TEST_CASE("failure detector: the longest limit counts, since who is waited for m
   world.states[2].limit = world.saving;
   world.states[0].under_way = {call("barrier", 500, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 500, {2}, "x")};
-  CHECK(world.judged(100) == "");
+  CHECK(world.cause(100) == "");
   // Rank 2 has saved. The others need a moment to notice.
   world.states[2].limit = world.step;
-  CHECK(world.judged(101) == "");
+  CHECK(world.cause(101) == "");
   for (auto& state : world.states)
     for (auto& waits : state.under_way) waits.age_s = 530;
-  CHECK(world.judged(130) == "");
-  CHECK(has(world.judged(132), "beyond the limit of 30 s for a step"));
+  CHECK(world.cause(130) == "");
+  CHECK(has(world.cause(132), "beyond the limit of 30 s for a step"));
   world.states[1].finished = true;  // limits of finished ranks do not count
   world.states[1].limit = world.saving;
   world.states[1].under_way.clear();
   world.states[0].under_way = {call("barrier", 1, {2})};
-  CHECK(world.judged(133) == "");
+  CHECK(world.cause(133) == "");
   world.states[0].under_way = {call("barrier", 31, {2})};
-  CHECK(has(world.judged(163, {0, 2}), "beyond the limit of 30 s for a step"));
+  CHECK(has(world.cause(163, {0, 2}), "beyond the limit of 30 s for a step"));
 }
 
 TEST_CASE("failure detector: limits that ranks tell count for nothing where its own is given") {
   Three world;
   for (auto& state : world.states) state.limit = {600, "for saving"};
   world.states[0].under_way = {call("barrier", 31, {1})};
-  CHECK(has(world.judged(100), "beyond the time limit of 30 s; a larger limit"));
+  CHECK(has(world.cause(100), "beyond the time limit of 30 s; a larger limit"));
 }
 
 TEST_CASE("failure detector: who knows of the end") {

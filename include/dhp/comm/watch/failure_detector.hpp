@@ -52,11 +52,12 @@ class FailureDetector {
     return true;
   }
   /// Returns why the world must end; an empty text if it need not.
-  [[nodiscard]] std::string judge(double now_s) {
+  [[nodiscard]] std::string find_failure(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
     forget_ranks_that_came();
-    for (auto text : {gone(now_s), failed(), disagreement(), in_vain(), late(now_s), silent(now_s)})
+    for (auto text :
+         {gone(now_s), failed(), disagreement(), waits_for_finished(), late(now_s), silent(now_s)})
       if (!text.empty()) return text;
     return {};
   }
@@ -153,7 +154,7 @@ class FailureDetector {
     return {};
   }
   // Finds a call that waits for a finished rank. A send gets one second, because it may not wait at all.
-  [[nodiscard]] std::string in_vain() const {
+  [[nodiscard]] std::string waits_for_finished() const {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way)
         for (const int other : call.needs)

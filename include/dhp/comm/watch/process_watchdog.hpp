@@ -87,22 +87,22 @@ class ProcessWatchdog final : public Watchdog {
     noticed_ = true;
   }
 
-  [[nodiscard]] Verdict judge(const States& states, const std::string& trouble,
-                              double now_s) override {
+  [[nodiscard]] Decision decide(const States& states, const std::string& trouble,
+                                double now_s) override {
     const auto& state = states.front();
     try {
       write(state);
-      if (auto verdict = store_->find("verdict")) return {std::move(*verdict)};
+      if (auto failure = store_->find("failure")) return {std::move(*failure)};
       if (rank() != 0) {
         auto silent = rank_zero_silent(state, now_s);
-        if (!silent.empty()) (void)store_->set_unless("verdict", "verdict", silent);
+        if (!silent.empty()) (void)store_->set_unless("failure", "failure", silent);
         else own_trouble_ = trouble;
         return {silent.empty() ? trouble : std::move(silent)};
       }
       read_states(now_s);
-      auto why = detector_.judge(now_s);
+      auto why = detector_.find_failure(now_s);
       if (why.empty()) why = trouble;
-      if (!why.empty()) store_->set("verdict", why);
+      if (!why.empty()) store_->set("failure", why);
       return {std::move(why), detector_.all_finished()};
     } catch (const Error& error) {
       return {state.finished ? "" : store_lost(state, error.sentence()), true};
@@ -110,7 +110,7 @@ class ProcessWatchdog final : public Watchdog {
   }
   [[nodiscard]] bool glimpse() override {
     try {
-      if (rank() != 0) return store_->find("verdict").has_value();
+      if (rank() != 0) return store_->find("failure").has_value();
       return store_->find("alarm") || !store_->list(detail::left_prefix).empty();
     } catch (const std::exception&) {  // the next look will find the reason
       return true;

@@ -113,7 +113,7 @@ class Watchdog : public Latch {
 
  protected:
   using States = std::vector<detail::RankState>;
-  struct Verdict {
+  struct Decision {
     std::string why{};  ///< reason why the world ends; empty if it does not
     bool over = false;  ///< no rank is left to watch
   };
@@ -146,14 +146,14 @@ class Watchdog : public Latch {
     if (watch_.joinable()) watch_.join();
   }
 
-  // The watching thread calls judge, glimpse and publish_end.
+  // The watching thread calls decide, glimpse and publish_end.
 
   /// Decides whether the world must end. trouble: the error of a channel of this process; empty if there is none.
-  [[nodiscard]] virtual Verdict judge(const States& states, const std::string& trouble,
-                                      double now_s) {
+  [[nodiscard]] virtual Decision decide(const States& states, const std::string& trouble,
+                                        double now_s) {
     for (std::size_t rank = 0; rank < states.size(); ++rank)
       detector_.update(static_cast<int>(rank), states[rank], now_s);
-    auto why = detector_.judge(now_s);
+    auto why = detector_.find_failure(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
   /// Checks cheaply, every glimpse_period_s_, whether the next full check must come immediately.
@@ -249,14 +249,14 @@ class Watchdog : public Latch {
     const double limit_s = deadlines_->limit_s();
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
-  [[nodiscard]] Verdict look(States& states, const Channels& channels) {
+  [[nodiscard]] Decision look(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
         // The limit is read before the rank's calls, because the end of a call may end the section.
         states[at].limit = deadlines_->limit();
         states[at].read(*options_.recorders[at], calls_before_[at]);
       }
-      return judge(states, trouble_of(channels), options_.recorders.front()->now_s());
+      return decide(states, trouble_of(channels), options_.recorders.front()->now_s());
     } catch (const std::exception& error) {  // out of memory
       return {states.front().finished ? "" : error.what(), true};
     }
