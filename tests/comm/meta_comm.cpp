@@ -36,9 +36,9 @@ TEST_CASE("meta comm: counts what a rank would send, in its group and those spli
   CHECK(dev.count().sent_bytes == 2 * 32 * 7 / 8 + 2 * 32 * 3 / 4 + 32);
 }
 
-TEST_CASE("meta comm: a thread holds a message until it has been taken") {
+TEST_CASE("meta comm: a thread holds a message until it has been received") {
   Meta dev;
-  // The first message is taken before the third call, the second one before the fourth, the third never.
+  // The first message is received before the third call, the second one before the fourth, the third never.
   MetaComm<Meta> world({0, 4}, {{0, 2}, {0, 2}}, std::vector{2, 3, 9});
   auto forward = Comm<Meta>::of(world.split(0, 0, CallSite::current()));
   auto backward = Comm<Meta>::of(world.split(0, 0, CallSite::current()));
@@ -59,7 +59,7 @@ TEST_CASE("meta comm: a thread holds a message until it has been taken") {
     holds(1);
     forward.send(dev, message(), 1);  // beyond the list
     holds(1);
-    world.all_taken();
+    world.all_received();
     holds(0);
   }
 }

@@ -68,14 +68,14 @@ struct ColorKey {
 /// Marks a communicator as in use by this thread. Throws Error if another thread of the rank is using the communicator.
 class ExclusiveUse : NonCopyable {
  public:
-  ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
-    check(!taken.exchange(true), {name_of(kind), where}, " at ", where,
+  ExclusiveUse(std::atomic<bool>& in_use, CallKind kind, CallSite where) : in_use_(in_use) {
+    check(!in_use.exchange(true), {name_of(kind), where}, " at ", where,
           ": another thread of this rank is using the communicator; split off one for each thread");
   }
-  ~ExclusiveUse() { taken_ = false; }
+  ~ExclusiveUse() { in_use_ = false; }
 
  private:
-  std::atomic<bool>& taken_;
+  std::atomic<bool>& in_use_;
 };
 
 }  // namespace detail

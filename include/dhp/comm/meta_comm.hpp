@@ -22,20 +22,20 @@ class MetaComm {
   };
   /// Only for ranks as threads. Element i: the number of sends and receives of this rank after which its i-th sent
   /// message has been received. Messages beyond the list count as received at once.
-  using Taken = std::optional<std::vector<int>>;
+  using ReceivedAfter = std::optional<std::vector<int>>;
 
-  /// splits: the groups that this rank's splits return, in order; later splits return the whole group. Without `taken`,
-  /// ranks count as processes: their engine holds the last send_capacity() messages to each receiver.
-  explicit MetaComm(Place place, std::vector<Place> splits = {}, Taken taken = {})
-      : place_(place), splits_(std::move(splits)), taken_(std::move(taken)) {}
+  /// splits: the groups that this rank's splits return, in order; later splits return the whole group. Without
+  /// `received`, ranks count as processes: their engine holds the last send_capacity() messages to each receiver.
+  explicit MetaComm(Place place, std::vector<Place> splits = {}, ReceivedAfter received = {})
+      : place_(place), splits_(std::move(splits)), received_after_(std::move(received)) {}
   /// Returns a world for a Mesh of this shape.
-  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, Taken taken = {}) {
+  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, ReceivedAfter received = {}) {
     const int replica = rank / shape.tensor % shape.replicas();
     const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
     std::vector<Place> splits{
         {rank % shape.tensor, shape.tensor}, {replica, shape.replicas()}, pipeline, pipeline};
     if (shape.context > 1) splits.push_back({replica % shape.context, shape.context});
-    return MetaComm({rank, shape.size()}, std::move(splits), std::move(taken));
+    return MetaComm({rank, shape.size()}, std::move(splits), std::move(received));
   }
 
   [[nodiscard]] int rank() const { return place_.rank; }
@@ -51,11 +51,11 @@ class MetaComm {
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
     count(dev, static_cast<double>(message.size_bytes()));
-    if (taken_) {
+    if (received_after_) {
       next_call();
       const auto number = messages_->sends++;
-      if (number < taken_->size())
-        messages_->waiting.emplace((*taken_)[number], std::move(message));
+      if (number < received_after_->size())
+        messages_->waiting.emplace((*received_after_)[number], std::move(message));
       return;
     }
     auto& sent = messages_->sent[{group_, to}];
@@ -63,15 +63,15 @@ class MetaComm {
     if (std::ssize(sent) > send_capacity()) sent.pop_front();
   }
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
-    if (!taken_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
+    if (!received_after_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
-    if (taken_) next_call();
+    if (received_after_) next_call();
     messages_->expected.erase({group_, from});
   }
   /// Releases all sent messages of this group and of groups split from it; the counts of sends and receives restart.
-  void all_taken() {
+  void all_received() {
     messages_->waiting.clear();
     messages_->calls = 0;
     messages_->sends = 0;
@@ -79,7 +79,7 @@ class MetaComm {
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, taken_);
+    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, received_after_);
     part.messages_ = messages_;
     part.group_ = ++messages_->groups;
     return part;
@@ -101,7 +101,7 @@ class MetaComm {
 
   Place place_;
   std::vector<Place> splits_;
-  Taken taken_;
+  ReceivedAfter received_after_;
   std::size_t next_ = 0;
   int group_ = 0;
   struct Messages {  // keyed by the group and the other rank

@@ -52,10 +52,10 @@ struct PlannedRun {
 };
 
 namespace detail {
-/// Returns MetaComm::Taken of a stage. Assumes that a backward takes as long as two forwards, or three if it computes
-/// activations again.
-[[nodiscard]] inline std::vector<int> calls_until_taken(const StageLists& lists, int chunks,
-                                                        int stage, bool recomputes) {
+/// Returns MetaComm::ReceivedAfter of a stage. Assumes that a backward takes as long as two forwards, or three
+/// if it computes activations again.
+[[nodiscard]] inline std::vector<int> calls_until_received(const StageLists& lists, int chunks,
+                                                           int stage, bool recomputes) {
   const ActionCosts costs{.backward_input = recomputes ? 2.0 : 1.0};
   const auto wiring = lists.wiring(chunks);
   const auto starts = simulate(lists, costs).start;
@@ -111,7 +111,7 @@ template <class Options>
   auto world = MetaComm<Meta>::world(
       layout, stage * layout.replicas() * layout.tensor,
       planned.threads
-          ? std::optional(detail::calls_until_taken(lists, chunks, stage, planned.recomputes))
+          ? std::optional(detail::calls_until_received(lists, chunks, stage, planned.recomputes))
           : std::nullopt);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
@@ -129,7 +129,7 @@ template <class Options>
       batches.back().index = k;
     }
     (void)run.trainer().start(mine);
-    if (planned.threads) world.all_taken();
+    if (planned.threads) world.all_received();
     plan.at_rest = dev.memory().in_use_bytes();
   }
   plan.weights = run.store().weight_bytes();

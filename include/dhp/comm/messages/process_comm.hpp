@@ -178,7 +178,7 @@ class ProcessComm {
     std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
     std::vector<Edge> edges;                    // indexed by the other rank
     std::uint64_t collectives = 0;
-    std::atomic<bool> taken = false;
+    std::atomic<bool> in_use = false;
     Scratch scratch{};
     int exceptions = std::uncaught_exceptions();
   };
@@ -197,7 +197,7 @@ class ProcessComm {
     });
   }
   void begin(const CommCall& call, auto action) {
-    const ExclusiveUse use(state_->taken, call.kind, call.where);
+    const ExclusiveUse use(state_->in_use, call.kind, call.where);
     const auto tag = state_->tag_of(collective_kind, ++state_->collectives, call.agreed());
     state_->guarded([&] { action(tag); });
   }

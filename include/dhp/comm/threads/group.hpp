@@ -168,7 +168,7 @@ class ThreadGroup {
   [[nodiscard]] const std::byte* note(int rank, int reader) const {
     return member(rank).notes[member(reader).entered % 2].data();
   }
-  [[nodiscard]] std::atomic<bool>& taken(int rank) { return member(rank).taken; }
+  [[nodiscard]] std::atomic<bool>& in_use(int rank) { return member(rank).in_use; }
 
   static constexpr int capacity = 4;  ///< limit of unreceived messages between two ranks
   struct Message {
@@ -194,7 +194,7 @@ class ThreadGroup {
       const auto word = edge.word.read();
       const bool alone = latch_->has_finished(world_rank(call.other));
       if (ready()) return;
-      if (alone) end_in_vain(rank, call, world_rank(call.other));
+      if (alone) end_wait_for_finished(rank, call, world_rank(call.other));
       if (alone || WaitWord::ended(word)) latch_->check_alive();
       edge.word.wait(word);
     }
@@ -206,7 +206,7 @@ class ThreadGroup {
     Offer offer;
     Place place;
     std::uint64_t entered = 0;  ///< number of collectives that this rank has entered
-    std::atomic<bool> taken = false;
+    std::atomic<bool> in_use = false;
     alignas(64) std::array<std::array<std::byte, note_bytes>, 2> notes;
   };
   /// All words that the group's ranks can block on.
@@ -236,17 +236,17 @@ class ThreadGroup {
       const auto now = waits_->met.read();
       if (WaitWord::changed(before, now)) return true;
       if (enters && WaitWord::ended(now)) return false;
-      if (enters) end_if_in_vain(rank);
+      if (enters) end_if_one_has_finished(rank);
       waits_->met.wait(now);
     }
   }
   // Ends the world if a missing rank has finished, because that rank will enter no further collective.
-  void end_if_in_vain(int rank) {
+  void end_if_one_has_finished(int rank) {
     for (const auto& other : members_)
       if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)
-        end_in_vain(rank, member(rank).offer.call, other.world_rank);
+        end_wait_for_finished(rank, member(rank).offer.call, other.world_rank);
   }
-  void end_in_vain(int rank, const CommCall& call, int gone) {
+  void end_wait_for_finished(int rank, const CommCall& call, int gone) {
     latch_->abort(concat("rank ", world_rank(rank), " waits in ", call, " for rank ", gone,
                          ", which has finished"));
   }

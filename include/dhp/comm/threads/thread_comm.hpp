@@ -35,7 +35,7 @@ class ThreadComm {
   Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     collective.check_for(size());
-    const ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
+    const ExclusiveUse use(group_->in_use(rank_), call.kind, call.where);
     const ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
     if (call.kind == CallKind::all_reduce && in.size_bytes() <= ThreadGroup::note_bytes) {
       all_reduce_small(offer);
@@ -83,11 +83,11 @@ class ThreadComm {
     edge.word.change();
   }
   void barrier(CallSite where) {
-    const ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
+    const ExclusiveUse use(group_->in_use(rank_), CallKind::barrier, where);
     group_->enter(rank_, {.call = {.kind = CallKind::barrier, .where = where}});
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
-    const ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
+    const ExclusiveUse use(group_->in_use(rank_), CallKind::split, where);
     group_->enter(rank_,
                   {.call = {.kind = CallKind::split, .where = where}, .color_key = {color, key}});
     auto place = group_->take_place(rank_);
