@@ -34,7 +34,7 @@ using Outputs = std::vector<std::byte*>;
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
-void fold_run(A* __restrict total, const T* __restrict from, Count count, Combine combine) {
+void accumulate_run(A* __restrict total, const T* __restrict from, Count count, Combine combine) {
   for (std::int64_t at = 0; at < count; ++at)
     total[at] = combine(total[at], static_cast<A>(from[at]));
 }
@@ -89,7 +89,7 @@ class SliceOf {
     const T* first = in(0, begin);
     for (std::int64_t at = 0; at < count; ++at) total[at] = static_cast<A>(first[at]);
     for (std::size_t rank = 1; rank < in_->size(); ++rank)
-      fold_run(total, in(rank, begin), count, combine);
+      accumulate_run(total, in(rank, begin), count, combine);
     if constexpr (std::is_same_v<A, T>) {
       copy_out(total, 0, begin, count);
     } else {
@@ -102,10 +102,10 @@ class SliceOf {
   void run_in_place(int home, std::int64_t begin, auto count, auto combine) const {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
-    if (home == 1) fold_run(total, in(0, begin), count, reversed);
+    if (home == 1) accumulate_run(total, in(0, begin), count, reversed);
     else if (home != 0) std::memcpy(total, in(0, begin), as_size(count) * sizeof(T));
     for (std::size_t rank = home == 1 ? 2 : 1; rank < in_->size(); ++rank)
-      fold_run(total, in(rank, begin), count, combine);
+      accumulate_run(total, in(rank, begin), count, combine);
     copy_out(total, 1, begin, count);
   }
 
