@@ -116,31 +116,31 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   using detail::verification::Signatures;
   // 3x1x1; passes of right replicas give 10, 11, 12 for shares 0, 1, 2, and sums of 7.
   const auto right = [](int replica, int passes) {
-    Signatures told{.weights = 3};
-    for (int pass = 0; pass < passes; ++pass) told.passes.push_back({10 + (replica + pass) % 3, 7});
-    return told;
+    Signatures made{.weights = 3};
+    for (int pass = 0; pass < passes; ++pass) made.passes.push_back({10 + (replica + pass) % 3, 7});
+    return made;
   };
   const MeshShape three{.data = 3};
-  std::vector<Signatures> told{right(0, 2), right(1, 2), right(2, 2)};
-  CHECK(detail::verification::compare(three, told).agrees);
-  told[1].passes[0].given = 99;  // two passes cannot tell
-  CHECK_FALSE(detail::verification::compare(three, told).agrees);
-  CHECK(detail::verification::compare(three, told).wrong.empty());
-  told = {right(0, 3), right(1, 3), right(2, 3)};
-  told[1].passes[0].given = 99;
-  told[0].passes[0].sums = told[1].passes[0].sums = told[2].passes[0].sums = 8;  // as a consequence
-  CHECK(detail::verification::compare(three, told).what == "gradients");
-  CHECK(detail::verification::compare(three, told).wrong == std::vector{1});
-  told = {right(0, 3), right(1, 3), right(2, 3)};
-  told[2].passes[1].sums = 8;
-  CHECK(detail::verification::compare(three, told).what == "sums of gradients");
-  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
-  told[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
-  CHECK(detail::verification::compare(three, told).wrong.empty());
-  told = {right(0, 2), right(1, 2), right(2, 2)};
-  told[2].weights = 4;
-  CHECK(detail::verification::compare(three, told).what == "weights");
-  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
+  std::vector<Signatures> all{right(0, 2), right(1, 2), right(2, 2)};
+  CHECK(detail::verification::compare(three, all).agrees);
+  all[1].passes[0].given = 99;  // two passes cannot tell
+  CHECK_FALSE(detail::verification::compare(three, all).agrees);
+  CHECK(detail::verification::compare(three, all).wrong.empty());
+  all = {right(0, 3), right(1, 3), right(2, 3)};
+  all[1].passes[0].given = 99;
+  all[0].passes[0].sums = all[1].passes[0].sums = all[2].passes[0].sums = 8;  // as a consequence
+  CHECK(detail::verification::compare(three, all).what == "gradients");
+  CHECK(detail::verification::compare(three, all).wrong == std::vector{1});
+  all = {right(0, 3), right(1, 3), right(2, 3)};
+  all[2].passes[1].sums = 8;
+  CHECK(detail::verification::compare(three, all).what == "sums of gradients");
+  CHECK(detail::verification::compare(three, all).wrong == std::vector{2});
+  all[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
+  CHECK(detail::verification::compare(three, all).wrong.empty());
+  all = {right(0, 2), right(1, 2), right(2, 2)};
+  all[2].weights = 4;
+  CHECK(detail::verification::compare(three, all).what == "weights");
+  CHECK(detail::verification::compare(three, all).wrong == std::vector{2});
 }
 
 TEST_CASE("verified steps: not a bit of the run changes") {

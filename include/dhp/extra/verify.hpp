@@ -36,7 +36,7 @@ struct Signatures {
   void pass(Fields& fields) { fields(weights, passes); }
 };
 
-struct Verdict {
+struct Comparison {
   bool agrees = true;
   std::string what{};        ///< name of the values that differ
   std::vector<int> wrong{};  ///< the wrong ranks, all of one replica; empty if unknown
@@ -57,8 +57,8 @@ struct Verdict {
 }
 
 /// Compares the signatures of all ranks of the mesh and finds the wrong ranks.
-template <std::same_as<Signatures> Told>  // a template: only programs that verify compile it
-[[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
+template <std::same_as<Signatures> S>  // a template: only programs that verify compile it
+[[nodiscard]] Comparison compare(const MeshShape& mesh, const std::vector<S>& signatures) {
   const auto replicas = as_size(mesh.data);
   const auto tensor = as_size(mesh.tensor);
   const auto places = tensor * as_size(mesh.pipeline);
@@ -76,10 +76,10 @@ template <std::same_as<Signatures> Told>  // a template: only programs that veri
     if (others)
       for (const auto at : *others) wrong.insert(rank_of(at));
   };
-  const auto verdict = [&](const char* what) {
+  const auto result = [&](const char* what) {
     std::set<std::size_t> in;  // indices of replicas
     for (const auto rank : wrong) in.insert(rank / tensor % replicas);
-    Verdict made{agrees, what, {}};
+    Comparison made{agrees, what, {}};
     if (distinct && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
     return made;
   };
@@ -90,7 +90,7 @@ template <std::same_as<Signatures> Told>  // a template: only programs that veri
       values.push_back(signatures[rank_at(replica, place)].weights);
     compare(values, [&](std::size_t replica) { return rank_at(replica, place); });
   }
-  if (!agrees) return verdict("weights");
+  if (!agrees) return result("weights");
 
   for (std::size_t place = 0; place < places; ++place)
     for (std::size_t share = 0; share < replicas; ++share) {
@@ -102,14 +102,14 @@ template <std::same_as<Signatures> Told>  // a template: only programs that veri
         values.push_back(signatures[rank_of(pass)].passes[pass].given);
       compare(values, rank_of);
     }
-  if (!agrees) return verdict("gradients");
+  if (!agrees) return result("gradients");
 
   for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
     std::vector<std::int64_t> values;
     for (const auto& pass : signatures[rank].passes) values.push_back(pass.sums);
     compare(values, [&](std::size_t) { return rank; });
   }
-  return verdict("sums of gradients");
+  return result("sums of gradients");
 }
 
 }  // namespace detail::verification
@@ -149,17 +149,17 @@ class StepVerifier final : public StepHook<Dev> {
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
-    verification::Verdict verdict;
+    verification::Comparison found;
     for (int ahead = 1; ahead <= 2; ++ahead) {
       const auto others = batches_(ahead);
       auto again = step;
       again.batches = others.batches;
       (void)signed_pass(again, pass, mine);
-      verdict = judged(mine);
-      if (verdict.agrees) return losses;
-      if (!verdict.wrong.empty()) break;
+      found = compared(mine);
+      if (found.agrees) return losses;
+      if (!found.wrong.empty()) break;
     }
-    end(step.context.step, verdict);
+    end(step.context.step, found);
   }
 
  private:
@@ -201,24 +201,24 @@ class StepVerifier final : public StepHook<Dev> {
     mine.passes.push_back({values[0], values[1]});
     return losses;
   }
-  [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
+  [[nodiscard]] verification::Comparison compared(const verification::Signatures& mine) {
     return verification::compare(mesh_.shape(), gather_values(dev_, mesh_.world(), mine));
   }
-  [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
+  [[noreturn]] void end(std::int64_t step, const verification::Comparison& found) {
     auto& world = mesh_.world();
-    const auto& wrong = verdict.wrong;
+    const auto& wrong = found.wrong;
     const bool others = mesh_.shape().data > 1;
     if (wrong.empty())
-      fail("step ", step, ": replicas have different ", verdict.what,
+      fail("step ", step, ": replicas have different ", found.what,
            ", and it can't be told which of them is wrong", others ? "" : " (there is only one)",
            "; the step was not applied: begin again from a checkpoint, on other machines");
     if (std::find(wrong.begin(), wrong.end(), world.rank()) != wrong.end())
-      fail("step ", step, ": rank ", world.rank(), " has other ", verdict.what, " than ",
+      fail("step ", step, ": rank ", world.rank(), " has other ", found.what, " than ",
            others ? "other replicas have from the same samples" : "when it repeated the step",
            "; its processor or memory gives wrong numbers, the step was not applied, and this rank "
            "ends");
     world.barrier();  // throws when a wrong rank ends
-    fail("step ", step, ": rank ", wrong.front(), " has other ", verdict.what,
+    fail("step ", step, ": rank ", wrong.front(), " has other ", found.what,
          " than other replicas, and goes on");
   }
 
