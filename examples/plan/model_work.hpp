@@ -105,11 +105,11 @@ template <class Options>
         const auto& of = forward ? inside[at] : inside[inside.size() - 1 - at];
         (forward ? layer.forward : layer.backward).add(of.count);
         rest.add(of.count, -1);
-        if (forward) layer.kept_bytes += of.kept_bytes, kept += of.kept_bytes;
+        if (forward) layer.kept_bytes += of.grown_bytes, kept += of.grown_bytes;
       }
       auto& last = work.layers.back();
       (forward ? last.forward : last.backward).add(rest);
-      if (forward) last.kept_bytes += span.kept_bytes - kept, kept = span.kept_bytes;
+      if (forward) last.kept_bytes += span.grown_bytes - kept, kept = span.grown_bytes;
     }
     inside.clear();
   }

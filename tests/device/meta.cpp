@@ -80,7 +80,7 @@ TEST_CASE("meta: counts work by step, pass and layer, and what a layer keeps") {
   REQUIRE(spans.size() == 3);
   CHECK(spans[0].name == "a");
   CHECK(spans[0].depth == 2);
-  CHECK(spans[0].kept_bytes == 1024);
+  CHECK(spans[0].grown_bytes == 1024);
   const auto& layer = spans[0].count;
   const auto& step = spans[2].count;
   CHECK(std::array{layer.flop, layer.product_bytes, layer.bytes, layer.launches,

@@ -78,7 +78,7 @@ class Event {
 /// Event of a device with streams: the collective runs on its communicator's stream, and no wait blocks the host. If
 /// the collective fails after the wait, the next call of any communicator of the world throws.
 template <class Dev>
-  requires detail::works_by_itself<Dev>
+  requires detail::is_asynchronous<Dev>
 class Event<Dev> {
  public:
   class Work {

@@ -98,7 +98,7 @@ class ImageSource final : public Source<T> {
       unsigned left_out = 0;
       if (channels_ >= 16 && !(has(rows[0], all()) && has(rows[1], all()))) {
         length = std::min(length, channels_ - tap % channels_);
-        left_out = Borders(half).that_can_go<T>(zeros(line, 2 * half, th * tap_row + tap, length));
+        left_out = Borders(half).left_out_of<T>(zeros(line, 2 * half, th * tap_row + tap, length));
       }
       for (auto& of : rows) {
         if (left_out != 0 || has(of, all())) continue;

@@ -80,7 +80,7 @@ struct Borders {
         all(last | (last - 1)) {}
   /// Returns `lines` if a kernel of T can leave out exactly these, else 0. Only kernels of f32 leave out lines.
   template <class T>
-  [[nodiscard]] constexpr unsigned that_can_go(unsigned lines) const {
+  [[nodiscard]] constexpr unsigned left_out_of(unsigned lines) const {
     if constexpr (std::is_same_v<T, float>)
       for (const auto some : {first, last, firsts, lasts, all})
         if (lines == some) return lines;

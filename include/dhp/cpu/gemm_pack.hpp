@@ -240,7 +240,7 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
   source.copy(row, rows, p0, depth, scratch, P::line);
   for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
   *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth,
-           Borders(P::rows / 2).template that_can_go<T>(zeros)};
+           Borders(P::rows / 2).template left_out_of<T>(zeros)};
   return {runs, runs + 1};
 }
 

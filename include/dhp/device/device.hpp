@@ -94,9 +94,9 @@ template <class Dev>
 inline constexpr bool has_data = true;
 /// Whether the device works asynchronously, so that the host only issues work.
 template <class Dev>
-inline constexpr bool works_by_itself = !Dev::host_accessible;
+inline constexpr bool is_asynchronous = !Dev::host_accessible;
 template <>
-inline constexpr bool works_by_itself<Cpu> = false;
+inline constexpr bool is_asynchronous<Cpu> = false;
 }  // namespace detail
 
 }  // namespace dhp

@@ -105,7 +105,7 @@ struct MetaSpan {
   std::string name{};
   std::size_t depth = 0;  ///< number of enclosing scopes
   MetaCount count{};
-  double kept_bytes = 0;  ///< growth of the bytes in use during the scope
+  double grown_bytes = 0;  ///< growth of the bytes in use during the scope; may be negative
 };
 }  // namespace detail
 
