@@ -10,7 +10,7 @@ if [ -z "$nvcc" ]; then
   echo "skipped: there is no nvcc, so nothing is compiled for GPUs"
   exit 0
 fi
-# Without -O: the host's part is hardly run here, and device code is optimised all the same.
+# Without -O: the host's part is hardly run here, and device code is optimized all the same.
 cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG -DDHP_BENCH=ON -DDHP_UNIT_FILES=12
 targets=() tests=()
 if [ "${1:-}" != all ]; then

@@ -31,7 +31,7 @@ def glosses(folder="/usr/share/wordnet"):
     return rows
 
 
-def reference(model, sentences, normalise):
+def reference(model, sentences, normalize):
     """Returns the mean of the last hidden states by transformers, [sentences, hidden]."""
     import torch
     import transformers
@@ -47,7 +47,7 @@ def reference(model, sentences, normalise):
             counted = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
             rows.append((hidden * counted).sum(1) / counted.sum(1))
     made = torch.cat(rows)
-    if normalise:
+    if normalize:
         made = torch.nn.functional.normalize(made)
     return made.numpy()
 
@@ -71,11 +71,11 @@ def compare_embeddings(program, model, sentences):
     import numpy
 
     worst = 0.0
-    for normalise in (True, False):
-        expected = reference(model, sentences, normalise)
-        print(f"{len(sentences)} sentences, {'normalised' if normalise else 'as they are'}: largest "
+    for normalize in (True, False):
+        expected = reference(model, sentences, normalize)
+        print(f"{len(sentences)} sentences, {'normalized' if normalize else 'as they are'}: largest "
               f"element {numpy.abs(expected).max():.3f}")
-        options = ("--normalise" if normalise else "--no-normalise", "--pooling", "mean")
+        options = ("--normalize" if normalize else "--no-normalize", "--pooling", "mean")
         for layout in LAYOUTS:
             found = scored(program, model, sentences, layout, options)
             apart = float(numpy.abs(found - expected).max())

@@ -41,9 +41,9 @@ endforeach()
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "${declarations}" @ONLY)
 
 # In a GPU tree these kernels only compute reference results.
-set(optimised -O3)
+set(optimized -O3)
 if(DHP_DEVICE STREQUAL cuda)
-  set(optimised -O1)
+  set(optimized -O1)
 endif()
 set_property(SOURCE ${dir}/cpu_declared.cpp PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 # An archive instead of an object library, so that programs carry only the kernels that they call.
@@ -54,6 +54,6 @@ add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)
 target_link_libraries(dhp_cpu_compiled PUBLIC $<IF:$<STREQUAL:${DHP_DEVICE},cuda>,dhp::dhp,dhp::cpu>)
 target_compile_options(dhp_cpu_compiled
   # dhp reads neither errno nor floating-point traps. These two flags let loops with a square root, or with a choice
-  # between two values, vectorise; they change no value.
-  PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release,RelWithDebInfo>:${optimised}>
+  # between two values, vectorize; they change no value.
+  PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release,RelWithDebInfo>:${optimized}>
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")

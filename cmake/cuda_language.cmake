@@ -1,4 +1,4 @@
-# Finds nvcc and chooses the GPUs it compiles for: those of this machine, or without a GPU those of data centres since
+# Finds nvcc and chooses the GPUs it compiles for: those of this machine, or without a GPU those of data centers since
 # 2020 (80: A100, 90: H100 and H200) with PTX, which the driver compiles for newer GPUs.
 if(NOT CUDAToolkit_NVCC_EXECUTABLE)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no nvcc in ${CUDAToolkit_BIN_DIR}")

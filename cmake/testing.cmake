@@ -86,17 +86,17 @@ function(dhp_typed_tests folder target more)
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels and the framework are compiled apart. Tests that compute element by element are optimised too; the
-  # others compile faster without. Under AddressSanitizer only ops/ is optimised.
+  # The kernels and the framework are compiled apart. Tests that compute element by element are optimized too; the
+  # others compile faster without. Under AddressSanitizer only ops/ is optimized.
   if(dhp_cuda_optimised)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   endif()
-  set(optimised -O0)
+  set(optimized -O0)
   if(folder MATCHES "^(tensor|ops|cuda|bert|gpt)$")
-    set(optimised -Og)
+    set(optimized -Og)
   endif()
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${optimised}>)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${optimized}>)
   endif()
   # A fortified longjmp would reject jumps between the stacks of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)

@@ -17,7 +17,7 @@ endfunction()
 # dhp_units(<out> <program> <file>...): returns a program's sources in units of at most DHP_UNIT_FILES files. A unit
 # begins with the includes of its files, then includes each file in its own namespace. A program with several units
 # keeps slow files, which compile longest, apart from quick ones. A file is not put in a unit if it opens a namespace,
-# specialises a template, defines a macro, or has the comment "not in a unit". Under nvcc slow files are not either,
+# specializes a template, defines a macro, or has the comment "not in a unit". Under nvcc slow files are not either,
 # since several at once need too much memory.
 function(dhp_units out program)
   set(alone ${ARGN})

@@ -48,7 +48,7 @@ To try next:
   1. Let the ResNet go on in another layout, on 4 replicas:
      $programs/train_resnet50 --config $runs/resnet/step-$(printf %08d "$resnet_steps")/options.toml --load $runs/resnet \\
        --data-parallel 4 --tensor-parallel 1 --pipeline-parallel 1 --steps $((resnet_steps + 20))
-  2. Train a BERT on texts of your own, here on licences, in two stages:
+  2. Train a BERT on texts of your own, here on licenses, in two stages:
      $programs/train_bert --data /usr/share/common-licenses --pipeline-parallel 2 --steps 50
   3. See all three axes in one program of a screen, which says what each rank holds and sends:
      cmake --build build/quickstart --target lesson_10_all_three && $programs/lesson_10_all_three"

@@ -1,16 +1,16 @@
-"""Common parts of the pictures: colours, an axis whose units are points, boxes, legends, and the file."""
+"""Common parts of the pictures: colors, an axis whose units are points, boxes, legends, and the file."""
 
 import re
 import textwrap
 
-# Fills carry dark text. Fills, grey lines and grey text can be seen on a light and on a dark page.
+# Fills carry dark text. Fills, gray lines and gray text can be seen on a light and on a dark page.
 FORWARD, BACKWARD, WEIGHTS, EXCHANGE = "#5fa2dd", "#eb9850", "#93bf5c", "#b391d8"
 KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHTS}
 SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b", "W": "#c5dea6"}  # for the second of a stage's two parts of the model
 D, H, P = "#dd6880", "#2fa898", "#c99b22"
 MEMORY = {"weights": "#7fa6dc", "gradients": "#eba45c", "optimizer": "#b391d8", "activations": "#9ba3ab"}
 LINES = ["#3f8fd6", "#e07f2e", "#6fa53a", "#9d74cc", "#dd6880", "#2fa898", "#c99b22"]
-WHOLE, GREY, INK = "#d9dee4", "#757d87", "#12181f"
+WHOLE, GRAY, INK = "#d9dee4", "#757d87", "#12181f"
 WIDTH = 430  # points: a page of 800 pixels shows 573, a phone shrinks them to two thirds
 
 
@@ -27,8 +27,8 @@ def matplotlib():
         raise Missing("matplotlib is missing (Debian: python3-matplotlib)") from None
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "dhp", "path.simplify_threshold": 0.4,
                          "font.size": 9, "legend.fontsize": 8.5, "font.family": "sans-serif",
-                         "font.sans-serif": ["DejaVu Sans", "Verdana"], "text.color": GREY, "axes.labelcolor": GREY,
-                         "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY})
+                         "font.sans-serif": ["DejaVu Sans", "Verdana"], "text.color": GRAY, "axes.labelcolor": GRAY,
+                         "axes.edgecolor": GRAY, "xtick.color": GRAY, "ytick.color": GRAY})
     return plt
 
 
@@ -45,7 +45,7 @@ def charts(plt, rows, height):
     """Returns a figure and its axes, one below the other, with grids."""
     figure, axes = plt.subplots(rows, 1, figsize=(WIDTH / 72, height / 72), layout="constrained", squeeze=False)
     for axis in axes[:, 0]:
-        axis.grid(alpha=0.3, color=GREY, linewidth=0.6)
+        axis.grid(alpha=0.3, color=GRAY, linewidth=0.6)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes[:, 0]
@@ -55,12 +55,12 @@ def legend_below(axis, lines_of, **more):
     axis.legend(*lines_of.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -0.28), frameon=False, **more)
 
 
-def write(axis, x, y, words, size=9, color=GREY, **more):
+def write(axis, x, y, words, size=9, color=GRAY, **more):
     axis.text(x, y, words, size=size, color=color, **{"va": "center_baseline", **more})
 
 
 def boxes(axis, places, color, edge=INK):
-    """Draws rectangles (x, y, width, height) of one colour as one path, which keeps the file small."""
+    """Draws rectangles (x, y, width, height) of one color as one path, which keeps the file small."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
     places = list(places)
@@ -73,14 +73,14 @@ def boxes(axis, places, color, edge=INK):
 
 
 def key(axis, x, y, entries):
-    """Draws a legend in one line. entries: (colour, words)."""
+    """Draws a legend in one line. entries: (color, words)."""
     for color, words in entries:
-        boxes(axis, [(x, y - 4, 10, 8)], color, GREY if color == "none" else INK)
+        boxes(axis, [(x, y - 4, 10, 8)], color, GRAY if color == "none" else INK)
         write(axis, x + 14, y, words)
         x += 26 + 5.3 * len(words)
 
 
-def arrow(axis, start, end, color=GREY):
+def arrow(axis, start, end, color=GRAY):
     style = {"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     axis.annotate("", end, start, arrowprops=style)
 

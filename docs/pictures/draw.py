@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, MEMORY, P, SECOND_PART, WEIGHTS, WHOLE,
+from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GRAY, H, INK, KINDS, LINES, MEMORY, P, SECOND_PART, WEIGHTS, WHOLE,
                     WIDTH, Missing, arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
 
 class Programs:
@@ -130,7 +130,7 @@ def all_reduce(plt, _):
             y = 26 + 36 * rank
             for at, value in enumerate(row):
                 color = "none" if value == "" else (WHOLE if rows is before else shade[at])
-                boxes(axis, [(x + at * width, y, width, height)], color, GREY if value == "" else INK)
+                boxes(axis, [(x + at * width, y, width, height)], color, GRAY if value == "" else INK)
                 if value != "":
                     write(axis, x + (at + 0.5) * width, y + height / 2, value, size=10.5, color=INK, ha="center")
     for rank in range(3):
@@ -169,7 +169,7 @@ def planned(programs):
 def draw_stages(axis, left, top, unit, stages, row=22, labels=True, names=True):
     """Draws one row per stage, with `unit` points for a unit of time. Returns the x where the longest row ends."""
     end = max(start + duration for stage in stages for start, duration, *_ in stage)
-    boxes(axis, ((left, top + row * number, unit * end, row - 4) for number in range(len(stages))), "none", GREY)
+    boxes(axis, ((left, top + row * number, unit * end, row - 4) for number in range(len(stages))), "none", GRAY)
     for kind, part in sorted({(box[2], box[4]) for stage in stages for box in stage}):
         color = SECOND_PART[kind] if part == "b" else KINDS[kind]
         boxes(axis, ((left + unit * start, top + row * number, unit * duration, row - 4) for number, stage in enumerate(stages)
@@ -290,7 +290,7 @@ def schedule_measured(plt, programs):
     ticks = [at * step for at in range(int(end * milliseconds / step) + 1)]
     for tick in ticks:
         x = 46 + unit * tick / milliseconds
-        axis.plot((x, x), (178, 182), color=GREY, linewidth=0.8)
+        axis.plot((x, x), (178, 182), color=GRAY, linewidth=0.8)
         write(axis, x, 189, f"{tick:g}" + (" ms" if tick == ticks[-1] else ""), size=8, ha="center")
     kinds_key(axis, 46, 206, plan)
     return figure
@@ -315,7 +315,7 @@ def overlap_measured(plt, programs):
         write(axis, WIDTH - 6, top - 11, f"{1000 * seconds:.0f} ms", ha="right")
         for row, words in enumerate(("computes", "all-reduces")):
             write(axis, left - 6, top + 22 * row + 9, words, ha="right")
-        boxes(axis, ((left, top + 22 * row, unit * seconds, 18) for row in range(2)), "none", GREY)
+        boxes(axis, ((left, top + 22 * row, unit * seconds, 18) for row in range(2)), "none", GRAY)
         for kind, color in KINDS.items():
             boxes(axis, ((left + unit * start, top, unit * duration, 18)
                          for start, duration, what, *_ in passes(spans) if what == kind), color)

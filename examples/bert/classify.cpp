@@ -10,7 +10,7 @@
 namespace examples {
 
 int classify(const BertOptions& options, ConnectedRank* met) {
-  const auto data = load_labelled_text(options);
+  const auto data = load_labeled_text(options);
   const auto& bert = data.bert;
   auto setup = setup_of(options.run, met, data, bert.config, [&](auto& build, const auto& config) {
     auto planned = bert;

@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// Pooler and classifier over the first token (Devlin et al. 2019, section 4.1), and the loss of labelled samples, as
+/// Pooler and classifier over the first token (Devlin et al. 2019, section 4.1), and the loss of labeled samples, as
 /// in Hugging Face's BertForSequenceClassification.
 template <class Dev>
 class BertClasses {

@@ -31,7 +31,7 @@ namespace examples {
   return table;
 }
 
-/// Sums the embeddings of word, position and segment and normalises the sum; y [rows, hidden].
+/// Sums the embeddings of word, position and segment and normalizes the sum; y [rows, hidden].
 template <class Dev>
 [[nodiscard]] TokenEmbeddings<Dev> bert_embeddings(dhp::ModelBuilder<Dev>& build,
                                                    const BertConfig& config) {

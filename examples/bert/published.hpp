@@ -143,7 +143,7 @@ inline void check_tied(const PublishedBert& bert) {
 /// How sentence-transformers turns a sentence into a vector, according to modules.json and the files beside it.
 struct SentencePooling {
   bool first_token = false;  ///< the first token is the vector; else the mean of all tokens
-  bool normalise = false;
+  bool normalize = false;
   std::int64_t longest = 0;  ///< maximum length in tokens; 0: the files set no limit
 
   [[nodiscard]] std::int64_t longest_of(const BertConfig& config) const {
@@ -177,7 +177,7 @@ struct SentencePooling {
   for (const auto& module : modules) {
     const auto type = module.is_object() ? module.value("type", std::string()) : std::string();
     const auto name = type.substr(type.rfind('.') == type.npos ? 0 : type.rfind('.') + 1);
-    if (name == "Normalize") made.normalise = true;
+    if (name == "Normalize") made.normalize = true;
     if (name == "Transformer" || name == "Normalize") continue;
     dhp::check(name == "Pooling", path, ": its module ", type,
                " is unknown; dhp has Transformer, Pooling and Normalize");

@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// Turns text into ids; recognises special tokens in the text.
+/// Turns text into ids; recognizes special tokens in the text.
 class PublishedTokenizer {
  public:
   explicit PublishedTokenizer(WordPiece wordpiece, SpecialTokens special = SpecialTokens())

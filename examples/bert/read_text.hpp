@@ -134,7 +134,7 @@ inline void add_wordnet(std::string_view bytes, const std::string& name, Text& i
   for (std::size_t at = 0; at < bytes.size();) {
     const auto end = std::min(bytes.find('\n', at), bytes.size());
     const auto line = bytes.substr(at, end - at);
-    if (!line.empty() && line.front() != ' ') {  // the licence at the top is indented
+    if (!line.empty() && line.front() != ' ') {  // the license at the top is indented
       const auto bar = line.find(" | ");
       dhp::check(line.front() >= '0' && line.front() <= '9' && bar != line.npos, "", name,
                  ", byte ", at,

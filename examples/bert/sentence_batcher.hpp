@@ -19,7 +19,7 @@ namespace examples {
 
 struct SentenceBatcherOptions {
   std::int64_t longest = 512;  ///< maximum tokens of a sentence
-  bool labelled = false;
+  bool labeled = false;
   bool first_token = false;  ///< the first token is the sentence's vector; else the mean of all
   std::int32_t hidden = -1;  ///< id of [MASK], in whose place words are predicted; -1: none
 };
@@ -45,7 +45,7 @@ class SentenceBatcher {
       rows.add(sentence);
     }
     auto batch = rows.batch();
-    if (options_.labelled) {
+    if (options_.labeled) {
       batch.put("labels", labels);
     } else {
       batch.put("masked_rows", masked_rows);

@@ -1,4 +1,4 @@
-// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. A sample is a sentence and its
+// Pairs of sentences for next-sentence prediction: a dataset over a tokenized text. A sample is a sentence and its
 // successor. In each epoch, masked_lm.hpp replaces some successors by random sentences.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Makes a WordPiece vocabulary from a text: starts with the characters and repeatedly joins the most frequent pair of
-// neighbours inside words (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, with ## before pieces that
+// neighbors inside words (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, with ## before pieces that
 // continue a word). It works on word counts. Ties go to the pair of lower ids, so the same text gives the same
 // vocabulary everywhere.
 #pragma once

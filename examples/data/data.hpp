@@ -114,12 +114,12 @@ struct GptData : TrainerData {
 /// several. In .csv, .tsv and .jsonl files each row is a document.
 [[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
-struct LabelledText : TrainerData {
+struct LabeledText : TrainerData {
   std::vector<std::int32_t> labels;  ///< labels of the held-out samples
   PublishedBert bert{};              ///< the model's config, with the text's classes
 };
 
 /// Loads sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.
-[[nodiscard]] LabelledText load_labelled_text(const BertOptions& options);
+[[nodiscard]] LabeledText load_labeled_text(const BertOptions& options);
 
 }  // namespace examples

@@ -1,5 +1,5 @@
 // A corpus in three flat arrays: items, the starts of sentences, and the starts of documents. Items are bytes (a text)
-// or token ids (the same text, tokenised once). No sentence needs a string or an allocation. The corpus owns its
+// or token ids (the same text, tokenized once). No sentence needs a string or an allocation. The corpus owns its
 // arrays, or they lie in a mapped file.
 #pragma once
 

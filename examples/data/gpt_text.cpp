@@ -182,7 +182,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
              ", and none before each text: one of them has to separate documents");
 }
 
-[[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
+[[nodiscard]] std::shared_ptr<const TokenText> tokenize(const TextModelOptions& options,
                                                         DescribedGpt& model,
                                                         std::map<std::string, std::string>& files) {
   auto& config = model.config;
@@ -249,7 +249,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
                                         const std::map<std::string, std::string>&) {
   return {};
 }
-[[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
+[[nodiscard]] std::shared_ptr<const TokenText> tokenize(const TextModelOptions& options,
                                                         DescribedGpt&,
                                                         std::map<std::string, std::string>&) {
   dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
@@ -275,7 +275,7 @@ GptData load_gpt_text(const TextModelOptions& options) {
              " does not fit --data synthetic");
   GptData made;
   const auto text =
-      run.synthetic() ? synthetic(options, config) : tokenise(options, model, made.files);
+      run.synthetic() ? synthetic(options, config) : tokenize(options, model, made.files);
   const DocumentSamples all(text, config.end[0], options.sequence_length);
   auto [train, held_out] = options.test_data.empty()
                                ? all.split(run.held_out, run.seed)

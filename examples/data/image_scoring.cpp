@@ -19,7 +19,7 @@ namespace {
 /// A dataset of image files without labels.
 class ImageFiles {
  public:
-  using Sample = dhp::LabelledImage;
+  using Sample = dhp::LabeledImage;
 
   ImageFiles(std::vector<std::string> files, const dhp::DecodeOptions& decoding)
       : files_(std::make_shared<std::vector<std::string>>(std::move(files))),

@@ -1,4 +1,4 @@
-// PairJoiner finds a vocabulary of pieces: it repeatedly joins the most frequent pair of neighbours in the words of a
+// PairJoiner finds a vocabulary of pieces: it repeatedly joins the most frequent pair of neighbors in the words of a
 // text (Sennrich et al. 2016). Of equally frequent pairs it joins the one whose pieces were found first, so the same
 // words give the same vocabulary everywhere.
 #pragma once

@@ -23,7 +23,7 @@ ResNetConfig resnet_config(const ResNetOptions& options, const ImageData& data) 
           .classes = data.classes,
           .stem_stride = options.stem_stride,
           .zero_init_gamma = options.zero_init_gamma,
-          .synchronised_batch_norm = options.sync_batch_norm,
+          .synchronized_batch_norm = options.sync_batch_norm,
           .label_smoothing = options.label_smoothing,
           .recompute = options.run.recompute};
 }

@@ -23,7 +23,7 @@ struct Scoring {
   std::vector<std::int64_t> rows_of;    ///< how many output rows each sample has
   std::vector<std::int64_t> numbers{};  ///< each sample's number in the input; empty: 1, 2, ...
   std::string what = "sentences";       ///< the samples' name in messages
-  bool normalise = false;
+  bool normalize = false;
   RowFileOptions output{};
   std::string description;
 };

@@ -47,8 +47,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   bert.config.sequence_length = longest;
 
   const auto head = head_to_predict(bert, options.predict);
-  dhp::check(head == BertHead::none || (!options.pooling && !options.normalise),
-             "--pooling and --normalise do nothing with logits; choose --predict embeddings");
+  dhp::check(head == BertHead::none || (!options.pooling && !options.normalize),
+             "--pooling and --normalize do nothing with logits; choose --predict embeddings");
   Scoring made;
   made.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
@@ -70,7 +70,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
       made.output.rows > 0, options.input,
       " has no [MASK], for which this model predicts words; --predict embeddings needs none");
   const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
-  made.normalise = head == BertHead::none && options.normalise.value_or(pooling.normalise);
+  made.normalize = head == BertHead::none && options.normalize.value_or(pooling.normalize);
   made.output.path = options.output;
   made.output.what = head == BertHead::none ? "embedding" : "logits";
   made.output.columns = columns_of(bert, head, words);
@@ -82,7 +82,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
                   head != BertHead::none ? "logits"
                   : first                ? "the vector of the first token"
                                          : "the mean of the tokens' vectors",
-                  made.normalise ? ", normalised" : "");
+                  made.normalize ? ", normalized" : "");
   made.samples = AnyBatcher(SentenceBatcher(
       std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
   return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};

@@ -25,7 +25,7 @@ struct SyntheticOptions {
 /// Sample i has class i % classes.
 class SyntheticImages {
  public:
-  using Sample = dhp::LabelledImage;
+  using Sample = dhp::LabeledImage;
 
   explicit SyntheticImages(const SyntheticOptions& options) : options_(options) {
     const auto& o = options_;

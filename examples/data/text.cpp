@@ -19,14 +19,14 @@
 namespace examples {
 namespace {
 
-struct Tokenised {
+struct Tokenized {
   Vocabulary vocabulary;
   std::shared_ptr<const TokenText> text;
   Pairing pairing;
   std::string description;
 };
 
-Tokenised synthetic(const BertOptions& options) {
+Tokenized synthetic(const BertOptions& options) {
   dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
              " does not fit --data synthetic, which has a vocabulary of its own");
   SyntheticTextOptions made{.documents = 2048};
@@ -88,7 +88,7 @@ TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiec
                      [&] { return encoded(options, given); });
 }
 
-Tokenised tokenise(const BertOptions& options) {
+Tokenized tokenize(const BertOptions& options) {
   const auto& path = options.run.data;
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
@@ -108,7 +108,7 @@ Tokenised tokenise(const BertOptions& options) {
           std::move(description)};
 }
 #else
-Tokenised tokenise(const BertOptions& options) {
+Tokenized tokenize(const BertOptions& options) {
   dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
             "; --data synthetic needs nothing");
 }
@@ -125,9 +125,9 @@ TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
 
 TextData load_text(const BertOptions& options, bool same_shapes) {
   const auto& run = options.run;
-  auto tokenised = run.synthetic() ? synthetic(options) : tokenise(options);
+  auto tokenized = run.synthetic() ? synthetic(options) : tokenize(options);
   auto [train, held_out] =
-      split_sentence_pairs(tokenised.text, tokenised.pairing, run.held_out, run.seed);
+      split_sentence_pairs(tokenized.text, tokenized.pairing, run.held_out, run.seed);
   const MaskedLmOptions masking{.sequence_length = options.sequence_length,
                                 .whole_words = options.whole_word_masking,
                                 .seed = run.seed};
@@ -138,19 +138,19 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
   check_tied(bert);
   bert.head = BertHead::masked_words;
   bert.labels.clear();
-  bert.config.vocabulary = tokenised.vocabulary.size();
+  bert.config.vocabulary = tokenized.vocabulary.size();
   const auto batcher = [&](const SentencePairs& pairs, std::int64_t samples) {
-    return AnyBatcher(MaskedLmBatcher(pairs, tokenised.vocabulary, masking, layout)).first(samples);
+    return AnyBatcher(MaskedLmBatcher(pairs, tokenized.vocabulary, masking, layout)).first(samples);
   };
   made.train = batcher(train, run.samples);
   made.held_out = batcher(held_out, evaluated);
-  made.files = model_files(options, bert, tokenised.vocabulary);
+  made.files = model_files(options, bert, tokenized.vocabulary);
   made.unigram_cross_entropy =
-      unigram_cross_entropy(unigram_of(train, tokenised.vocabulary, masking), held_out,
-                            tokenised.vocabulary, masking, evaluated);
+      unigram_cross_entropy(unigram_of(train, tokenized.vocabulary, masking), held_out,
+                            tokenized.vocabulary, masking, evaluated);
   made.same_shapes = layout == TokenLayout::fixed;
   made.description =
-      dhp::concat("text ", tokenised.description, ", vocabulary ", bert.config.vocabulary);
+      dhp::concat("text ", tokenized.description, ", vocabulary ", bert.config.vocabulary);
   return made;
 }
 

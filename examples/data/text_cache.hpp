@@ -192,7 +192,7 @@ class TextCache {
     return true;
   }
   void warn(const std::string& why) const {
-    options_.say(dhp::concat("warning: ", why, "; the text is tokenised without a cache"));
+    options_.say(dhp::concat("warning: ", why, "; the text is tokenized without a cache"));
   }
 
   TextCacheOptions options_;

@@ -20,7 +20,7 @@ namespace examples::doctor {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Returns the median seconds of work(), synchronised with the device. Short work is repeated until it can be measured.
+/// Returns the median seconds of work(), synchronized with the device. Short work is repeated until it can be measured.
 /// delayed: this rank deliberately sleeps for much longer than the work takes.
 [[nodiscard]] double median_seconds(auto& dev, int runs, bool delayed, auto work) {
   constexpr double least_run_s = 0.02;

@@ -57,7 +57,7 @@ struct Goodput {
   double interval = 0;
 };
 
-/// Returns the interval that minimises the time to finish (Daly 2006, "A higher order estimate of the optimum
+/// Returns the interval that minimizes the time to finish (Daly 2006, "A higher order estimate of the optimum
 /// checkpoint interval"); its first term is Young's of 1974.
 [[nodiscard]] inline double daly_interval(double save, double failure) {
   if (save >= 2 * failure) return failure;

@@ -1,5 +1,5 @@
 // Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): each byte of a text is a token,
-// and pairs of neighbours are merged in the order in which training found them. Any bytes can be encoded; invalid UTF-8
+// and pairs of neighbors are merged in the order in which training found them. Any bytes can be encoded; invalid UTF-8
 // counts as punctuation.
 #pragma once
 
@@ -73,7 +73,7 @@ class BytePairs {
     return found == tables_->special.end() ? found_piece(token) : found->second;
   }
 
-  /// Appends the tokens of a text; recognises special tokens in the text.
+  /// Appends the tokens of a text; recognizes special tokens in the text.
   void append(std::string_view text, std::vector<std::int32_t>& ids, Known& known) const {
     rules().special.part(
         text,
@@ -129,7 +129,7 @@ class BytePairs {
     for (const char byte : piece)  // drops a byte that is no token, like Hugging Face's library
       if (const auto id = found_piece(std::string(1, byte)); id >= 0) ids.push_back(id);
     const auto end = ids.size();
-    std::vector<std::size_t> before(end + 1), after(end + 1);  // neighbours
+    std::vector<std::size_t> before(end + 1), after(end + 1);  // neighbors
     for (std::size_t at = 0; at < end; ++at) before[at + 1] = at, after[at] = at + 1;
     const auto merge_at = [&](std::size_t at) -> const Merge* {
       if (after[at] == end) return nullptr;

@@ -116,7 +116,7 @@ class ByteLetters {
       ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
   const auto dropout = file.get(model, "dropout", 0.0);
   dhp::check(dropout == 0, path, ": its model leaves out merges at random (\"dropout\": ", dropout,
-             "), which dhp does not; null tokenises without");
+             "), which dhp does not; null tokenizes without");
   for (const auto* const part : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"})
     file.need(model, part, "", part);
   BytePairRules rules;

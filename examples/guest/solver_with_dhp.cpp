@@ -1,6 +1,6 @@
 // An MPI solver that uses dhp in a session. The solver moves heat along a ring of cells, of which each rank has a part.
 // Meanwhile a small network learns to do ten of the solver's steps at once, data-parallel over the same ranks. Each
-// rank trains on its own cells, and no sample leaves its rank. dhp does not initialise MPI, and its session frees all
+// rank trains on its own cells, and no sample leaves its rank. dhp does not initialize MPI, and its session frees all
 // that it made in MPI at the end of its scope. Start it with: mpirun -n 4 solver_with_dhp
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
@@ -23,10 +23,10 @@ class Ring {
     MPI_Comm_size(comm, &size_);
     first_block_ = blocks * rank_ / size_;
     last_block_ = blocks * (rank_ + 1) / size_;
-    heat_.resize(static_cast<std::size_t>(cells() + 2));  // plus a neighbour's cell at each end
+    heat_.resize(static_cast<std::size_t>(cells() + 2));  // plus a neighbor's cell at each end
     for (int i = 0; i < cells(); ++i) at(i) = std::sin(angle(i)) + 0.5 * std::cos(5 * angle(i));
   }
-  /// Sends the outermost cells to the neighbours, and receives theirs as cells -1 and cells().
+  /// Sends the outermost cells to the neighbors, and receives theirs as cells -1 and cells().
   void exchange() {
     const int left = (rank_ + size_ - 1) % size_, right = (rank_ + 1) % size_;
     MPI_Sendrecv(&at(0), 1, MPI_DOUBLE, left, 0, &at(cells()), 1, MPI_DOUBLE, right, 0, comm_,
@@ -58,7 +58,7 @@ class Ring {
   std::vector<double> heat_{};
 };
 
-/// Makes a micro-batch of a block of cells: the heat of each cell and of its neighbours, and how much it changes.
+/// Makes a micro-batch of a block of cells: the heat of each cell and of its neighbors, and how much it changes.
 dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<float>& before,
                                   const std::vector<float>& change) {
   dhp::MicroBatch<dhp::Cpu> made;

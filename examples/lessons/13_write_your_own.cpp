@@ -1,4 +1,4 @@
-// Lesson 13: your own parts (own_parts.hpp) in one program. Each part fulfils a concept, and the compiler names a
+// Lesson 13: your own parts (own_parts.hpp) in one program. Each part fulfills a concept, and the compiler names a
 // missing member. The page docs/write_your_own.md explains them.
 #include <dhp/nn/check_gradients.hpp>
 

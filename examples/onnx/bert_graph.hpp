@@ -104,7 +104,7 @@ class OnnxBert {
   /// Pools like sentence-transformers; returns [batch, hidden].
   Value sentence(const Value& x, const Value& counted, const SentencePooling& pooling) {
     auto pooled = pooling.first_token ? first(x) : mean(x, counted);
-    if (!pooling.normalise) return pooled;
+    if (!pooling.normalize) return pooled;
     const auto length = graph_.node("ReduceL2", {pooled}, {{"axes", std::vector<std::int64_t>{1}}});
     return graph_.node("Div", {pooled, at_least_some(length)});
   }

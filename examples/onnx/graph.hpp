@@ -109,7 +109,7 @@ class OnnxGraph {
       dhp::fail("", path, " was not written, because ONNX's checker refuses it: ", error.what());
     }
     std::string text;
-    dhp::check(model_.SerializeToString(&text), path, " was not written: it cannot be serialised");
+    dhp::check(model_.SerializeToString(&text), path, " was not written: it cannot be serialized");
     dhp::replace_file(path, text);
   }
   [[nodiscard]] std::size_t weight_bytes() const { return bytes_; }

@@ -45,13 +45,13 @@ class OnnxLayers {
   Value embedding(const std::string& name, const Value& ids) {
     return graph_.node("Gather", {weights(name + ".weight"), ids});
   }
-  /// Normalises over the last dim.
+  /// Normalizes over the last dim.
   Value layer_norm(const std::string& name, const Value& x, double epsilon) {
     return graph_.node("LayerNormalization",
                        {x, weights(name + ".weight"), weights(name + ".bias")},
                        {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
   }
-  /// Normalises over the last dim.
+  /// Normalizes over the last dim.
   Value rms_norm(const std::string& name, const Value& x, double epsilon) {
     const auto mean = graph_.node("ReduceMean", {graph_.node("Mul", {x, x})},
                                   {{"axes", std::vector<std::int64_t>{-1}}});
@@ -130,7 +130,7 @@ class OnnxLayers {
   Value max_pool(const Value& x, Window window) {
     return graph_.node("MaxPool", {x}, window.attributes());
   }
-  /// Normalises by the running statistics.
+  /// Normalizes by the running statistics.
   Value batch_norm(const std::string& name, const Value& x) {
     std::vector<Value> inputs{x};
     for (const auto* const part : {".weight", ".bias", ".running_mean", ".running_var"})

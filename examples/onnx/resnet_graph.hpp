@@ -20,7 +20,7 @@ class OnnxResNet {
   /// Builds the graph from pixels in [0, 1] to logits.
   void build() {
     auto x = graph_.float_input("pixels", {"batch", config_.image_channels, "height", "width"});
-    x = stem(normalised(x));
+    x = stem(normalized(x));
     auto in = config_.width;
     const auto groups = resnet_blocks(config_.depth);
     for (int group = 0; group < 4; ++group) {
@@ -36,14 +36,14 @@ class OnnxResNet {
   }
 
  private:
-  /// Normalises by the mean and the deviation of the training images.
-  Value normalised(const Value& pixels) {
+  /// Normalizes by the mean and the deviation of the training images.
+  Value normalized(const Value& pixels) {
     const auto channels = [&](const std::string& name, const std::vector<double>& values) {
       const std::vector<float> rounded(values.begin(), values.end());
       return graph_.floats(name, {1, config_.image_channels, 1, 1}, rounded);
     };
-    const auto centred = graph_.node("Sub", {pixels, channels("image_mean", saved_.mean)});
-    return graph_.node("Div", {centred, channels("image_std", saved_.deviation)});
+    const auto centered = graph_.node("Sub", {pixels, channels("image_mean", saved_.mean)});
+    return graph_.node("Div", {centered, channels("image_std", saved_.deviation)});
   }
 
   Value stem(const Value& x) {

@@ -172,7 +172,7 @@ struct TextModelOptions {
   bool sequence_parallel = false;
   std::string vocabulary;  ///< a vocab.txt or tokenizer.json; empty: trained on the text
   std::int64_t vocabulary_size = 8192;
-  std::string text_cache;                   ///< directory for the tokenised text; empty: none
+  std::string text_cache;                   ///< directory for the tokenized text; empty: none
   std::vector<std::string> text_columns{};  ///< one column; two if classify reads pairs
   std::string test_data;                    ///< data to evaluate on; empty: held out of --data
 };

@@ -41,7 +41,7 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
                  "ImageNet (imagenet)",
                  CLI::IsMember({"data", "imagenet"}));
   app.add_option("--shuffle-window", options.run.shuffle_window,
-                 "Window in samples for shuffling blocks of neighbouring samples; 0: shuffle all",
+                 "Window in samples for shuffling blocks of neighboring samples; 0: shuffle all",
                  not_negative_number());
   app.add_option("--first-label", options.first_label,
                  "Label of the first class in shards (default: 1 if that is the smallest, else 0)",

@@ -76,7 +76,7 @@ Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
                  "Embedding of a sentence: mean of its tokens, or the first token (default: as in "
                  "the model, else mean)",
                  CLI::IsMember({"mean", "first"}));
-  add_choice(app, "--normalise,!--no-normalise", options.normalise,
+  add_choice(app, "--normalize,!--no-normalize", options.normalize,
              "Scale embeddings to length 1 (default: as in the model, else no)");
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens after which a sentence is cut off; 0: as in the model",

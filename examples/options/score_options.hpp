@@ -18,7 +18,7 @@ struct ScoreOptions {
   // Options for sentences:
   std::string predict = "automatic";     ///< or "embeddings", "logits"
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: the model's own
-  std::optional<bool> normalise{};       ///< none: the model's own
+  std::optional<bool> normalize{};       ///< none: the model's own
   std::int64_t sequence_length = 0;      ///< 0: the model's own
   // Options for a decoder:
   std::vector<std::string> prompts{};  ///< texts to continue, instead of an input

@@ -81,7 +81,7 @@ inline void add_bert_options(CommandLine& app, BertOptions& options) {
   app.add_flag("--whole-word-masking", options.whole_word_masking,
                "Mask all pieces of a word together");
   app.add_option("--task", options.task,
-                 "pretrain (masked tokens, next sentences) or classify (labelled sentences)",
+                 "pretrain (masked tokens, next sentences) or classify (labeled sentences)",
                  CLI::IsMember({"pretrain", "classify"}));
   app.add_option("--label-column", options.label_column, "Column of labels, for --task classify");
 }

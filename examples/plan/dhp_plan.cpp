@@ -119,7 +119,7 @@ struct Line {
   StepTime time;
   Layout layout;
   std::vector<double> stage_bytes;  ///< memory of a rank, by stage
-  double samples_per_s, utilisation, dollars;
+  double samples_per_s, utilization, dollars;
 };
 
 struct Found {
@@ -166,7 +166,7 @@ void print(const std::vector<Line>& found) {
       "   layout (D x H x P)  schedule       micro zero rec  ms/step |  layers  tensor  pipeline"
       "    data  update  shared | idle %% wait %%  MFU %%     GB  samples/s      $\n");
   int number = 0;
-  for (const auto& [time, layout, bytes, samples_per_s, utilisation, dollars] : found) {
+  for (const auto& [time, layout, bytes, samples_per_s, utilization, dollars] : found) {
     const auto& mesh = layout.mesh;
     auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
     if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
@@ -177,7 +177,7 @@ void print(const std::vector<Line>& found) {
                 layout.recompute ? "yes" : "no", 1e3 * time.total());
     for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
     std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
-                100 * time.exposed_share(), 100 * utilisation, time.memory_bytes / 1e9,
+                100 * time.exposed_share(), 100 * utilization, time.memory_bytes / 1e9,
                 samples_per_s, dollars);
     if (const auto& first = found[0].time; number > 1)
       std::printf("   slower than 1 by %.1f %%: %s\n", 100 * (time.total() / first.total() - 1),
@@ -187,7 +187,7 @@ void print(const std::vector<Line>& found) {
 
 [[nodiscard]] std::string json_of(const std::vector<Line>& found) {
   auto list = nlohmann::ordered_json::array();
-  for (const auto& [time, layout, bytes, samples_per_s, utilisation, dollars] : found) {
+  for (const auto& [time, layout, bytes, samples_per_s, utilization, dollars] : found) {
     nlohmann::ordered_json parts;
     for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
       parts[StepTime::parts.at(at)] = time.seconds().at(at);
@@ -203,7 +203,7 @@ void print(const std::vector<Line>& found) {
                     {"idle", time.idle_share},
                     {"memory_bytes", time.memory_bytes},
                     {"stage_bytes", bytes},
-                    {"utilisation", utilisation},
+                    {"utilization", utilization},
                     {"samples_per_s", samples_per_s},
                     {"dollars", dollars}});
   }

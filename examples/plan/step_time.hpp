@@ -82,7 +82,7 @@ class StepModel {
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours in a group are `stride` ranks
+  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbors in a group are `stride` ranks
   /// apart. All groups of a world of `world` ranks do this at the same time, and the slowest counts.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, double stride,
                                 int world) const {
@@ -326,7 +326,7 @@ class StepModel {
         message =
             std::max(message, work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes);
     }
-    const double size = mesh.size();  // with two hosts or more, some neighbours are on two hosts
+    const double size = mesh.size();  // with two hosts or more, some neighbors are on two hosts
     const double bytes_each = work.gradient_bytes / work.parameters;
     for (std::size_t at = 0; at < stages.size(); ++at)
       for (const auto& [id, of] : held[at]) {

@@ -1,4 +1,4 @@
-// Measures of classification, from logits of labelled samples.
+// Measures of classification, from logits of labeled samples.
 #pragma once
 
 #include <dhp/core/error.hpp>

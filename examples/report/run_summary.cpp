@@ -47,7 +47,7 @@ std::vector<std::string> RunSummary::lines() const {
     line("model", scaled(flop_per_step()) + "FLOP a step, " + scaled(tflops_of_rank() * 1e12) +
                       "FLOP/s a rank");
     if (peak_tflops > 0)
-      line("model FLOP utilisation", short_number(100 * utilisation()) + " % of " +
+      line("model FLOP utilization", short_number(100 * utilization()) + " % of " +
                                          short_number(peak_tflops) + " TFLOP/s a rank");
   }
   line("wall time", seconds_text(wall_s()) + " of a rank:");
@@ -82,7 +82,7 @@ std::vector<std::pair<std::string, double>> RunSummary::fields() const {
   if (forward_flop > 0) {
     add("model_flop_per_step", flop_per_step());
     add("model_flop_per_s_of_rank", tflops_of_rank() * 1e12);
-    if (peak_tflops > 0) add("model_flop_utilisation", utilisation());
+    if (peak_tflops > 0) add("model_flop_utilization", utilization());
   }
   if (energy_j > 0) add("energy_j", energy_j);
   for (const auto& value : values) {

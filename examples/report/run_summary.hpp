@@ -140,7 +140,7 @@ struct RunSummary {
     return flop() / static_cast<double>(last_step - steps_before);
   }
   [[nodiscard]] double tflops_of_rank() const { return flop() / steps_s() / ranks / 1e12; }
-  [[nodiscard]] double utilisation() const { return tflops_of_rank() / peak_tflops; }
+  [[nodiscard]] double utilization() const { return tflops_of_rank() / peak_tflops; }
 
   /// Returns lines of at most 80 columns; none if no step was done.
   [[nodiscard]] std::vector<std::string> lines() const;

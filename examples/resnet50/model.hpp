@@ -25,7 +25,7 @@ struct ResNetConfig {
   std::int64_t classes = 1000;
   int stem_stride = 1;           ///< stride of the 3x3 stem for images up to 64 pixels
   bool zero_init_gamma = false;  ///< makes residual blocks start as the identity
-  bool synchronised_batch_norm = false;
+  bool synchronized_batch_norm = false;
   double label_smoothing = 0;
   bool recompute = false;  ///< keeps only blocks' inputs; backward recomputes the rest
 
@@ -131,12 +131,12 @@ class ResNetBuilder {
                                {.channels = channels,
                                 .relu = relu,
                                 .gamma_init = last_of_block && config_.zero_init_gamma ? 0.0 : 1.0,
-                                .synchronised = config_.synchronised_batch_norm});
+                                .synchronized = config_.synchronized_batch_norm});
   }
 
   /// Asks a convolution for its output's column sums. Batch norm reuses them, unless it needs the sums of all replicas.
   [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
-    options.column_sums = !config_.synchronised_batch_norm;
+    options.column_sums = !config_.synchronized_batch_norm;
     return options;
   }
 

@@ -65,7 +65,7 @@ class Program {
 
   // Only elastic jobs use these.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
-  /// Returns whether this rank's state has been initialised, loaded or received.
+  /// Returns whether this rank's state has been initialized, loaded or received.
   [[nodiscard]] bool has_state() const { return has_state_; }
   /// Continues after `state`, whose weights have already been written into this run's.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {

@@ -78,7 +78,7 @@ struct ProcessSetup {
 #endif
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
-/// Returns whether MPI can be initialised in this process. MPI can connect processes of srun only if srun offers PMIx
+/// Returns whether MPI can be initialized in this process. MPI can connect processes of srun only if srun offers PMIx
 /// or PMI. Otherwise some MPIs end the processes, and others give each a world of one.
 [[nodiscard]] bool started_for_mpi(const dhp::ProcessRank& me) {
   if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
@@ -86,7 +86,7 @@ struct ProcessSetup {
          (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
 }
 
-/// Keeps MPI initialised while the program runs.
+/// Keeps MPI initialized while the program runs.
 class MpiProcess : dhp::detail::NonCopyable {
  public:
   MpiProcess() {
@@ -159,7 +159,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-/// Initialises CUDA on this process's first GPU and prints the cost. Ignores errors: the GPU's rank reports them later.
+/// Initializes CUDA on this process's first GPU and prints the cost. Ignores errors: the GPU's rank reports them later.
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {

@@ -21,7 +21,7 @@ using Dev = dhp::DefaultDevice;
 void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scoring,
                 std::int64_t micro_batch, std::size_t& next, RowFile& file) {
   for (auto array : arrays) {
-    if (scoring.normalise) dhp::normalise_rows(array);
+    if (scoring.normalize) dhp::normalize_rows(array);
     std::vector<std::int64_t> numbers;
     const auto end = std::min(scoring.rows_of.size(), next + static_cast<std::size_t>(micro_batch));
     for (; next < end; ++next)

@@ -75,7 +75,7 @@ class StepData {
       dhp::check(!setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ",
                  step, " of an epoch has ", micro_batches, " micro-batches for ",
                  options_.mesh.data,
-                 " replicas, but synchronised batch norm needs the same number on each; choose "
+                 " replicas, but synchronized batch norm needs the same number on each; choose "
                  "--samples as a multiple of --global-batch");
     }
   }

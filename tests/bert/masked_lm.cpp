@@ -1,4 +1,4 @@
-// Samples of masked language modelling: their form, the statistics of what is hidden, whole words, and
+// Samples of masked language modeling: their form, the statistics of what is hidden, whole words, and
 // that they depend on nothing but seed, epoch and index.
 #include <examples/bert/masked_lm.hpp>
 #include <tests/support/test.hpp>

@@ -155,7 +155,7 @@ TEST_CASE("published: vocab.txt with what its configuration says") {
 
 TEST_CASE("published: how sentence-transformers pools") {
   const Folder folder;
-  CHECK_FALSE(load_sentence_pooling(folder.path).normalise);
+  CHECK_FALSE(load_sentence_pooling(folder.path).normalize);
   std::filesystem::create_directory(folder / "1_Pooling");
   write(folder / "sentence_bert_config.json", {{"max_seq_length", 256}});
   write(folder / "1_Pooling/config.json", {{"pooling_mode_cls_token", true}});
@@ -166,7 +166,7 @@ TEST_CASE("published: how sentence-transformers pools") {
   write(folder / "modules.json", modules);
   const auto pooling = load_sentence_pooling(folder.path);
   CHECK(pooling.first_token);
-  CHECK(pooling.normalise);
+  CHECK(pooling.normalize);
   CHECK(pooling.longest == 256);
   const auto with = [&](const char* mode, const nlohmann::json& value) {
     write(folder / "1_Pooling/config.json", {{mode, value}});

@@ -117,14 +117,14 @@ TEST_CASE("wordnet: a gloss is a definition and its examples") {
   CHECK(gloss("").empty());
 }
 
-constexpr std::string_view licence =
+constexpr std::string_view license =
     "  1 This software and database is being provided\n  2 to you\n";
 
 TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
   const std::string entry =
       "00001740 03 n 01 entity 0 003 ~ 00001930 n 0000 | that which is; \"it is\"  \n";
   examples::Text text;
-  examples::add_wordnet(std::string(licence) + entry + entry, "data.noun", text);
+  examples::add_wordnet(std::string(license) + entry + entry, "data.noun", text);
   CHECK(text.size() == 2);
   CHECK(text.sentences() == 4);
   const auto refused = [](const std::string& bytes, const std::string& sentence) {
@@ -132,10 +132,10 @@ TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
     CHECK_THROWS_WITH_AS(examples::add_wordnet(bytes, "data.noun", into),
                          Contains(sentence.c_str()), dhp::Error);
   };
-  const auto at = std::to_string(licence.size() + entry.size());
-  refused(std::string(licence) + entry + "no entry\n", "data.noun, byte " + at + ": not an entry");
-  refused(std::string(licence) + entry + "00001740 03 n no gloss\n", "data.noun, byte " + at);
-  refused(std::string(licence), "holds no entry");
+  const auto at = std::to_string(license.size() + entry.size());
+  refused(std::string(license) + entry + "no entry\n", "data.noun, byte " + at + ": not an entry");
+  refused(std::string(license) + entry + "00001740 03 n no gloss\n", "data.noun, byte " + at);
+  refused(std::string(license), "holds no entry");
   refused("\xFF", "data.noun, byte 0: not UTF-8");
 }
 

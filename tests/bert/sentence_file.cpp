@@ -90,7 +90,7 @@ TEST_CASE("sentence batcher: labels, and where the second sentence of a pair beg
   const auto samples = std::make_shared<examples::SentenceBatcher::Sentences>();
   samples->push_back({.ids = {2, 7, 3, 8, 3}, .second_segment = 3, .label = 1});
   samples->push_back({.ids = {2, 9, 3}, .label = 0});
-  const examples::SentenceBatcher batcher(samples, {.longest = 8, .labelled = true});
+  const examples::SentenceBatcher batcher(samples, {.longest = 8, .labeled = true});
   const auto batch = batcher.collate(std::vector<std::int64_t>{1, 0}, 0);
   using I32 = std::vector<std::int32_t>;
   for (const auto& [name, values] : batch.side) {

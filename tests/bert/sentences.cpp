@@ -51,11 +51,11 @@ TEST_CASE("sentences: by punctuation, over line breaks") {
 
 TEST_CASE("sentences: automatic joins broken lines and keeps whole ones") {
   const std::string wrapped =
-      "The cat sat on the mat and\nlooked out of the window at\nthe rain. It was a grey day\n"
+      "The cat sat on the mat and\nlooked out of the window at\nthe rain. It was a gray day\n"
       "and nothing moved.\n\nThe dog slept on and\non.\n";
   CHECK(cut(wrapped, SentenceRule::automatic) ==
         Cut{{"The cat sat on the mat and looked out of the window at the rain.",
-             "It was a grey day and nothing moved."},
+             "It was a gray day and nothing moved."},
             {"The dog slept on and on."}});
   CHECK(cut("A line. With two.\nAnother line\nA third one", SentenceRule::automatic) ==
         Cut{{"A line.", "With two.", "Another line", "A third one"}});

@@ -1,4 +1,4 @@
-// Synthetic text: a function of its seed, inside its vocabulary, with a structure to be learnt.
+// Synthetic text: a function of its seed, inside its vocabulary, with a structure to be learned.
 #include <examples/bert/synthetic_text.hpp>
 #include <tests/support/test.hpp>
 

@@ -108,7 +108,7 @@ TEST_CASE("text cache: a folder that cannot be written to is one warning") {
   REQUIRE(used.said.size() == 1);
   CHECK(used.said[0].find("warning: cannot make the directory " + used.folder.path + "/cache") ==
         0);
-  CHECK(has(used.said[0], "; the text is tokenised without a cache"));
+  CHECK(has(used.said[0], "; the text is tokenized without a cache"));
 }
 
 TEST_CASE("text cache: of several processes one makes it, and the others wait") {

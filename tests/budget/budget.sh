@@ -7,7 +7,7 @@ set -u
 times=$1 megabytes=$2 object=$3 peer=$4
 shift 4
 if [ -n "${DHP_SANITIZE:-}" ] || [ "${BUILD_TYPE:-}" != Release ]; then
-  echo "skipped: budgets are for optimised builds without sanitizers"
+  echo "skipped: budgets are for optimized builds without sanitizers"
   exit 77
 fi
 [ -x /usr/bin/time ] || { echo "skipped: there is no /usr/bin/time (Debian: time)"; exit 77; }

@@ -1,4 +1,4 @@
-// Batch normalisation: every op against the Cpu in double; channels with packs and without, few and many rows.
+// Batch normalization: every op against the Cpu in double; channels with packs and without, few and many rows.
 #include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/batch_norm.hpp>

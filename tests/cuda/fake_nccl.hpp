@@ -35,7 +35,7 @@ struct Group {
   int size;
   std::mutex mutex;
   std::map<std::tuple<std::string, std::uint64_t, int>, Brought> brought;  // by what, step, rank
-  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;   // by split, colour
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;   // by split, color
 };
 
 }  // namespace fake
@@ -179,7 +179,7 @@ ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std
       for (int rank = 0; rank < comm.group->size; ++rank) {
         const auto* other = brought(comm, "collective", step, rank);
         if (other == nullptr) {
-          // As NCCL's kernels: it waits no more, but tells its neighbours that it is done.
+          // As NCCL's kernels: it waits no more, but tells its neighbors that it is done.
           for (int to = 0; to < comm.group->size && !dead; ++to)
             bring(comm, "collective", step, {std::vector<char>(bytes, garbage)}, to);
           return;

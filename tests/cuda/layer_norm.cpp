@@ -1,4 +1,4 @@
-// Layer normalisation, alone and of residual + dropout: rows for a warp or a block, with packs and without.
+// Layer normalization, alone and of residual + dropout: rows for a warp or a block, with packs and without.
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <tests/cuda/gpu.hpp>

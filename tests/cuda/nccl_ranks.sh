@@ -2,7 +2,7 @@
 # nccl_ranks.sh PROGRAM: the cases of tests/comm/nccl/nccl_comm.cpp in PROGRAM, as several ranks on one GPU; then those where
 # ranks go missing, each of which is a start of its own. A line for each start, 'passed: ...' or 'FAILED: ...', the
 # latter with all that was said. At most 400 s. 77 where there is no GPU.
-# NVIDIA_GPUS: what a GPU is recognised by (/dev/nvidia0 and so on).
+# NVIDIA_GPUS: what a GPU is recognized by (/dev/nvidia0 and so on).
 set -u
 program=$1
 ranks=$(dirname "$0")/ranks.sh

@@ -67,7 +67,7 @@ TEST_CASE("augment: extreme strips find a box and a fit") {
   }
 }
 
-TEST_CASE("augment: fit takes the centre") {
+TEST_CASE("augment: fit takes the center") {
   auto image = dhp::Image::blank(64, 128, 1);  // black, but white in the middle 64 columns
   for (int y = 0; y < 64; ++y)
     for (int x = 32; x < 96; ++x) image.pixels[image.at(y, x)] = 255;

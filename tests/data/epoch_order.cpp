@@ -30,19 +30,19 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
       if (window >= size) continue;
       const dhp::detail::EpochOrder order(size, window, 5, 2);
       const auto samples = all(order);
-      std::int64_t neighbours = 0;
+      std::int64_t neighbors = 0;
       for (std::int64_t first = 0; first < size; first += window) {
         std::set<std::int64_t> blocks;
         for (auto place = first; place < std::min(size, first + window); ++place) {
           blocks.insert(samples[static_cast<std::size_t>(place)] / order.block());
           if (place > first && samples[static_cast<std::size_t>(place)] ==
                                    samples[static_cast<std::size_t>(place - 1)] + 1)
-            ++neighbours;
+            ++neighbors;
         }
         const auto most = (window + order.block() - 1) / order.block() + 2;
         CHECK(static_cast<std::int64_t>(blocks.size()) <= most);
       }
-      CHECK(neighbours < size / window * 3 + 10);  // one a window is expected
+      CHECK(neighbors < size / window * 3 + 10);  // one a window is expected
     }
 }
 

@@ -1,4 +1,4 @@
-// Image batches: shape, normalisation in every type, labels, and which sample an error is about.
+// Image batches: shape, normalization in every type, labels, and which sample an error is about.
 #include <dhp/data/image_batcher.hpp>
 #include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
@@ -14,7 +14,7 @@ dhp::ImageArray two_images() {  // 2 x 2 pixels, 1 channel
 }
 const std::vector<std::int64_t> both{1, 0};
 
-TEST_CASE("image batcher: normalised values in the order asked for") {
+TEST_CASE("image batcher: normalized values in the order asked for") {
   const dhp::ImageBatcher batcher(two_images(), {.height = 2,
                                                  .width = 2,
                                                  .channels = 1,
@@ -95,7 +95,7 @@ TEST_CASE("image batcher: statistics of the channels") {
 
 // Its images cannot be read, its labels can.
 struct LabelsAlone {
-  using Sample = dhp::LabelledImage;
+  using Sample = dhp::LabeledImage;
   [[nodiscard]] std::int64_t size() const { return 10; }
   [[nodiscard]] Sample get(std::int64_t) const { dhp::fail("read"); }
   [[nodiscard]] std::int32_t label(std::int64_t index) const { return static_cast<int>(index) % 5; }

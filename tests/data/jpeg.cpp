@@ -70,17 +70,17 @@ void parse(const dhp::Bytes& bytes, const std::string& name) {
   (void)dhp::detail::decode_jpeg(bytes, name);
 }
 
-TEST_CASE("jpeg: pixels come back, in colour and in grey, plain and progressive") {
+TEST_CASE("jpeg: pixels come back, in color and in gray, plain and progressive") {
   for (const bool progressive : {false, true}) {
-    const auto colour = smooth(17, 19, 3);
-    const auto read = dhp::detail::decode_jpeg(encode(colour, progressive), "x");
+    const auto color = smooth(17, 19, 3);
+    const auto read = dhp::detail::decode_jpeg(encode(color, progressive), "x");
     CHECK(read.height == 17);
     CHECK(read.width == 19);
-    CHECK(largest_difference(read, colour) < 6);
+    CHECK(largest_difference(read, color) < 6);
   }
-  const auto grey = smooth(9, 8, 1);
-  CHECK(largest_difference(dhp::detail::decode_jpeg(encode(grey), "x", {.channels = 1}), grey) < 4);
-  CHECK(dhp::detail::decode_jpeg(encode(grey), "x").channels == 3);
+  const auto gray = smooth(9, 8, 1);
+  CHECK(largest_difference(dhp::detail::decode_jpeg(encode(gray), "x", {.channels = 1}), gray) < 4);
+  CHECK(dhp::detail::decode_jpeg(encode(gray), "x").channels == 3);
   CHECK(dhp::detail::decode_jpeg(encode(smooth(9, 8, 3)), "x", {.channels = 1}).channels == 1);
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
     const auto read = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
     CHECK(read.height == height);
     CHECK(read.width == width);
-    // The centre of its pixel (2, 2) in the whole image.
+    // The center of its pixel (2, 2) in the whole image.
     const int scale = 32 / height;
     const int at = (5 * scale - 1) / 2;
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
@@ -143,7 +143,7 @@ TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
 
 TEST_CASE("jpeg: batches of parts are those of whole images") {
   struct Whole {
-    using Sample = dhp::LabelledImage;
+    using Sample = dhp::LabeledImage;
     dhp::ImageFolder folder;
     [[nodiscard]] std::int64_t size() const { return folder.size(); }
     [[nodiscard]] Sample get(std::int64_t index) const { return folder.get(index); }
@@ -162,20 +162,20 @@ TEST_CASE("jpeg: batches of parts are those of whole images") {
     CHECK(parts.collate(first, epoch) == whole.collate(first, epoch));
 }
 
-TEST_CASE("jpeg: four inks become three colours or grey") {
+TEST_CASE("jpeg: four inks become three colors or gray") {
   auto inks = dhp::Image::blank(8, 8, 4);
   for (std::size_t at = 0; at < inks.pixels.size(); at += 4) {
     inks.pixels[at] = 200;  // inverted: much red light
     inks.pixels[at + 3] = 255;
   }
   const auto file = encode(inks);
-  const auto colour = dhp::detail::decode_jpeg(file, "x");
-  CHECK(std::abs(colour.pixels[0] - 200) < 4);
-  CHECK(colour.pixels[1] < 4);
+  const auto color = dhp::detail::decode_jpeg(file, "x");
+  CHECK(std::abs(color.pixels[0] - 200) < 4);
+  CHECK(color.pixels[1] < 4);
   CHECK(std::abs(dhp::detail::decode_jpeg(file, "x", {.channels = 1}).pixels[0] - 60) < 4);
 }
 
-TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted grey") {
+TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted gray") {
   check_damage(parse, encode(smooth(16, 16, 3)), 400);
   check_damage(parse, encode(smooth(8, 16, 3), true), 400);
   CHECK_THROWS_WITH_AS(parse(bytes_of("\x89PNG is a PNG"), "a.jpg"),

@@ -33,10 +33,10 @@ TEST_CASE("permutation: every element comes to every place about equally often")
   CHECK(chi2 < 121 + 5 * 15.6);  // 121 degrees of freedom, five standard deviations
 }
 
-TEST_CASE("permutation: neighbours are not kept together") {
+TEST_CASE("permutation: neighbors are not kept together") {
   const dhp::Permutation order(60000, 5, 0);
-  int neighbours = 0;
+  int neighbors = 0;
   for (std::int64_t place = 1; place < 60000; ++place)
-    if (order(place) == order(place - 1) + 1) ++neighbours;
-  CHECK(neighbours < 10);  // one is expected
+    if (order(place) == order(place - 1) + 1) ++neighbors;
+  CHECK(neighbors < 10);  // one is expected
 }

@@ -24,12 +24,12 @@ dhp::Bytes encode(const std::vector<std::uint8_t>& pixels, unsigned height, unsi
 const std::vector<std::uint8_t> six{10, 20, 30, 40, 50, 60, 70, 80, 90,
                                     5,  15, 25, 35, 45, 55, 65, 75, 85};
 
-TEST_CASE("png: pixels come back, in colour and in grey") {
-  const auto colour = dhp::detail::decode_png(encode(six, 2, 3, PNG_FORMAT_RGB), "x");
-  CHECK(colour == dhp::Image{2, 3, 3, six});
-  const std::vector<std::uint8_t> grey{1, 2, 3, 4};
-  CHECK(dhp::detail::decode_png(encode(grey, 2, 2, PNG_FORMAT_GRAY), "x", {.channels = 1}) ==
-        dhp::Image{2, 2, 1, grey});
+TEST_CASE("png: pixels come back, in color and in gray") {
+  const auto color = dhp::detail::decode_png(encode(six, 2, 3, PNG_FORMAT_RGB), "x");
+  CHECK(color == dhp::Image{2, 3, 3, six});
+  const std::vector<std::uint8_t> gray{1, 2, 3, 4};
+  CHECK(dhp::detail::decode_png(encode(gray, 2, 2, PNG_FORMAT_GRAY), "x", {.channels = 1}) ==
+        dhp::Image{2, 2, 1, gray});
   CHECK(dhp::detail::decode_png(encode({200, 0, 0, 0, 0, 200}, 1, 2, PNG_FORMAT_RGB), "x",
                                 {.channels = 1})
             .pixels == std::vector<std::uint8_t>{60, 23});  // 0.299 and 0.114 of 200

@@ -4,7 +4,7 @@
 
 namespace {
 
-dhp::Image grey(int height, int width, std::vector<std::uint8_t> pixels) {
+dhp::Image gray(int height, int width, std::vector<std::uint8_t> pixels) {
   return {height, width, 1, std::move(pixels)};
 }
 
@@ -13,12 +13,12 @@ dhp::Image resize(const dhp::Image& image, int height, int width) {
 }
 
 TEST_CASE("resize: crop inside, across the edge and outside") {
-  const auto image = grey(2, 3, {1, 2, 3, 4, 5, 6});
-  CHECK(dhp::crop(image, {0, 1, 2, 2}) == grey(2, 2, {2, 3, 5, 6}));
-  CHECK(dhp::crop(image, {-1, -1, 2, 3}) == grey(2, 3, {0, 0, 0, 0, 1, 2}));
-  CHECK(dhp::crop(image, {1, 2, 2, 2}) == grey(2, 2, {6, 0, 0, 0}));
-  CHECK(dhp::crop(image, {9, 9, 1, 1}) == grey(1, 1, {0}));
-  CHECK(dhp::crop(image, {0, -9, 1, 2}) == grey(1, 2, {0, 0}));
+  const auto image = gray(2, 3, {1, 2, 3, 4, 5, 6});
+  CHECK(dhp::crop(image, {0, 1, 2, 2}) == gray(2, 2, {2, 3, 5, 6}));
+  CHECK(dhp::crop(image, {-1, -1, 2, 3}) == gray(2, 3, {0, 0, 0, 0, 1, 2}));
+  CHECK(dhp::crop(image, {1, 2, 2, 2}) == gray(2, 2, {6, 0, 0, 0}));
+  CHECK(dhp::crop(image, {9, 9, 1, 1}) == gray(1, 1, {0}));
+  CHECK(dhp::crop(image, {0, -9, 1, 2}) == gray(1, 2, {0, 0}));
 }
 
 TEST_CASE("resize: mirror exchanges columns, not channels") {
@@ -37,14 +37,14 @@ TEST_CASE("resize: a constant stays constant, at any size") {
 }
 
 TEST_CASE("resize: known values") {
-  // Doubling: weights 3/4 and 1/4 between neighbours, the ends repeat.
-  CHECK(resize(grey(1, 2, {0, 100}), 1, 4) == grey(1, 4, {0, 25, 75, 100}));
-  CHECK(resize(grey(2, 1, {0, 100}), 4, 1) == grey(4, 1, {0, 25, 75, 100}));
-  // Halving: a triangle over four: weights 1, 3, 3, 1, cut and renormalised at the ends.
-  CHECK(resize(grey(1, 4, {0, 80, 80, 160}), 1, 2) == grey(1, 2, {46, 114}));
-  // Fine stripes become grey when shrunk four times: no aliasing.
+  // Doubling: weights 3/4 and 1/4 between neighbors, the ends repeat.
+  CHECK(resize(gray(1, 2, {0, 100}), 1, 4) == gray(1, 4, {0, 25, 75, 100}));
+  CHECK(resize(gray(2, 1, {0, 100}), 4, 1) == gray(4, 1, {0, 25, 75, 100}));
+  // Halving: a triangle over four: weights 1, 3, 3, 1, cut and renormalized at the ends.
+  CHECK(resize(gray(1, 4, {0, 80, 80, 160}), 1, 2) == gray(1, 2, {46, 114}));
+  // Fine stripes become gray when shrunk four times: no aliasing.
   const auto stripes =
-      resize(grey(1, 16, {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255}), 1, 4);
+      resize(gray(1, 16, {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255}), 1, 4);
   for (const auto value : stripes.pixels) CHECK(std::abs(value - 128) < 16);
 }
 

@@ -16,18 +16,18 @@ compile=("${CXX:-c++}" -std=c++20 -O0 -march=native -U_FORTIFY_SOURCE -DDOCTEST_
   -DDHP_HAS_PROCESSES=1 -DDHP_HAS_ZLIB=1 -DDHP_HAS_PNG=1 -DDHP_HAS_JPEG=1 -DDHP_HAS_UTF8PROC=1)
 folders=(-Iinclude -I. -Itests -isystem "${CUDA_HOME:-/usr/local/cuda}/include")
 
-# try FOLDER TEST COLOUR WORDS: compiles and runs a test with the files of a folder, and says its colour.
+# try FOLDER TEST COLOR WORDS: compiles and runs a test with the files of a folder, and says its color.
 try() {
-  local kernels=() colour=green
+  local kernels=() color=green
   [[ $2 != cuda/* || $2 == *_fake ]] || kernels=(-include tests/cuda/emulator.hpp -include dhp/cuda/kernels.hpp)
   if ! "${compile[@]}" "-I$1" "${folders[@]}" "${kernels[@]}" "tests/$2.cpp" "$work"/*.o -o "$1/test" \
     -lz -lpng -ljpeg -lutf8proc -lcrypto &>"$1/log"; then
-    colour="not compiled: $(grep -m 1 error "$1/log")"
+    color="not compiled: $(grep -m 1 error "$1/log")"
   elif ! TMPDIR=$1 timeout 300 "$1/test" --abort-after=1 &>"$1/log"; then
-    colour=red
+    color=red
   fi
-  echo "$colour: $2: $4"
-  [ "$colour" = "$3" ] || echo "$2: $4" >>"$work/wrong"
+  echo "$color: $2: $4"
+  [ "$color" = "$3" ] || echo "$2: $4" >>"$work/wrong"
   rm -f "$1/test"
 }
 # later ARGUMENT...: as try, beside others, one for each core.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh FOLDER [RUNS]: libFuzzer over the parsers of this folder, under the sanitizers of addresses and of undefined
-# behaviour. Programs and what they have learned stay in FOLDER. Needs clang++ (Debian: clang).
+# behavior. Programs and what they have learned stay in FOLDER. Needs clang++ (Debian: clang).
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$1 runs=${2:-1000000}

@@ -147,11 +147,11 @@ def published(export, score, folder):
     rows = [tokens(sentence) for sentence in SENTENCES]
     encoder = Bert(of)
     hidden = [encoder.hidden(row) for row in rows]
-    several = publish(str(folder / "encoder"), of, "BertModel", 3, normalised=True)
+    several = publish(str(folder / "encoder"), of, "BertModel", 3, normalized=True)
     model = Model.exported(export, several, folder / "encoder.onnx")
     means = numpy.array([row.mean(0) for row in hidden])
     means /= numpy.linalg.norm(means, axis=1, keepdims=True)
-    near(numpy.array(sentences_through(model, "sentence_embedding", rows, 4)), means, TOLERANCE, "normalised means")
+    near(numpy.array(sentences_through(model, "sentence_embedding", rows, 4)), means, TOLERANCE, "normalized means")
     for found, expected in zip(sentences_through(model, "last_hidden_state", rows, 4), hidden):
         near(found, expected, TOLERANCE, "last hidden states")
     assert model.notes == {"max_sequence_length": "10"}, model.notes

@@ -1,4 +1,4 @@
-// A micro-batch of labelled pictures in double.
+// A micro-batch of labeled pictures in double.
 #pragma once
 
 #include <dhp/cpu.hpp>

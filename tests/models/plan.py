@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert len(found) == 10 and "16 ranks, 32 samples" in page, (model, page)
         assert "from one host of 8 to 16 ranks" in page and "slower than 1 by" in page, page
         seconds = [each["seconds"] for each in found]
-        assert seconds == sorted(seconds) and all(0 < each["utilisation"] < 1 for each in found), found
+        assert seconds == sorted(seconds) and all(0 < each["utilization"] < 1 for each in found), found
         assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                    for each in found), found
         assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
         ended(plan, "--model", "resnet50", *small["resnet50"], "--gpus", "2", "--global-batch", "48", "--micro-batch", size,
               "--cluster", CLUSTERS / "h100x8.toml", "--json", file)
         found = json.loads(file.read_text())[0]
-        work.append(found["seconds"] * found["utilisation"])
+        work.append(found["seconds"] * found["utilization"])
     assert abs(work[1] / work[0] - 1) < 1e-9, work
     # A part of the keys costs what its pairs cost.
     seconds = []

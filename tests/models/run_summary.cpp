@@ -57,7 +57,7 @@ TEST_CASE("best values: lower losses, higher accuracies, and where") {
   CHECK(all[2].stays);
 }
 
-TEST_CASE("summary: utilisation of the time in steps") {
+TEST_CASE("summary: utilization of the time in steps") {
   const RunSummary run{.steps_before = 10,
                        .last_step = 20,
                        .ranks = 4,
@@ -69,5 +69,5 @@ TEST_CASE("summary: utilisation of the time in steps") {
   CHECK(run.steps_s() == 100);
   CHECK(run.flop_per_step() == 3e14);
   CHECK(run.tflops_of_rank() == Approx(7.5));
-  CHECK(run.utilisation() == Approx(0.5));
+  CHECK(run.utilization() == Approx(0.5));
 }

@@ -122,7 +122,7 @@ def write_safetensors(path, tensors):
             file.write(value.tobytes())
 
 
-def publish(folder, tensors, architecture, shards=1, normalised=False):
+def publish(folder, tensors, architecture, shards=1, normalized=False):
     os.makedirs(folder + "/1_Pooling")
     config = {"model_type": "bert", "architectures": [architecture], "hidden_act": "gelu",
               "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
@@ -135,7 +135,7 @@ def publish(folder, tensors, architecture, shards=1, normalised=False):
              "1_Pooling/config.json": {"pooling_mode_mean_tokens": True},
              "modules.json": [{"type": module + "Transformer", "path": ""},
                               {"type": module + "Pooling", "path": "1_Pooling"}] +
-             [{"type": module + "Normalize", "path": "2_Normalize"}] * normalised}
+             [{"type": module + "Normalize", "path": "2_Normalize"}] * normalized}
     for name, value in files.items():
         with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
             json.dump(value, file)
@@ -183,12 +183,12 @@ def embeddings(scorer, one, several, bert):
     expected = numpy.array([bert.mean(tokens(sentence)) for sentence in SENTENCES])
     for layout in LAYOUTS:
         near(scorer.array(one, layout), expected, 1e-5, layout)
-    assert (scorer.array(several, (1, 1, 1), "--no-normalise") ==
+    assert (scorer.array(several, (1, 1, 1), "--no-normalize") ==
             scorer.array(one, (1, 1, 1))).all()
     near(scorer.array(one, (1, 2, 1), "--precision", "fp64"), expected, 1e-12, "fp64")
     lengths = numpy.linalg.norm(expected, axis=1, keepdims=True)
-    near(scorer.array(one, (2, 1, 1), "--normalise"), expected / lengths, 1e-5, "normalised")
-    near(scorer.array(several, (1, 2, 1)), expected / lengths, 1e-5, "normalised, as it says")
+    near(scorer.array(one, (2, 1, 1), "--normalize"), expected / lengths, 1e-5, "normalized")
+    near(scorer.array(several, (1, 2, 1)), expected / lengths, 1e-5, "normalized, as it says")
     first = numpy.array([bert.hidden(tokens(sentence))[0] for sentence in SENTENCES])
     near(scorer.array(one, (1, 1, 2), "--pooling", "first"), first, 1e-5, "first token")
     # The same as text.
@@ -276,7 +276,7 @@ def main():
         random = numpy.random.default_rng(1)
         of = weights(random)
         one = publish(folder + "/one", of, "BertModel")
-        several = publish(folder + "/several", of, "BertModel", 3, normalised=True)
+        several = publish(folder + "/several", of, "BertModel", 3, normalized=True)
         scorer = Scorer(program, folder)
         embeddings(scorer, one, several, Bert(of))
         with_head = {"bert." + name: value for name, value in of.items()}

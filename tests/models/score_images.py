@@ -28,7 +28,7 @@ def idx(array):
 
 
 def png(image):
-    """Of [height, width] in grey."""
+    """Of [height, width] in gray."""
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
     height, width = image.shape
@@ -146,12 +146,12 @@ def main():
             assert words in said and said.count("\n") == 1, (words, said)
         (folder / "none").mkdir()
         numpy.save(folder / "number.npy", numpy.uint8(3))
-        numpy.save(folder / "colour.npy", numpy.zeros((2, SIZE, SIZE, 3), numpy.uint8))
+        numpy.save(folder / "color.npy", numpy.zeros((2, SIZE, SIZE, 3), numpy.uint8))
         refused("there is no such file or directory", saved, folder / "nothing")
         refused("has no file", saved, folder / "none")
         refused("has no config.json", folder / "none", whole)
         refused("images of shape", saved, folder / "number.npy")
-        refused("colour.npy: has 3 channels; 1 would be right", saved, folder / "colour.npy")
+        refused("color.npy: has 3 channels; 1 would be right", saved, folder / "color.npy")
         (folder / "some.tar").write_bytes(bytes(257 * b"x" + b"ustar"))
         refused("some.tar, byte 2: not an IDX file: it is a tar archive", saved, folder / "some.tar")
         refused("this program reads .png .jpg .jpeg", saved, data)

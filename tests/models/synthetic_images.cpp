@@ -1,4 +1,4 @@
-// Synthetic images: repeatable, and with labels that can be learnt.
+// Synthetic images: repeatable, and with labels that can be learned.
 #include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 

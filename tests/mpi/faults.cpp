@@ -42,12 +42,12 @@ bool refused(const std::string& part) {
 }
 
 int levels(int count, char** arguments) {
-  bool all = refused("MPI is not initialised: call MPI_Init_thread");
+  bool all = refused("MPI is not initialized: call MPI_Init_thread");
   int level = 0;
   MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level);
-  all = refused("MPI was initialised for MPI_THREAD_FUNNELED") && all;
+  all = refused("MPI was initialized for MPI_THREAD_FUNNELED") && all;
   MPI_Finalize();
-  all = refused("MPI has been finalised") && all;
+  all = refused("MPI has been finalized") && all;
   if (all) std::puts("all refused");
   return all ? 0 : 1;
 }

@@ -49,7 +49,7 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
   CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
 }
 
-TEST_CASE("running statistics: evaluation normalises by them and adds nothing") {
+TEST_CASE("running statistics: evaluation normalizes by them and adds nothing") {
   Cpu dev;
   Norm norm(dev);
   for (const auto& parameter : norm.store.parameters()) {

@@ -1,4 +1,4 @@
-// Batch normalisation, alone and with a residual and a ReLU behind it: plain loops in double, sums in parts.
+// Batch normalization, alone and with a residual and a ReLU behind it: plain loops in double, sums in parts.
 #include <dhp/cpu/batch_norm.hpp>
 #include <tests/support/tensors.hpp>
 

@@ -1,4 +1,4 @@
-// Layer normalisation: loops in double, large means, odd widths; with residual and dropout, against its parts.
+// Layer normalization: loops in double, large means, odd widths; with residual and dropout, against its parts.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <tests/support/tensors.hpp>

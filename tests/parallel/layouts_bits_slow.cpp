@@ -138,12 +138,12 @@ TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, nor b
   }
 }
 
-TEST_CASE("deterministic: synchronised batch norm depends on D alone") {
+TEST_CASE("deterministic: synchronized batch norm depends on D alone") {
   const auto settings = exactly(DType::f32);
-  const EverythingOptions synchronised{.synchronised = true};
-  const auto two = run(spread(2, 1), settings, synchronised);
+  const EverythingOptions synchronized{.synchronized = true};
+  const auto two = run(spread(2, 1), settings, synchronized);
   for (const auto& layout : {spread(2, 2), spread(2, 4, zero_bubble), spread(2, 2, interleaved, 2)})
-    check_same_bits(two, run(layout, settings, synchronised));
-  CHECK(two.losses != run(spread(1, 1), settings, synchronised).losses);
+    check_same_bits(two, run(layout, settings, synchronized));
+  CHECK(two.losses != run(spread(1, 1), settings, synchronized).losses);
   CHECK(two.losses != run(spread(2, 1), settings).losses);
 }

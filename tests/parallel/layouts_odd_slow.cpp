@@ -57,14 +57,14 @@ TEST_CASE("odd layouts: a short last micro-batch") {
                 {}, {}, {.short_batch = 7});
 }
 
-TEST_CASE("odd layouts: synchronised batch norm under D is the same under every H and P") {
-  const EverythingOptions synchronised{.synchronised = true};
-  const auto two = run_everything({{.data = 2}}, {}, synchronised);
+TEST_CASE("odd layouts: synchronized batch norm under D is the same under every H and P") {
+  const EverythingOptions synchronized{.synchronized = true};
+  const auto two = run_everything({{.data = 2}}, {}, synchronized);
   for (const auto& layout :
        {Layout{{.data = 2, .pipeline = 2}, zero_bubble}, Layout{{.data = 2, .tensor = 2}},
         Layout{{.data = 2, .tensor = 2, .pipeline = 2}}}) {
     CAPTURE(to_text(layout));
-    check_close(two, run_everything(layout, {}, synchronised), 1e-9);
+    check_close(two, run_everything(layout, {}, synchronized), 1e-9);
   }
 }
 
@@ -78,7 +78,7 @@ void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_sh
   const auto pass = [&](Comm<Cpu> group, Range mine) {
     Cpu dev;
     ModelBuilder<Cpu> build(Comm<Cpu>{}, group);
-    BatchNorm<Cpu> layer(build, "bn", {.channels = 4, .relu = true, .synchronised = true});
+    BatchNorm<Cpu> layer(build, "bn", {.channels = 4, .relu = true, .synchronized = true});
     ParameterList<Cpu> parameters;
     layer.parameters(parameters);
     const ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64});
@@ -119,17 +119,17 @@ void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_sh
 
 }  // namespace
 
-TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of any size") {
+TEST_CASE("synchronized batch norm is batch norm over the joined batch, parts of any size") {
   check_joined_batch_norm({0, 3, 8}, false);
   check_joined_batch_norm({0, 4, 8}, false);
   check_joined_batch_norm({0, 4, 8}, true);
 }
 
-TEST_CASE("synchronised batch norm refuses unequal shares at once") {
+TEST_CASE("synchronized batch norm refuses unequal shares at once") {
   const RunSettings seven{.steps = 1, .micro_batches = 7};
   const auto start = std::chrono::steady_clock::now();
   const auto message =
-      message_of([&] { run_everything({{.data = 2}}, seven, {.synchronised = true}); });
+      message_of([&] { run_everything({{.data = 2}}, seven, {.synchronized = true}); });
   CHECK(has(message, "unequal numbers of micro-batches"));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   CHECK(taken.count() < 30);  // well before the time limit

@@ -195,12 +195,12 @@ class Network:
 
     def lose(self, number, others):
         """Loses all packets from a host to `others`. Their packets still arrive."""
-        configure([f"neighbour replace {address(other)} lladdr {NOBODY} nud permanent dev eth0" for other in others],
+        configure([f"neighbor replace {address(other)} lladdr {NOBODY} nud permanent dev eth0" for other in others],
                   self.prefix(number))
 
     def find(self, number, others):
         """Undoes lose()."""
-        configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
+        configure([f"neighbor del {address(other)} dev eth0" for other in others], self.prefix(number))
 
     def shield(self, number):
         """A firewall drops what comes to the host, but for the port of the store."""

@@ -49,7 +49,7 @@ struct EverythingOptions {
   int heads = 8;
   double dropout = 0.1;
   bool recompute = false;
-  bool synchronised = false;
+  bool synchronized = false;
   bool decoder = false;  ///< blocks have a decoder's layers, with half as many key heads
 };
 
@@ -98,7 +98,7 @@ dhp::Residual<Dev> decoder_feed_forward(dhp::ModelBuilder<Dev>& build, const std
 
 template <class Dev>
 dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std::string& name,
-                                       bool synchronised) {
+                                       bool synchronized) {
   constexpr std::int64_t channels = 16;
   constexpr std::int64_t inner = 8;
   const auto norm = [&](const std::string& which, std::int64_t of, bool relu) {
@@ -106,7 +106,7 @@ dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std:
                                {.channels = of,
                                 .relu = relu,
                                 .gamma_init = relu ? 1.0 : 0.0,
-                                .synchronised = synchronised});
+                                .synchronized = synchronized});
   };
   dhp::Sequential<Dev> body;
   body.add("conv1", dhp::Conv2d<Dev>(build, name + ".conv1", {.in = channels, .out = inner}));
@@ -153,7 +153,7 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
     const auto name = "block" + std::to_string(block);
     if (options.decoder) add_layer(name + ".attention", decoder_attention(build, name, config));
     else add_layer(name + ".attention", examples::bert_attention(build, name, config));
-    add_layer(name + ".conv", convolution_block(build, name + ".conv", options.synchronised));
+    add_layer(name + ".conv", convolution_block(build, name + ".conv", options.synchronized));
     if (options.decoder)
       add_layer(name + ".feed_forward", decoder_feed_forward(build, name, config));
     else add_layer(name + ".feed_forward", examples::bert_feed_forward(build, name, config));

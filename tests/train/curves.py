@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run, the curves for TensorBoard, and the page of
 examples/curves.awk. In the summary, the model's FLOP are the same in eight layouts, the parts add up to the wall time,
-the utilisation follows from them, and no line is longer than 80 columns. The curves of a resumed run have each step
+the utilization follows from them, and no line is longer than 80 columns. The curves of a resumed run have each step
 once, with the values of the metrics. The package tensorboard reads them if Python has it."""
 
 import json
@@ -57,8 +57,8 @@ def summaries(programs, folder):
             if not close(sum(parts), found["wall_s"], 1e-9) or found["wall_s"] > around_s or min(parts) < 0:
                 yield f"{what}: parts of {sum(parts)} s, around {around_s} s"
             steps_s = sum(parts[:4])
-            if not close(found["model_flop_utilisation"] * steps_s * ranks * 0.5e12, 3 * first, 1e-3):
-                yield f"{what}: utilisation"
+            if not close(found["model_flop_utilization"] * steps_s * ranks * 0.5e12, 3 * first, 1e-3):
+                yield f"{what}: utilization"
             if (layout[2] > 1) != (found["pipeline_s"] > 0) or (ranks > 1) != (found["communication_s"] > 0):
                 yield f"{what}: waits"
         print(f"{model}: {first:.6g} FLOP a step in {len(runs)} runs")

@@ -180,8 +180,8 @@ TABLE = [
     ("resnet", [*RESNET, "--test-data", "images"], 1, "--test-data images: is not read with synthetic images"),
     ("resnet", ["--data", "half"], 1, "half/train-images-idx3-ubyte has no train-labels-idx1-ubyte beside it"),
     ("resnet", ["--data", "idx", "--normalize", "imagenet"], 1, "--normalize imagenet is for images of 3 channels, and these have 1"),
-    ("resnet", ["--data", "idx", "--test-data", "coloured"], 1,
-     "coloured/t10k-images-idx3-ubyte: has images of 3 channels, and idx/train-images.idx3-ubyte has 1"),
+    ("resnet", ["--data", "idx", "--test-data", "colored"], 1,
+     "colored/t10k-images-idx3-ubyte: has images of 3 channels, and idx/train-images.idx3-ubyte has 1"),
     # decoders
     ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
     ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token that ends'),
@@ -274,9 +274,9 @@ def mistakes(programs, folder):
     (folder / "half" / "train-images-idx3-ubyte").write_bytes(b"")
     (folder / "idx" / "train-images.idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 4, 8, 8) + bytes(256))
     (folder / "idx" / "train-labels.idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
-    (folder / "coloured").mkdir()
-    (folder / "coloured" / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">5I", 0x804, 4, 8, 8, 3) + bytes(768))
-    (folder / "coloured" / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
+    (folder / "colored").mkdir()
+    (folder / "colored" / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">5I", 0x804, 4, 8, 8, 3) + bytes(768))
+    (folder / "colored" / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + bytes(4))
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))

@@ -106,10 +106,10 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
       CHECK(static_cast<double>(plan.most) ==
             Approx(static_cast<double>(real.most)).epsilon(apart));
       // Process ranks keep the last four messages to each neighboring stage.
-      const std::size_t neighbours = (at > 0 ? 1 : 0) + (at + 1 < layout.pipeline ? 1 : 0);
+      const std::size_t neighbors = (at > 0 ? 1 : 0) + (at + 1 < layout.pipeline ? 1 : 0);
       auto processes = planned(options);
       processes.threads = false;
-      CHECK(plan_memory(processes, at).at_rest == plan.at_rest + neighbours * 4 * 1024);
+      CHECK(plan_memory(processes, at).at_rest == plan.at_rest + neighbors * 4 * 1024);
     }
   }
 }
@@ -131,7 +131,7 @@ TEST_CASE("memory plan: activations of the micro-batches in flight, less with re
 
 TEST_CASE("memory plan: when messages have been taken by stages of equal speed") {
   const auto taken = [](const AnySchedule& schedule, int stages, int stage, int count) {
-    return detail::calls_until_taken(all_stages(schedule, stages, count, 1), 1, stage, false);
+    return detail::calls_until_received(all_stages(schedule, stages, count, 1), 1, stage, false);
   };
   using Calls = std::vector<int>;
   CHECK(taken(OneForwardOneBackward{}, 1, 0, 4) == Calls{});

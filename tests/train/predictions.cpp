@@ -62,9 +62,9 @@ TEST_CASE("predictions: two micro-batches of one index are refused; a loss witho
   CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), Contains("has no predictions"), Error);
 }
 
-TEST_CASE("normalised rows have length 1, and those of zeros stay") {
+TEST_CASE("normalized rows have length 1, and those of zeros stay") {
   HostArray rows({3, 2}, std::vector<float>{3, 4, 0, 0, 0, -2});
-  normalise_rows(rows);
+  normalize_rows(rows);
   const auto values = rows.values<float>();
   const std::vector<float> found(values.begin(), values.end());
   CHECK(found == std::vector<float>{0.6F, 0.8F, 0, 0, 0, -1});

@@ -44,7 +44,7 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide, dhp:
     seen.state_bytes = toy::state_bytes(run.optimizer());
     seen.held_bytes = run.store().weight_bytes() + run.store().gradient_bytes() + seen.state_bytes;
   }  // waits for the last all-gather of weights
-  // Neighbours on an axis are `apart` ranks apart; the group begins with the axis's first rank.
+  // Neighbors on an axis are `apart` ranks apart; the group begins with the axis's first rank.
   const auto sent = [&](int size, int apart) {
     dhp::CallCounts::Group group;
     for (int at = 0; at < size; ++at) group.push_back(rank + (at - rank / apart % size) * apart);

@@ -1,4 +1,4 @@
-// Communicator is the concept of a group of ranks, modelled by the engines (threads, MPI, Gloo, NCCL) or by a class of
+// Communicator is the concept of a group of ranks, modeled by the engines (threads, MPI, Gloo, NCCL) or by a class of
 // your own. All ranks of a group make the same calls in the same order. The helpers below serve all engines.
 #pragma once
 

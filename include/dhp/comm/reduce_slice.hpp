@@ -29,7 +29,7 @@ struct Sum {
 using Inputs = std::vector<const std::byte*>;
 using Outputs = std::vector<std::byte*>;
 
-// Compilers vectorise a loop with a constant count at -O2, so constants are passed as types. Each constant adds another
+// Compilers vectorize a loop with a constant count at -O2, so constants are passed as types. Each constant adds another
 // copy of the code, so only sums use them, and only for types that are summed often.
 
 /// total[i] = combine(total[i], from[i])

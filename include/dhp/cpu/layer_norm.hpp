@@ -14,7 +14,7 @@ inline constexpr std::int64_t norm_row_tile = 16;
 
 /// Normalizes a row by layer norm or, if beta and mean are null, by RMS norm.
 template <class T, class A>
-void normalise(std::int64_t columns, const A* from, const A* gamma, const A* beta, double epsilon,
+void normalize(std::int64_t columns, const A* from, const A* gamma, const A* beta, double epsilon,
                T* to, A* mean, A& inv_std) {
   A middle = 0;
   if (mean != nullptr)
@@ -44,14 +44,14 @@ void normalise(std::int64_t columns, const A* from, const A* gamma, const A* bet
 template <class A>
 void norm_gradient(std::int64_t columns, const A* dy, const A* x, const A* gamma, bool centers,
                    A mean, A inv_std, A* dx) {
-  const auto normalised = [=](std::int64_t c) { return (x[c] - mean) * inv_std; };
+  const auto normalized = [=](std::int64_t c) { return (x[c] - mean) * inv_std; };
   const auto scaled = [=](std::int64_t c) { return dy[c] * gamma[c]; };
   const A mean_gradient = centers ? lane_sum<A>(columns, scaled) / static_cast<A>(columns) : A(0);
   const A mean_product =
-      lane_sum<A>(columns, [=](std::int64_t c) { return scaled(c) * normalised(c); }) /
+      lane_sum<A>(columns, [=](std::int64_t c) { return scaled(c) * normalized(c); }) /
       static_cast<A>(columns);
   for (std::int64_t c = 0; c < columns; ++c)
-    dx[c] = inv_std * (scaled(c) - mean_gradient - normalised(c) * mean_product);
+    dx[c] = inv_std * (scaled(c) - mean_gradient - normalized(c) * mean_product);
 }
 
 /// Computes the gradients of all rows, and sums dgamma and dbeta by fixed tiles of rows. Calls write(row, values) after
@@ -104,7 +104,7 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
     dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
       std::vector<A> buffer(as_size(columns));
       for (auto row = first; row < last; ++row)
-        cpu::normalise(columns, cpu::widened(x.data<T>() + row * columns, columns, buffer.data()),
+        cpu::normalize(columns, cpu::widened(x.data<T>() + row * columns, columns, buffer.data()),
                        gamma.data<A>(), data_or_null<A>(beta), epsilon, y.data<T>() + row * columns,
                        means == nullptr ? means : means + row, inv_std.data<A>()[row]);
     });
@@ -145,7 +145,7 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
         });
         cpu::convert(values, to, columns);
         if constexpr (!std::is_same_v<T, A>) cpu::convert(to, values, columns);
-        cpu::normalise(columns, values, gamma.data<A>(), beta.data<A>(), epsilon,
+        cpu::normalize(columns, values, gamma.data<A>(), beta.data<A>(), epsilon,
                        y.data<T>() + row * columns, mean.data<A>() + row, inv_std.data<A>()[row]);
       }
     });

@@ -24,7 +24,7 @@ struct LayerNormArguments {
 
 /// Writes y, mean and inv_std of a row x.
 template <class Rows, class B, class T>
-constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int64_t row,
+constexpr void normalize_row(B& block, const LayerNormArguments<T>& in, std::int64_t row,
                              const typename Rows::template Row<T>& x) {
   using A = Accumulator<T>;
   constexpr int n = Rows::n;
@@ -74,7 +74,7 @@ struct LayerNormForward {
   constexpr void operator()(B& block) const {
     for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block)) {
       const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
-      normalise_row<Rows>(block, in, row, x);
+      normalize_row<Rows>(block, in, row, x);
     }
   }
 };
@@ -172,8 +172,8 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
     Pack<A, n> out;
     for (int at = 0; at < n; ++at) {
       const A scaled = static_cast<A>(gradient.at[at]) * gamma.at[at];
-      const A normalised = (static_cast<A>(from.at[at]) - mean) * inv_std;
-      out.at[at] = inv_std * (scaled - mean_gradient - normalised * mean_product);
+      const A normalized = (static_cast<A>(from.at[at]) - mean) * inv_std;
+      out.at[at] = inv_std * (scaled - mean_gradient - normalized * mean_product);
     }
     write(column, out);
   }
@@ -298,7 +298,7 @@ struct ResidualNormForward {
       const Row x(block, in.norm.x + at, columns), residual(block, in.residual + at, columns);
       const ResidualSum<T, Rows, B> make{block, x, residual, in.mask, random, in.mask.number(row)};
       const Row sum(block, in.sum + at, columns, make);
-      normalise_row<Rows>(block, in.norm, row, sum);
+      normalize_row<Rows>(block, in.norm, row, sum);
     }
   }
 };

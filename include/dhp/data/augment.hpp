@@ -61,9 +61,9 @@ namespace detail {
   };
   const int part_height = part(image.height, height);
   const int part_width = part(image.width, width);
-  const detail::Box centre{(image.height - part_height) / 2, (image.width - part_width) / 2,
+  const detail::Box center{(image.height - part_height) / 2, (image.width - part_width) / 2,
                            part_height, part_width};
-  return resize(image, centre, height, width);
+  return resize(image, center, height, width);
 }
 
 /// Augments to height x width. boxed: a decoder has already cut `image` to its random box.

@@ -1,4 +1,4 @@
-// An image in host memory, and a dataset of labelled images of one size.
+// An image in host memory, and a dataset of labeled images of one size.
 #pragma once
 
 #include <dhp/data/dataset.hpp>
@@ -43,7 +43,7 @@ struct Box {
 using PartOf = std::function<Box(int height, int width)>;
 }  // namespace detail
 
-struct LabelledImage {
+struct LabeledImage {
   Image image;
   std::int32_t label = 0;
 };
@@ -51,7 +51,7 @@ struct LabelledImage {
 /// A dataset in memory; copies share the pixels.
 class ImageArray {
  public:
-  using Sample = LabelledImage;
+  using Sample = LabeledImage;
 
   /// images: u8 [N, H, W] (one channel) or [N, H, W, C]; labels: integers [N] in [0, classes). images_name and
   /// labels_name appear in errors.

@@ -24,7 +24,7 @@ struct ImageBatcherOptions {
 };
 
 template <Dataset D>
-  requires std::same_as<typename D::Sample, LabelledImage>
+  requires std::same_as<typename D::Sample, LabeledImage>
 class ImageBatcher {
  public:
   ImageBatcher(D data, ImageBatcherOptions options)
@@ -65,7 +65,7 @@ class ImageBatcher {
             labels.values<std::int32_t>()[at] = data_.label(indices[at]);
             return;
           }
-        const LabelledImage sample = prepared(indices[at], epoch);
+        const LabeledImage sample = prepared(indices[at], epoch);
         write(batch.input, at, sample.image);
         labels.values<std::int32_t>()[at] = sample.label;
       });
@@ -75,7 +75,7 @@ class ImageBatcher {
   }
 
  private:
-  [[nodiscard]] LabelledImage prepared(std::int64_t index, std::int64_t epoch) const {
+  [[nodiscard]] LabeledImage prepared(std::int64_t index, std::int64_t epoch) const {
     const auto& o = options_;
     SampleRandom random(o.seed, epoch, index, DataUse::augment);
     bool boxed = false;
@@ -83,7 +83,7 @@ class ImageBatcher {
       boxed = true;
       return detail::random_box(height, width, *o.augment, random);
     };
-    LabelledImage made;
+    LabeledImage made;
     constexpr bool has_parts = requires { data_.get(index, part); };
     if constexpr (has_parts)
       made = data_.get(index, o.augment && o.augment->random_resized_crop ? part : nullptr);
@@ -130,7 +130,7 @@ struct ChannelStatistics {
 };
 /// Computes the statistics of the first `samples` images from exact integer sums.
 template <Dataset D>
-  requires std::same_as<typename D::Sample, LabelledImage>
+  requires std::same_as<typename D::Sample, LabeledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {
   std::vector<std::uint64_t> sums, squares;
   std::uint64_t count = 0;

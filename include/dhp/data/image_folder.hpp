@@ -28,7 +28,7 @@ struct ImageFolderOptions {
 
 class ImageFolder {
  public:
-  using Sample = LabelledImage;
+  using Sample = LabeledImage;
 
   ImageFolder(const std::string& path, std::vector<Decoder> decoders,
               const ImageFolderOptions& options = {})

@@ -77,13 +77,13 @@ struct ResizeWeights {
     values.resize(taps * as_size(outputs));
     std::vector<double> sums(as_size(reach));
     for (int place = 0; place < outputs; ++place) {
-      const double centre = (place + 0.5) * scale;
+      const double center = (place + 0.5) * scale;
       const int start =
-          std::clamp(static_cast<int>(std::floor(centre - radius + 0.5)), 0, extent - reach);
+          std::clamp(static_cast<int>(std::floor(center - radius + 0.5)), 0, extent - reach);
       double sum = 0;
       for (int tap = 0; tap < reach; ++tap)
         sums[as_size(tap)] = sum +=
-            std::max(0.0, 1 - std::abs(start + tap + 0.5 - centre) / radius);
+            std::max(0.0, 1 - std::abs(start + tap + 0.5 - center) / radius);
       auto* weight = values.data() + taps * as_size(place);
       int given = 0;  // rounded sum of the weights so far: all weights add up to `one`
       for (const double so_far : sums) {

@@ -23,7 +23,7 @@ struct ShardOptions {
 
 class ShardImages {
  public:
-  using Sample = LabelledImage;
+  using Sample = LabeledImage;
 
   ShardImages(const std::vector<std::string>& paths, std::vector<Decoder> decoders,
               ShardOptions options = {})

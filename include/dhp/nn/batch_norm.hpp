@@ -1,5 +1,5 @@
 // BatchNorm (Ioffe & Szegedy 2015) normalizes the channels of [N, H, W, C]: y = norm(x), optionally with a residual and
-// a ReLU: y = ReLU(norm(x) + residual). The statistics come from one micro-batch or, when synchronised, from the
+// a ReLU: y = ReLU(norm(x) + residual). The statistics come from one micro-batch or, when synchronized, from the
 // concurrent micro-batches of all replicas. Running statistics are buffer parameters: each micro-batch adds its mean
 // and variance to the buffer's gradient; a step sums these gradients over the global batch and applies them once.
 #pragma once
@@ -20,7 +20,7 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 makes a residual block start as the identity
   /// Computes the statistics over all replicas. Each step then needs the same number of micro-batches on every replica.
-  bool synchronised = false;
+  bool synchronized = false;
 };
 
 /// On the tensor axis, a norm placed by columns normalizes this rank's channels. With tensor groups, x and y are pieces
@@ -30,7 +30,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:
   BatchNorm(ModelBuilder<Dev>& build, const std::string& name, BatchNormOptions options)
       : options_(options) {
-    if (options.synchronised) group_ = build.data;
+    if (options.synchronized) group_ = build.data;
     const auto make = [&](const char* suffix, double init, bool buffer) {
       return build.pieces({.name = name + suffix,
                            .shape = {options.channels},
@@ -72,7 +72,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
     if (!pieces_.empty()) return forward_pieces(dev, x, residual, tape);
-    auto made = normalise(dev, x, std::move(residual), tape);
+    auto made = normalize(dev, x, std::move(residual), tape);
     std::shared_ptr<const detail::NormTrace<Dev>> trace;
     if (!made.signs.empty())
       trace = std::make_shared<const detail::NormTrace<Dev>>(detail::NormTrace<Dev>{
@@ -137,7 +137,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     return all;
   }
 
-  detail::BatchNormResult<Dev> normalise(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
+  detail::BatchNormResult<Dev> normalize(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
                                          const Tape<Dev>& tape) {
     const auto x = of.view();
     const bool alone = tape.context().training() && group_.size() == 1;
@@ -186,7 +186,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
                         const Tape<Dev>& tape) {
     check(group_.size() == 1 || tape.context().equal_shares,
-          "batch norm is synchronised over the replicas, but in this step they have unequal "
+          "batch norm is synchronized over the replicas, but in this step they have unequal "
           "numbers of micro-batches and would wait for each other for ever; choose sizes that give "
           "all replicas the same number");
     double count = static_cast<double>(x.rows());

@@ -111,7 +111,7 @@ template <class Dev>
   return rows;
 }
 
-/// Adds these groups' share of the lists of labelled rows to `share`. Each group gets equally many entries; surplus
+/// Adds these groups' share of the lists of labeled rows to `share`. Each group gets equally many entries; surplus
 /// entries have the label -1, which losses ignore. The list "first_rows" keeps one entry for each sample, and
 /// "sample_numbers" has the numbers of these samples. Returns the names of the added lists and of their labels.
 template <class Dev>

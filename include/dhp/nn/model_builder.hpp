@@ -59,7 +59,7 @@ template <class Dev>
 class ModelBuilder {
  public:
   Comm<Dev> tensor;   ///< splits the layers
-  Comm<Dev> data;     ///< for synchronised batch norm only
+  Comm<Dev> data;     ///< for synchronized batch norm only
   Comm<Dev> context;  ///< splits the rows of samples
 
   /// store: options of the parameter store. If it is deterministic, the model also gets tensor groups, see group().

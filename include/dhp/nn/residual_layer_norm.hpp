@@ -30,17 +30,17 @@ class ResidualLayerNorm {
     Tensor<Dev> y(dev, x.dtype(), x.shape());
     Tensor<Dev> mean(dev, accumulation_type(x.dtype()), {x.rows()});
     Tensor<Dev> inv_std(dev, accumulation_type(x.dtype()), {x.rows()});
-    const auto normalise = [&, from = branch.view()](View<Dev> sum) {
+    const auto normalize = [&, from = branch.view()](View<Dev> sum) {
       detail::residual_layer_norm_forward(
           dev, from, x.view(), dropout_.rows(tape, x.rows()), dropout_.options(tape, x.columns()),
           weights_.gamma(), weights_.beta(), epsilon_, sum, y.mut(), mean.mut(), inv_std.mut());
     };
     if (!tape.keeps()) {
-      normalise(y.mut());
+      normalize(y.mut());
       return y;
     }
     auto sum = reuse(dev, branch);
-    normalise(sum.mut());
+    normalize(sum.mut());
     tape.push(std::move(sum));
     tape.push(std::move(mean));
     tape.push(std::move(inv_std));

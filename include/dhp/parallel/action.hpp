@@ -60,11 +60,11 @@ struct Wiring {
   }
   /// The part that the action receives from; -1: none.
   [[nodiscard]] std::int64_t source(int stage, const Action& action) const {
-    return neighbour(stage, action, -1);
+    return neighbor(stage, action, -1);
   }
   /// The part that the action sends to; -1: none.
   [[nodiscard]] std::int64_t target(int stage, const Action& action) const {
-    return neighbour(stage, action, +1);
+    return neighbor(stage, action, +1);
   }
   [[nodiscard]] int stage_of(std::int64_t part) const {
     const auto at = static_cast<int>(part % stages);
@@ -75,7 +75,7 @@ struct Wiring {
   [[nodiscard]] bool goes_back(int chunk) const { return v_shaped && chunk % 2 != 0; }
 
  private:
-  [[nodiscard]] std::int64_t neighbour(int stage, const Action& action, int downstream) const {
+  [[nodiscard]] std::int64_t neighbor(int stage, const Action& action, int downstream) const {
     if (action.kind >= Action::Kind::backward_weight) return -1;
     const bool forward = action.kind == Action::Kind::forward;
     const auto other = part(stage, action) + (forward ? downstream : -downstream);

@@ -89,7 +89,7 @@ class ScheduleChecker {
           action.micro_batch >= micro_batches_)
         broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
                wiring_.chunks, " chunks");
-      check_neighbour(stage, at, state_of);
+      check_neighbor(stage, at, state_of);
       auto& state = state_of(action.chunk, action.micro_batch);
       advance(stage, at, state);
       if (pass_ == Pass::evaluation) continue;
@@ -146,7 +146,7 @@ class ScheduleChecker {
     return part < 0 || wiring_.stage_of(part) == stage ? -1 : wiring_.stage_of(part);
   }
   /// Throws if the action depends on an adjacent part of the same stage that has not run yet.
-  void check_neighbour(int stage, Position at, auto& state_of) const {
+  void check_neighbor(int stage, Position at, auto& state_of) const {
     const auto& action = list(stage)[at];
     const auto source = wiring_.source(stage, action);
     if (source < 0 || wiring_.stage_of(source) != stage) return;

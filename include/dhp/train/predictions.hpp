@@ -86,7 +86,7 @@ template <class Dev>
 }  // namespace detail
 
 /// Divides each row of [rows, columns] by its Euclidean length; a row of zeros stays zero.
-inline void normalise_rows(HostArray& of) {
+inline void normalize_rows(HostArray& of) {
   const auto divide = [&]<class T>(std::span<T> values) {
     const auto columns = detail::as_size(of.shape().back());
     for (std::size_t first = 0; first < values.size(); first += columns) {

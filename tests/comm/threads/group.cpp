@@ -59,13 +59,13 @@ TEST_CASE("group: ranks that do not agree all hear of both calls") {
   CHECK(has(disagreement(from(0), from(2)), "rank 1 calls broadcast of 8 f32 from rank 2"));
 }
 
-TEST_CASE("group: split by colour, ordered by key, then by rank") {
+TEST_CASE("group: split by color, ordered by key, then by rank") {
   struct Seat {
     int rank, size;
     std::vector<std::int32_t> members;
   };
   const auto seats = on_ranks(6, [](Comm<Cpu>& world, Cpu& dev) {
-    // Colours 0 1 0 1 -1 0; keys 5 for rank 0, else 1.
+    // Colors 0 1 0 1 -1 0; keys 5 for rank 0, else 1.
     const int color = world.rank() == 4 ? -1 : world.rank() % 2 == 0 || world.rank() == 5 ? 0 : 1;
     auto group = world.split(color, world.rank() == 0 ? 5 : 1);
     const auto me = tensor_of<std::int32_t>(dev, {world.rank()});

@@ -255,7 +255,7 @@ struct Fake final : Watchdog::Channel {
   void end() noexcept override {
     // Waits until its neighbor ends, too: a device frees memory only when all its kernels have ended.
     ended = true;
-    while (neighbour != nullptr && !neighbour->ended) sleep_ms(1);
+    while (neighbor != nullptr && !neighbor->ended) sleep_ms(1);
     ++ends;
   }
   const std::string none;
@@ -263,15 +263,15 @@ struct Fake final : Watchdog::Channel {
   std::atomic<int> looks = 0;
   std::atomic<int> ends = 0;
   std::atomic<bool> ended = false;
-  Fake* neighbour = nullptr;
+  Fake* neighbor = nullptr;
 };
 
 TEST_CASE("watchdog: trouble of one channel ends all of them, once, at the same time") {
   const std::string cut = "the cable is cut";
   const auto first = std::make_shared<Fake>(), second = std::make_shared<Fake>();
   const auto gone = std::make_shared<Fake>();
-  first->neighbour = second.get();
-  second->neighbour = first.get();
+  first->neighbor = second.get();
+  second->neighbor = first.get();
   {
     Watchdog world(2, {.period_s = 0.001});
     for (const auto& channel : {first, second, gone}) world.watch(channel);
@@ -348,20 +348,20 @@ TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and n
   CHECK(channel->ended);
   CHECK_THROWS_AS(worlds[1]->check_alive(), Aborted);
   const auto never = std::make_shared<Fake>();
-  Fake neighbour;
-  never->neighbour = &neighbour;
+  Fake neighbor;
+  never->neighbor = &neighbor;
   Watchdog slow(2, {.end_limit_s = 0.05});
   slow.watch(never);
   slow.leave();
   CHECK_FALSE(slow.wait_for_channels());
-  neighbour.ended = true;
+  neighbor.ended = true;
   CHECK(soon([&] { return never->ends == 1; }));
 }
 
 TEST_CASE("watchdog: a channel that does not end is left behind") {
   const auto stuck = std::make_shared<Fake>();
   Fake never;
-  stuck->neighbour = &never;
+  stuck->neighbor = &never;
   const auto start = Clock::now();
   {
     Watchdog world(2, {.end_limit_s = 0.05});

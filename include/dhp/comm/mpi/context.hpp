@@ -60,16 +60,16 @@ class Backoff {
 
 /// Throws Error if dhp cannot use MPI now.
 inline void check_mpi_is_usable() {
-  int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
-  check(initialised != 0,
-        "MPI is not initialised: call MPI_Init_thread with MPI_THREAD_SERIALIZED or "
+  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  check(initialized != 0,
+        "MPI is not initialized: call MPI_Init_thread with MPI_THREAD_SERIALIZED or "
         "MPI_THREAD_MULTIPLE before dhp is given a communicator");
-  check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
-  check(finalised == 0,
-        "MPI has been finalised: dhp can be given a communicator before MPI_Finalize only");
+  check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  check(finalized == 0,
+        "MPI has been finalized: dhp can be given a communicator before MPI_Finalize only");
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-  check(level == MPI_THREAD_SERIALIZED || level == MPI_THREAD_MULTIPLE, "MPI was initialised for ",
+  check(level == MPI_THREAD_SERIALIZED || level == MPI_THREAD_MULTIPLE, "MPI was initialized for ",
         level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED",
         ", but dhp overlaps communication by threads of its own: call MPI_Init_thread with "
         "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and check the level that it provides");

@@ -41,7 +41,7 @@ class MpiMessages final : public Messages {
     });
   }
   /// Uses MPI's own collectives for barriers and small integer sums, because they need fewer rounds. Float sums must
-  /// stay in rank order. Long sums are not faster with MPI, and could not be cancelled.
+  /// stay in rank order. Long sums are not faster with MPI, and could not be canceled.
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
@@ -137,8 +137,8 @@ class MpiMessages final : public Messages {
     // Cancels receives that have no message yet; other transfers get up to 2 s to finish.
     void take_back() noexcept {
       try {
-        int finalised = 0;
-        if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised != 0) return;
+        int finalized = 0;
+        if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
         if (!sends_)
           context_->call([&] {
             for (auto& request : requests_)

@@ -1,5 +1,5 @@
 // MpiSession runs dhp inside a program that uses MPI. dhp works on duplicates of the program's communicator, and does
-// not initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
+// not initialize or finalize MPI, end processes, or change signals. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -163,9 +163,9 @@ class MpiSession : detail::NonCopyable {
   /// Waits for all ranks, then frees the duplicates. Collective. Throws Aborted if the world ends first.
   void close() {
     if (std::exchange(closed_, true)) return;
-    int finalised = 0;
-    check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
-    if (finalised != 0) return;
+    int finalized = 0;
+    check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+    if (finalized != 0) return;
     if (watchdog_) {
       const auto end = [&] {
         world_.barrier();

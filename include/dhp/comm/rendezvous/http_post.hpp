@@ -68,7 +68,7 @@ class HttpPost {
   }
 
  private:
-  struct Library : NonCopyable {  // libcurl counts its initialisations
+  struct Library : NonCopyable {  // libcurl counts its initializations
     bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
     ~Library() { curl_global_cleanup(); }
   };

@@ -23,7 +23,7 @@ namespace examples {
 #ifdef DHP_HAS_UTF8PROC
 namespace {
 
-struct Labelled {
+struct Labeled {
   std::string path;
   std::vector<TableRow> rows;  // one or two texts, then the label
 };
@@ -56,7 +56,7 @@ struct Remarks {
 }
 
 /// Strips spaces from the labels and warns of suspicious ones.
-void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
+void look_at_labels(Labeled& data, std::vector<std::string>& warnings) {
   Remarks remarks;
   for (auto& [line, fields] : data.rows) {
     const auto where = dhp::concat(data.path, ", line ", line, ": ");
@@ -76,8 +76,8 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   remarks.append_to(warnings);
 }
 
-[[nodiscard]] Labelled read(const BertOptions& options, const std::string& path,
-                            std::vector<std::string>& warnings) {
+[[nodiscard]] Labeled read(const BertOptions& options, const std::string& path,
+                           std::vector<std::string>& warnings) {
   dhp::check(std::filesystem::is_regular_file(path), path,
              std::filesystem::exists(path)
                  ? ": is not a file; --task classify reads one with a sample per line"
@@ -86,7 +86,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   columns.push_back(options.label_column);
   const auto text = read_text_file(path, unpacker());
   SentenceFile file(text, path);
-  Labelled made{path, file.rows(columns, 1)};
+  Labeled made{path, file.rows(columns, 1)};
   dhp::check(!made.rows.empty(), path, " has no samples");
   if (file.quotes_are_letters())
     warnings.push_back(path + ": its quotes do not stand around fields, and are letters");
@@ -124,7 +124,7 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
 
 /// Returns the model's classes if they cover all labels, else the labels: sorted by value if all are numbers, else in
 /// byte order. new_head: a new head replaces the model's.
-[[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert,
+[[nodiscard]] std::vector<std::string> classes_of(const Labeled& data, const PublishedBert& bert,
                                                   bool new_head,
                                                   std::vector<std::string>& warnings) {
   std::map<std::string, std::size_t> found;  // first line of each label
@@ -188,7 +188,7 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   return classes;
 }
 
-[[nodiscard]] PublishedTokenizer words_for(const BertOptions& options, const Labelled& data) {
+[[nodiscard]] PublishedTokenizer words_for(const BertOptions& options, const Labeled& data) {
   if (auto given = given_words(options)) return *given;
   Text text;
   for (const auto& row : data.rows) {
@@ -202,9 +202,9 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
 
 }  // namespace
 
-LabelledText load_labelled_text(const BertOptions& options) {
+LabeledText load_labeled_text(const BertOptions& options) {
   const auto& run = options.run;
-  LabelledText made;
+  LabeledText made;
   const auto data = read(options, run.data, made.warnings);
   const auto words = words_for(options, data);
   made.bert = text_model(options);
@@ -220,7 +220,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
     number_of[bert.labels[at]] = static_cast<std::int32_t>(at);
 
   std::int64_t were_cut = 0, tokens = 0;
-  const auto encode = [&](const Labelled& from) {
+  const auto encode = [&](const Labeled& from) {
     SentenceBatcher::Sentences samples;
     for (const auto& [line, row] : from.rows) {
       const auto label = number_of.find(row.back());
@@ -256,7 +256,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   const auto batcher = [&](SentenceBatcher::Sentences samples) {
     return AnyBatcher(
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),
-                        {.longest = options.sequence_length, .labelled = true}));
+                        {.longest = options.sequence_length, .labeled = true}));
   };
   made.train = batcher(std::move(train)).first(run.samples);
   made.held_out = batcher(std::move(held_out));
@@ -264,7 +264,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   return made;
 }
 #else
-LabelledText load_labelled_text(const BertOptions&) { dhp::fail(without_utf8proc); }
+LabeledText load_labeled_text(const BertOptions&) { dhp::fail(without_utf8proc); }
 #endif
 
 }  // namespace examples
