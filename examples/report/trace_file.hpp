@@ -59,29 +59,29 @@ template <class Dev, class Now>
   const auto put = [&](const json& event) {
     text += ",\n" + event.dump(-1, ' ', false, json::error_handler_t::replace);
   };
-  const auto say = [&](const char* what, int lane, const char* key, const json& value) {
-    put({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{key, value}}}});
+  const auto say = [&](const char* what, int track, const char* key, const json& value) {
+    put({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{key, value}}}});
   };
   const auto microseconds = [](double s) { return std::round(s * 1e9) / 1e3; };
   say("process_name", 0, "name", dhp::concat("rank ", rank, name.empty() ? "" : ", ", name));
   say("process_sort_index", 0, "sort_index", rank);
   say("thread_name", 0, "name", "work");
-  const auto lanes = trace.lanes();
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-    say("thread_name", static_cast<int>(lane) + 1, "name", "communication, " + lanes[lane]);
+  const auto tracks = trace.tracks();
+  for (std::size_t track = 0; track < tracks.size(); ++track)
+    say("thread_name", static_cast<int>(track) + 1, "name", "communication, " + tracks[track]);
   auto spans = trace.spans();
   std::stable_sort(spans.begin(), spans.end(),
                    [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
                      return a.start.seconds() < b.start.seconds();
                    });
   // A communicator runs its calls in sequence, so a call begins after the previous one has ended.
-  std::vector<double> busy_until_s(lanes.size(), 0);
+  std::vector<double> busy_until_s(tracks.size(), 0);
   for (const auto& span : spans) {
     const bool communicates = span.kind == dhp::TraceKind::communication;
     double start_s = span.start.seconds();
     const double end_s = span.end.seconds();
     if (communicates) {
-      auto& busy_s = busy_until_s[static_cast<std::size_t>(span.lane)];
+      auto& busy_s = busy_until_s[static_cast<std::size_t>(span.track)];
       start_s = std::max(start_s, busy_s);
       busy_s = std::max(busy_s, end_s);
     }
@@ -92,7 +92,7 @@ template <class Dev, class Now>
                        : communicates ? "communication"
                                       : "work"},
                {"pid", rank},
-               {"tid", communicates ? span.lane + 1 : 0},
+               {"tid", communicates ? span.track + 1 : 0},
                {"ts", microseconds(start_s - offset_s)},
                {"dur", microseconds(std::max(0.0, end_s - start_s))}};
     if (communicates) event["args"] = {{"bytes", span.bytes}, {"at", dhp::to_text(span.where)}};

@@ -79,9 +79,9 @@ TEST_CASE("trace: it knows the thread that does the rank's work") {
   Trace trace;
   CHECK(trace.at_work());
   std::thread([&] { CHECK(!trace.at_work()); }).join();
-  CHECK(trace.add_lane("data") == 0);
-  CHECK(trace.add_lane("tensor") == 1);
-  CHECK(trace.lanes()[1] == "tensor");
+  CHECK(trace.add_track("data") == 0);
+  CHECK(trace.add_track("tensor") == 1);
+  CHECK(trace.tracks()[1] == "tensor");
 }
 
 TEST_CASE("trace: exposed communication is what steps wait, each second once") {

@@ -44,7 +44,7 @@ struct TraceSpan {
   TraceKind kind = TraceKind::work;
   std::string name;
   TraceMoment start{}, end{};
-  int lane = 0;                  ///< communication only: index of the communicator
+  int track = 0;                 ///< communication only: index of the communicator
   std::int64_t bytes = 0;        ///< communication only: number of bytes
   std::source_location where{};  ///< communication and waits only: location of the call
   [[nodiscard]] double duration_s() const { return end.seconds() - start.seconds(); }
@@ -62,11 +62,11 @@ class Trace : detail::NonCopyable {
   }
   /// Returns true on the compute thread.
   [[nodiscard]] bool at_work() const { return std::this_thread::get_id() == worker_; }
-  /// Adds a communicator's track and returns its index, for TraceSpan::lane.
-  [[nodiscard]] int add_lane(std::string name) {
+  /// Adds a communicator's track and returns its index, for TraceSpan::track.
+  [[nodiscard]] int add_track(std::string name) {
     const std::lock_guard lock(mutex_);
-    lanes_.push_back(std::move(name));
-    return static_cast<int>(lanes_.size()) - 1;
+    tracks_.push_back(std::move(name));
+    return static_cast<int>(tracks_.size()) - 1;
   }
   /// Virtual, so that only programs that construct a Trace compile add().
   virtual void add(TraceSpan span) {
@@ -91,9 +91,9 @@ class Trace : detail::NonCopyable {
     const std::lock_guard lock(mutex_);
     return spans_;
   }
-  [[nodiscard]] std::vector<std::string> lanes() const {
+  [[nodiscard]] std::vector<std::string> tracks() const {
     const std::lock_guard lock(mutex_);
-    return lanes_;
+    return tracks_;
   }
   /// Returns the number of dropped spans.
   [[nodiscard]] std::size_t left_out() const {
@@ -107,7 +107,7 @@ class Trace : detail::NonCopyable {
   std::thread::id worker_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   std::vector<TraceSpan> spans_;
-  std::vector<std::string> lanes_;
+  std::vector<std::string> tracks_;
   std::size_t resolved_ = 0, left_out_ = 0;
 };
 

@@ -33,7 +33,7 @@ TEST_CASE("trace: what is done is what was done before") {
   });
 }
 
-TEST_CASE("trace: every call has a span in the lane of its communicator, and a wait of its rank") {
+TEST_CASE("trace: every call has a span in the track of its communicator, and a wait of its rank") {
   const auto all = spans_of(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
     auto two = Tensor<Cpu>::zeros(dev, DType::f32, Shape{8});
@@ -56,13 +56,13 @@ TEST_CASE("trace: every call has a span in the lane of its communicator, and a w
                                          "all_to_all", rank == 0 ? "send" : "recv",
                                          "barrier"};
     const std::vector<std::int64_t> bytes{16, 32, 16, 16, 16, 16, 0};
-    const std::vector<int> lanes{0, 0, 1, 1, 1, 0, 0};
+    const std::vector<int> tracks{0, 0, 1, 1, 1, 0, 0};
     REQUIRE(spans.size() == names.size());
     REQUIRE(waits.size() == names.size());
     for (std::size_t at = 0; at < names.size(); ++at) {
       CHECK(spans[at].name == names[at]);
       CHECK(spans[at].bytes == bytes[at]);
-      CHECK(spans[at].lane == lanes[at]);
+      CHECK(spans[at].track == tracks[at]);
       CHECK(to_text(spans[at].where).starts_with("trace.cpp:"));
       CHECK(waits[at].name == names[at]);
       CHECK(waits[at].start.seconds() == spans[at].start.seconds());
@@ -71,14 +71,14 @@ TEST_CASE("trace: every call has a span in the lane of its communicator, and a w
   }
 }
 
-TEST_CASE("trace: lanes are named by the ranks of the world that are in them") {
+TEST_CASE("trace: tracks are named by the ranks of the world that are in them") {
   const auto names = on_ranks(4, [](Comm<Cpu>& world, Cpu&) {
     Cpu dev({.trace = std::make_shared<Trace>()});
     auto comm = traced(dev, world);
     auto odd = comm.split(world.rank() % 2, -world.rank());
     auto again = odd.split(0, odd.rank());
     for (auto* group : {&again, &comm}) group->barrier();
-    return dev.trace()->lanes();
+    return dev.trace()->tracks();
   });
   for (std::size_t rank = 0; rank < 4; ++rank)
     CHECK(names[rank] ==

@@ -23,13 +23,13 @@ class CallTracing final : public CommObserver<Dev> {
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
       Dev* dev, const CommCall& call) override {
     if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
-    if (!lane_) lane_ = dev_->trace()->add_lane(name_);
+    if (!track_) track_ = dev_->trace()->add_track(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;
     return std::make_unique<Traced>(of,
                                     TraceSpan{.kind = TraceKind::communication,
                                               .name = name_of(call.kind),
                                               .start = of.moment(),
-                                              .lane = *lane_,
+                                              .track = *track_,
                                               .bytes = static_cast<std::int64_t>(call.bytes()),
                                               .where = call.where},
                                     !call.is_message() && call.kind != CallKind::barrier);
@@ -107,7 +107,7 @@ class CallTracing final : public CommObserver<Dev> {
   int world_rank_;
   std::shared_ptr<int> groups_;  // number of groups so far
   std::string name_;
-  std::optional<int> lane_;
+  std::optional<int> track_;
 };
 
 }  // namespace dhp
