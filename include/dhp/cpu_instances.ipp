@@ -185,7 +185,7 @@ DHP_INSTANCE class detail::PlainReducer<Cpu>;
 DHP_INSTANCE class BucketedReducer<Cpu>;
 DHP_INSTANCE class detail::AnyReducer<Cpu>;
 DHP_INSTANCE class GroupSum<Cpu>;
-DHP_INSTANCE class detail::Work<Cpu>;
+DHP_INSTANCE class detail::DeferredGradient<Cpu>;
 DHP_INSTANCE class Tape<Cpu>;
 DHP_INSTANCE class TrainingRun<Cpu>;
 DHP_INSTANCE class detail::InitialValues<Cpu>;

@@ -53,7 +53,7 @@ LayerRun run_layer(Dev& dev, L layer, const LayerCase& each) {
     const auto values = widened<Dev>(dev, tensor.view());
     all.insert(all.end(), values.begin(), values.end());
   };
-  std::vector<detail::Work<Dev>> deferred;
+  std::vector<detail::DeferredGradient<Dev>> deferred;
   for (const std::uint32_t micro_batch : {0u, 1u}) {
     Tape<Dev> tape({.mode = each.mode, .seed = 3, .step = 9}, &batch);
     if (each.defer) tape.defer_to(&deferred);

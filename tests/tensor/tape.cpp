@@ -47,7 +47,7 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
   auto x = number(dev, 5);
   double seen = 0;
   {
-    std::vector<detail::Work<Cpu>> later;
+    std::vector<detail::DeferredGradient<Cpu>> later;
     tape.defer_to(&later);
     tape.weight_gradient(dev, [&seen, shared = x.share()](Cpu&) { seen = value_of(shared); });
     // A tape inside this one puts its work off too.
@@ -60,8 +60,7 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
     CHECK(seen == 5);
     CHECK(runs == 2);
     CHECK(x.unique());  // before the list goes
-    CHECK(message_of([&] { later[1](dev); }) ==
-          "a weight gradient that was put off runs only once");
+    CHECK(message_of([&] { later[1](dev); }) == "a deferred weight gradient runs only once");
     CHECK(runs == 2);
     // What is never run lets go as well.
     tape.weight_gradient(dev, [shared = x.share()](Cpu&) {});

@@ -94,8 +94,8 @@ class Execution {
   /// A micro-batch in a layer, between its forward and its last backward action.
   struct InFlight {
     Tape<Dev> tape;
-    Shape x{};                                  // the shape of the layer's input
-    std::vector<Work<Dev>> weight_gradients{};  // deferred
+    Shape x{};                                              // the shape of the layer's input
+    std::vector<DeferredGradient<Dev>> weight_gradients{};  // deferred
   };
   using Key = std::pair<int, int>;  // layer and micro-batch
 

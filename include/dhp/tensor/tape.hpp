@@ -35,13 +35,13 @@ struct StepContext {
 namespace detail {
 /// A deferred weight gradient. It is move-only and runs at most once.
 template <class Dev>
-class Work {
+class DeferredGradient {
  public:
   template <class Body>
-  explicit Work(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
+  explicit DeferredGradient(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
   /// Computes the gradient and releases the captured tensors on return.
   void operator()(Dev& dev) {
-    check(body_ != nullptr, "a weight gradient that was put off runs only once");
+    check(body_ != nullptr, "a deferred weight gradient runs only once");
     const auto body = std::move(body_);
     body->run(dev);
   }
@@ -131,10 +131,10 @@ class Tape {
   /// everything that it reads, or share the ownership.
   void weight_gradient(Dev& dev, auto work) {
     if (defer_ == nullptr) work(dev);
-    else defer_->push_back(detail::Work<Dev>(std::move(work)));
+    else defer_->push_back(detail::DeferredGradient<Dev>(std::move(work)));
   }
   /// Collects weight gradients in `list` instead of running them. nullptr: run them at once.
-  void defer_to(std::vector<detail::Work<Dev>>* list) { defer_ = list; }
+  void defer_to(std::vector<detail::DeferredGradient<Dev>>* list) { defer_ = list; }
 
   /// Returns a tape for a nested forward pass. keep: saves tensors. recomputing: the pass repeats an earlier one.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
@@ -169,7 +169,7 @@ class Tape {
   bool keep_, recomputing_ = false;
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
-  std::vector<detail::Work<Dev>>* defer_ = nullptr;
+  std::vector<detail::DeferredGradient<Dev>>* defer_ = nullptr;
   std::vector<Mark> marks_;            // marks of the parts that await their backward pass
   Mark bottom_;                        // mark of the part in its backward pass
   const std::string* part_ = nullptr;  // name of that part, for messages
