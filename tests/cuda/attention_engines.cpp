@@ -100,9 +100,9 @@ TEST_CASE("attention: sums of dq lie in rows where that is known to be right") {
           (gpu.major == 9 || gpu.major == 10));
     problem.row_stride = 3 * 128;
     CHECK(dq_sums_for(problem, gpu.major, false) == DqSums::dense);
-    CHECK(wants_matrices_apart(problem, gpu.major) == (gpu.major == 12));
+    CHECK(needs_dense_matrices(problem, gpu.major) == (gpu.major == 12));
     problem.row_stride = 0;
-    CHECK_FALSE(wants_matrices_apart(problem, gpu.major));
+    CHECK_FALSE(needs_dense_matrices(problem, gpu.major));
   }
   std::set<std::string> texts;
   for (const auto sums : {DqSums::none, DqSums::rows, DqSums::dense})

@@ -57,9 +57,9 @@ Results run(auto& side, const Case& with) {
       backward(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
     } else if constexpr (!std::is_same_v<Dev, Cpu>) {
       strided.row_stride = 0;
-      detail::cuda::on_matrices_apart<Dev>(side.dev, {in.at(0), in.at(1), in.at(2)},
-                                           {out.at(0), out.at(1), out.at(2)}, options.row_stride,
-                                           backward);
+      detail::cuda::on_dense_copies<Dev>(side.dev, {in.at(0), in.at(1), in.at(2)},
+                                         {out.at(0), out.at(1), out.at(2)}, options.row_stride,
+                                         backward);
     }
     const auto taken = [&](int which) { return side.values(out.take(side.dev, which).view()); };
     return {side.values(y.view()), taken(0), taken(1), taken(2), side.values(logsumexp.view())};

@@ -24,7 +24,7 @@ struct AttentionEngines {
                                                         const CudnnTarget& target, int major,
                                                         bool deterministic) {
   auto backward = problem;
-  if (wants_matrices_apart(problem, major)) backward.row_stride = 0;
+  if (needs_dense_matrices(problem, major)) backward.row_stride = 0;
   const auto count = [&](const CudnnGraph& graph, const CudnnRules& rules) {
     return candidates(graph, target, rules).size();
   };

@@ -59,12 +59,12 @@ struct DescribeSamples {
   }
 };
 
-/// Sets ours[h, r] = theirs[n, h, i], where r is row i of sample n; 0 in padding.
+/// Sets ragged[h, r] = padded[n, h, i], where r is row i of sample n; 0 in padding.
 struct StatisticsFromCudnn {
   std::int64_t rows, heads, samples, length;
   const std::int32_t *offsets, *lengths;
-  const float* theirs;
-  float* ours;
+  const float* padded;
+  float* ragged;
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -74,7 +74,7 @@ struct StatisticsFromCudnn {
       const auto n = sample_of(row, offsets, samples);
       const auto i = row - offsets[n];
       const bool token = i >= 0 && i < lengths[n] && i < length;
-      ours[at] = token ? theirs[(n * heads + head) * length + i] : 0.0f;
+      ragged[at] = token ? padded[(n * heads + head) * length + i] : 0.0f;
     }
   }
 };
@@ -83,8 +83,8 @@ struct StatisticsFromCudnn {
 struct StatisticsForCudnn {
   std::int64_t rows, heads, samples, graph_samples, length;
   const std::int32_t *offsets, *lengths;
-  const float* ours;
-  float* theirs;
+  const float* ragged;
+  float* padded;
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -94,7 +94,7 @@ struct StatisticsForCudnn {
       const auto head = at / length % heads;
       const auto n = at / length / heads;
       const bool token = n < samples && i < lengths[n];
-      theirs[at] = token ? ours[head * rows + offsets[n] + i] : 0.0f;
+      padded[at] = token ? ragged[head * rows + offsets[n] + i] : 0.0f;
     }
   }
 };
@@ -142,8 +142,8 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
 
 /// Calls backward(q, k, v, dq, dk, dv) on dense copies of views with this row stride, then copies the gradients back.
 template <KernelDevice Dev, class Backward>
-void on_matrices_apart(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
-                       std::int64_t stride, const Backward& backward) {
+void on_dense_copies(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
+                     std::int64_t stride, const Backward& backward) {
   const auto element = static_cast<std::int64_t>(size_of(in[0].dtype()));
   const auto row = [&](int at) { return in[at].columns() * element; };
   const RowChoice all{in[0].rows(), nullptr, 0, in[0].rows(), false};

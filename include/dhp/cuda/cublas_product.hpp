@@ -100,14 +100,14 @@ inline constexpr int most_algorithms = 8;
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   // Alignments depend on the layout, so deterministic devices tell cuBLASLt at most 16 bytes.
-  const std::uint32_t most_told = dev.options().deterministic ? 16 : 256;
-  const auto told = [&](const std::byte* address) {
-    return std::min(alignment_of(address), most_told);
+  const std::uint32_t most_alignment = dev.options().deterministic ? 16 : 256;
+  const auto alignment = [&](const std::byte* address) {
+    return std::min(alignment_of(address), most_alignment);
   };
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, told(call.left));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, told(call.right));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, told(call.c));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, told(call.c));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(call.left));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(call.right));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(call.c));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(call.c));
   // Not a vector, because nvcc 13.0 fails on destructors of unnamed structs with a typedef.
   std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> results{};
   check(most <= most_algorithms, "cuBLASLt is asked for ", most, " algorithms");

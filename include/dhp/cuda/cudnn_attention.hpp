@@ -188,13 +188,13 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     return cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq,
                                              dk, dv);
   const auto problem = cuda::attention_problem(q, sequences, options);
-  if (cuda::wants_matrices_apart(problem, dev.properties().major)) {
-    auto apart = options;
-    apart.row_stride = 0;
-    return cuda::on_matrices_apart<Dev>(
+  if (cuda::needs_dense_matrices(problem, dev.properties().major)) {
+    auto dense = options;
+    dense.row_stride = 0;
+    return cuda::on_dense_copies<Dev>(
         dev, {q, k, v}, {dq, dk, dv}, options.row_stride,
         [&](auto own_q, auto own_k, auto own_v, auto own_dq, auto own_dk, auto own_dv) {
-          attention_backward_on(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, apart,
+          attention_backward_on(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, dense,
                                 own_dq, own_dk, own_dv);
         });
   }

@@ -48,7 +48,7 @@ enum class DqSums { none, rows, dense };
   return rows ? DqSums::rows : DqSums::dense;
 }
 /// Returns whether cuDNN's gradients need q, k and v as dense matrices, as on 12.x.
-[[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
+[[nodiscard]] constexpr bool needs_dense_matrices(const AttentionProblem& problem, int major) {
   return major == 12 && problem.row_stride > problem.heads * problem.head_size;
 }
 /// Returns the scratch bytes for gradients, padding included: dense sums of dq in f32 and, if heads share keys, dk and

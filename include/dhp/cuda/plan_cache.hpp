@@ -132,7 +132,7 @@ class CudnnPlans : public CudaCached {
       return {};
     }
   }
-  [[nodiscard]] static std::string said() {
+  [[nodiscard]] static std::string last_error() {
     char text[512] = "";
     cudnnGetLastErrorString(text, sizeof text);
     return text[0] == 0 ? "its engines do not run, or need too much memory" : text;
@@ -172,7 +172,7 @@ class CudnnPlans : public CudaCached {
         auto plan = source.kept(one->name());
         if (!plan) plan = source.made_and_kept(*one);
         if (plan) return std::move(chosen).with(std::move(plan), one->name());
-        chosen.refusal = said();
+        chosen.refusal = last_error();
       }
       return chosen;
     }
@@ -197,7 +197,7 @@ class CudnnPlans : public CudaCached {
         auto plan = text == texts.end() ? CudnnPlan::make(graph, target_, *one, rules)
                                         : CudnnPlan::from_text(graph, target_, text->second, rules);
         if (!plan) {
-          chosen.refusal = said();
+          chosen.refusal = last_error();
           continue;
         }
         const auto ms = time(dev, *plan, arguments, chosen.refusal);

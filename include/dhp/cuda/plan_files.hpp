@@ -58,11 +58,11 @@ class PlanFiles {
   void unusable(const std::string& key, const std::string& why) {
     if (reported_) return;
     reported_ = true;
-    news_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
-                   "); it is compiled anew, and so are others like it: ", key);
+    warning_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
+                      "); it is compiled anew, and so are others like it: ", key);
   }
   /// Returns, only once, a sentence about the first plan that could not be used; otherwise returns an empty text.
-  [[nodiscard]] std::string news() { return std::exchange(news_, {}); }
+  [[nodiscard]] std::string take_warning() { return std::exchange(warning_, {}); }
 
   [[nodiscard]] std::string path_of(const std::string& key) const {
     return concat(folder_, "/", fnv1a_text(key));
@@ -73,7 +73,7 @@ class PlanFiles {
     return concat("dhp plan 1\n", environment_, "\n", key, "\n");
   }
 
-  std::string folder_, environment_, news_;
+  std::string folder_, environment_, warning_;
   bool reported_ = false;
 };
 

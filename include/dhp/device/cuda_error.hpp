@@ -16,8 +16,8 @@ namespace dhp {
 
 class CudaError : public Error {
  public:
-  CudaError(const std::string& call, int code, const std::string& said, std::source_location where)
-      : Error(concat(call, " failed: ", said, " (code ", code, ")"), where), code_(code) {}
+  CudaError(const std::string& call, int code, const std::string& text, std::source_location where)
+      : Error(concat(call, " failed: ", text, " (code ", code, ")"), where), code_(code) {}
   /// Returns the library's error code.
   [[nodiscard]] int code() const noexcept { return code_; }
 

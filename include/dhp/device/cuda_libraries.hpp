@@ -24,10 +24,10 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
                         std::source_location where = std::source_location::current()) {
   if (code == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
-  char said[512] = "";
-  cudnnGetLastErrorString(said, sizeof said);
+  char reason[512] = "";
+  cudnnGetLastErrorString(reason, sizeof reason);
   throw CudaError(call, static_cast<int>(code),
-                  concat(cudnnGetErrorString(code), said[0] == 0 ? "" : ": ", said), where);
+                  concat(cudnnGetErrorString(code), reason[0] == 0 ? "" : ": ", reason), where);
 }
 
 /// One handle serves all streams of a device, because cuBLASLt's calls take the stream as an argument.
