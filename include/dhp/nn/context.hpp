@@ -8,7 +8,6 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/ops/attention.hpp>
-#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/rows.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
@@ -261,29 +260,5 @@ class HeadExchange {
   const ContextRows& rows_;
   std::int64_t most_;  // largest number of rows on a rank
 };
-
-/// Memory for summing the parts of a result: the result itself, or a wider temporary that end() rounds into the result.
-template <class Dev>
-struct PartSums {
-  PartSums(Dev& dev, View<Dev> of) : view(of) {
-    if (of.dtype() == accumulation_type(of.dtype())) return;
-    apart = Tensor<Dev>(dev, accumulation_type(of.dtype()), of.shape());
-    view = apart.mut();
-  }
-  void end(Dev& dev, View<Dev> of) {
-    if (apart) cast(dev, apart.view(), of);
-  }
-  Tensor<Dev> apart{};
-  View<Dev> view;
-};
-
-/// Returns a copy of x in the accumulation type, or an empty tensor if x has this type already.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> as_summands(Dev& dev, ConstView<Dev> x) {
-  if (x.dtype() == accumulation_type(x.dtype())) return {};
-  Tensor<Dev> wide(dev, accumulation_type(x.dtype()), x.shape());
-  cast(dev, x, wide.mut());
-  return wide;
-}
 
 }  // namespace dhp::detail

@@ -6,6 +6,7 @@
 
 #include <dhp/nn/context.hpp>
 #include <dhp/nn/group_sum.hpp>
+#include <dhp/ops/elementwise.hpp>
 
 #include <vector>
 
@@ -24,7 +25,7 @@ class GroupedAttention {
 
   void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
-    PartSums<Dev> sums(dev_, y);
+    WideSum<Dev> sums(dev_, y);
     const Keys keys(dev_, context_, k, v);
     for (int own = 0; own < own_; ++own)
       for (int at = 0; at < groups(); ++at) {
@@ -40,9 +41,9 @@ class GroupedAttention {
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
     const auto accumulation = accumulation_type(q.dtype());
-    const auto wide_y = as_summands(dev_, y);
+    const auto wide_y = wide_copy(dev_, y);
     if (wide_y) y = wide_y.view();
-    PartSums<Dev> sums(dev_, dq);
+    WideSum<Dev> sums(dev_, dq);
     dev_.fill_zero(sums.view.bytes(), sums.view.size_bytes());
     const Keys keys(dev_, context_, k, v);
     const auto columns = k.columns();

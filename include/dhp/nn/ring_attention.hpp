@@ -4,6 +4,7 @@
 
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/context.hpp>
+#include <dhp/ops/elementwise.hpp>
 
 #include <memory>
 #include <optional>
@@ -57,7 +58,7 @@ class RingAttention {
 
   void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
-    PartSums<Dev> sums(dev_, y);
+    WideSum<Dev> sums(dev_, y);
     auto held = both(k, v);
     for (int step = 0; step < ranks_; ++step) {
       const auto next = begin(step, held);
@@ -73,9 +74,9 @@ class RingAttention {
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto wide_y = as_summands(dev_, y);
+    const auto wide_y = wide_copy(dev_, y);
     if (wide_y) y = wide_y.view();
-    PartSums<Dev> sums(dev_, dq);
+    WideSum<Dev> sums(dev_, dq);
     auto held = both(k, v);
     std::optional<RingTransfer<Dev>> gradients;
     for (int step = 0; step < ranks_; ++step) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/ops/checks.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
 
@@ -65,6 +66,31 @@ void cast(Dev& dev, InView<Dev> x, OutView<Dev> y) {
   check(x.count() == y.count(), "cast: ", x.shape(), " does not fit ", y.shape());
   cast_on(dev, x, y);
 }
+
+namespace detail {
+/// Returns a copy of x in its accumulation type, or an empty tensor if x has this type already.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> wide_copy(Dev& dev, ConstView<Dev> x) {
+  if (x.dtype() == accumulation_type(x.dtype())) return {};
+  Tensor<Dev> wide(dev, accumulation_type(x.dtype()), x.shape());
+  cast(dev, x, wide.mut());
+  return wide;
+}
+/// Memory for summing the parts of y in its accumulation type: y itself, or a temporary that end() rounds into y.
+template <class Dev>
+struct WideSum {
+  WideSum(Dev& dev, View<Dev> y) : view(y) {
+    if (y.dtype() == accumulation_type(y.dtype())) return;
+    wide = Tensor<Dev>(dev, accumulation_type(y.dtype()), y.shape());
+    view = wide.mut();
+  }
+  void end(Dev& dev, View<Dev> y) {
+    if (wide) cast(dev, wide.view(), y);
+  }
+  Tensor<Dev> wide{};
+  View<Dev> view;
+};
+}  // namespace detail
 
 /// y [..] = 1 / sqrt(x [..] + epsilon). x and y have one type.
 template <Device Dev>
