@@ -48,7 +48,7 @@ struct ShardIndex {
   std::vector<ShardFile> shards;  ///< shards in the order of their samples
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
-  SkippedSample left_out{};
+  SkippedMembers left_out{};
   bool checked = false;  ///< every image was decoded, and damaged ones were skipped
 
   void pass(Fields& fields) { fields(shards, samples, skipped, left_out, checked); }

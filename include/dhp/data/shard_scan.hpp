@@ -65,11 +65,11 @@ class ScannedFile {
 };
 
 /// Members of tar shards that belong to no sample, such as a README. They do not count as damage.
-struct SkippedSample {
+struct SkippedMembers {
   std::uint64_t members = 0;
   std::string first{};  ///< the first member: "SHARD: NAME"
   void pass(auto& fields) { fields(members, first); }
-  void add(const SkippedSample& other) {
+  void add(const SkippedMembers& other) {
     if (members == 0) first = other.first;
     members += other.members;
   }
@@ -80,7 +80,7 @@ struct ShardScan {
   bool skip_bad = false;  ///< skips damaged parts; false: throws at the first
   std::vector<ShardSample> samples{};
   std::vector<std::string> skipped{};
-  SkippedSample left_out{};
+  SkippedMembers left_out{};
 
   void damaged(std::string sentence) {
     constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";

@@ -139,8 +139,8 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   struct Found {
     std::string key;
     std::uint64_t header = 0;
-    std::string names{};      // names of the sample's members
-    SkippedSample members{};  // counts the sample's members in case they are left out
+    std::string names{};       // names of the sample's members
+    SkippedMembers members{};  // counts the sample's members in case they are left out
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;

@@ -39,22 +39,22 @@ class StepRecorder<Dev> {
   Tensor<Dev> run(Dev& dev, const Step<Dev>& step, Recording how, auto&& work) {
     replayed_ = false;
     if (how == Recording::none) return work(step);
-    auto kind = kind_of(step);
+    auto signature = signature_of(step);
     const bool promised = how == Recording::promised;
-    check(!promised || kind_.empty() || kind == kind_, "step ", step.context.step,
+    check(!promised || signature_.empty() || signature == signature_, "step ", step.context.step,
           ": its inputs have other shapes than those of the steps before, with which all ranks "
           "were to record it; give it without same_shapes, or do without recording");
     if (!graph_) {
       // The first step is not recorded: it loads kernels and chooses plans.
-      if (kind != kind_ || (step.batches.empty() && !promised)) {
-        kind_ = std::move(kind);
+      if (signature != signature_ || (step.batches.empty() && !promised)) {
+        signature_ = std::move(signature);
         return work(step);
       }
       make_slots(dev, step);
       auto from_slots = step;
       from_slots.batches = slots_;
       graph_ = dev.record([&] { losses_ = work(from_slots); });
-    } else if (kind != kind_) {
+    } else if (signature != signature_) {
       return work(step);  // a step of other shapes, such as a short last one
     }
     for (std::size_t at = 0; at < slots_.size(); ++at) fill_slot(dev, step.batches[at], slots_[at]);
@@ -66,20 +66,21 @@ class StepRecorder<Dev> {
 
  private:
   /// Returns all numbers on which a recorded step depends, except the values of its inputs.
-  static std::vector<std::int64_t> kind_of(const Step<Dev>& step) {
-    std::vector<std::int64_t> kind{step.micro_batches};
+  static std::vector<std::int64_t> signature_of(const Step<Dev>& step) {
+    std::vector<std::int64_t> signature{step.micro_batches};
     const auto add = [&](const Tensor<Dev>& tensor) {
-      kind.push_back(static_cast<std::int64_t>(tensor.dtype()));
-      kind.push_back(tensor.shape().rank());
-      for (int dim = 0; dim < tensor.shape().rank(); ++dim) kind.push_back(tensor.shape()[dim]);
+      signature.push_back(static_cast<std::int64_t>(tensor.dtype()));
+      signature.push_back(tensor.shape().rank());
+      for (int dim = 0; dim < tensor.shape().rank(); ++dim)
+        signature.push_back(tensor.shape()[dim]);
     };
     for (const auto& batch : step.batches) {
-      kind.insert(kind.end(),
-                  {batch.index, batch.first_sample, batch.samples, std::ssize(batch.side)});
+      signature.insert(signature.end(),
+                       {batch.index, batch.first_sample, batch.samples, std::ssize(batch.side)});
       add(batch.input);
       for (const auto& [name, tensor] : batch.side) add(tensor);
     }
-    return kind;
+    return signature;
   }
   void make_slots(Dev& dev, const Step<Dev>& step) {
     slots_.clear();
@@ -101,7 +102,7 @@ class StepRecorder<Dev> {
       copy(batch.side[at].second, slot.side[at].second);
   }
 
-  std::vector<std::int64_t> kind_;
+  std::vector<std::int64_t> signature_;
   std::vector<MicroBatch<Dev>> slots_;
   typename Dev::Graph graph_;
   bool replayed_ = false;
