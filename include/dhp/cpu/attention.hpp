@@ -194,8 +194,8 @@ struct OnlineSoftmax {
 /// probabilities p and scaled dropout mask m, y = (p m) v. Hence dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 /// because sum_j p m (dy v^T) = dy . y for each query. inner: dy . y.
 template <class A>
-void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A logsumexp, A inner,
-           A* row, A* gradients) {
+void score_gradients(const ScoreBlock& block, std::int64_t query, std::int64_t width, A logsumexp,
+                     A inner, A* row, A* gradients) {
   const auto seen = block.seen(query);
   std::fill(row + seen, row + width, A(0));
   std::fill(gradients + seen, gradients + width, A(0));
@@ -290,8 +290,8 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
         serial_gemm<A>(false, true, of.length, seen, size, 1, block_dy.data(),
                        keys.v.data() + key * size, 0, gradients.data());
         for (std::int64_t i = 0; i < of.length; ++i)
-          unmix(block, i, seen, sums[i], inner[static_cast<std::size_t>(i)],
-                scores.data() + i * seen, gradients.data() + i * seen);
+          score_gradients(block, i, seen, sums[i], inner[static_cast<std::size_t>(i)],
+                          scores.data() + i * seen, gradients.data() + i * seen);
         serial_gemm<A>(true, false, seen, size, of.length, 1, scores.data(), block_dy.data(), 1,
                        all_dv.data() + key * size);
         serial_gemm<A>(false, false, of.length, size, seen, scale, gradients.data(), block_k, 1,

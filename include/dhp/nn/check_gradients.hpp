@@ -43,8 +43,8 @@ void compare_gradient(std::vector<double>& values, const std::vector<double>& gr
     values[at] = kept - step;
     const double down = objective();
     values[at] = kept;
-    const double apart = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
-    if (!(apart <= gap.worst)) gap = {apart, where};  // also true for a NaN
+    const double error = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
+    if (!(error <= gap.worst)) gap = {error, where};  // also true for a NaN
   }
 }
 
@@ -116,8 +116,8 @@ template <class Dev, Layer<Dev> L>
         if (weights.empty()) {
           shape = y.shape();
           weights = detail::random_values(shape, 55);
-          const auto said = layer.output_shape(x.shape(), batch);
-          check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
+          const auto declared = layer.output_shape(x.shape(), batch);
+          check(declared == shape, "output_shape says ", declared, ", but forward gives ", shape);
         }
         const auto values = y.template to_host<double>(dev);
         return std::inner_product(values.begin(), values.end(), weights.begin(), 0.0);

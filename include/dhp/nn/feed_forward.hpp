@@ -34,7 +34,8 @@ class FeedForward final {
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
+    if (first_.is_adapted() || second_.is_adapted())
+      return forward_unfused(dev, std::move(x), tape);
     auto inner = detail::in_layer(dev, "first", "output", tape, [&] {
       const auto all = first_.gathered(dev, x.share(), tape);
       const auto shape = first_.whole_y(all.shape());
@@ -111,7 +112,7 @@ class FeedForward final {
 
  private:
   /// Computes the two layers and GELU one by one, for layers with adapters.
-  Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+  Tensor<Dev> forward_unfused(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto before = first_.forward(dev, std::move(x), tape);
     Tensor<Dev> y(dev, before.dtype(), before.shape());
     activation_forward(dev, Activation::gelu, before.view(), y.mut());

@@ -38,15 +38,15 @@ class LinearParts {
                              .init = options.weight_init,
                              .fused = options.fused},
                             dims);
-    follow(build, name, options.bias, options.bias_init, options.fused);
+    make_bias_and_sum(build, name, options.bias, options.bias_init, options.fused);
     adapter_ = build.adapter(name, spec());
   }
   LinearParts(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
               TiedLinearOptions options)
       : weights_(std::move(tied)), padded_(options.padded) {
-    follow(build, name, options.bias);
+    make_bias_and_sum(build, name, options.bias);
   }
-  void forget_shares() { sum_.shares() = {}; }
+  void take_whole_rows() { sum_.shares() = {}; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto all = by_rows_ ? x.share() : gathered(dev, x.share(), tape);
@@ -209,7 +209,7 @@ class LinearParts {
           const auto pieces = static_cast<int>(weights.size());
           // By rows, the size of the axis decides which pieces have a bias. A product fused with the bias gradient may
           // have other bits, so both are computed separately.
-          const bool apart = by_rows && grouped;
+          const bool separate = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
             const auto& weight = weights[as_size(at)];
             const auto& bias = biases[as_size(at)];
@@ -220,11 +220,11 @@ class LinearParts {
             for_row_groups(row_groups, all_in.rows(), [&](Range of_group) {
               const auto out = all_out.slice(of_group);
               const auto in = all_in.slice(of_group);
-              if (bias && apart)
+              if (bias && separate)
                 bias->accumulate(device, [&](View<Dev> sums, double beta) {
                   column_sums(device, out, sums, beta, padded);
                 });
-              if (!bias || apart)
+              if (!bias || separate)
                 weight->accumulate(device, [&](View<Dev> dw, double beta) {
                   gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
                 });
@@ -253,8 +253,8 @@ class LinearParts {
   }
 
   /// Makes the bias and the sum that the weight's placement needs.
-  [[gnu::cold]] void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias,
-                            Initializer init = {}, int fused = 0) {
+  [[gnu::cold]] void make_bias_and_sum(ModelBuilder<Dev>& build, const std::string& name, bool bias,
+                                       Initializer init = {}, int fused = 0) {
     const auto placement = spec().placement;
     by_rows_ = placement == Placement::rows;
     sum_ = build.sum_of_pieces(placement, build.row_shares());
@@ -308,7 +308,7 @@ class Linear final : detail::LinearParts<Dev> {
   /// Returns a layer with this layer's parameters, for an x that has all rows on each rank.
   [[nodiscard]] Linear of_whole_rows() const {
     auto made = *this;
-    made.forget_shares();
+    made.take_whole_rows();
     return made;
   }
   using Parts::backward, Parts::backward_onto, Parts::biases, Parts::flops, Parts::forward,

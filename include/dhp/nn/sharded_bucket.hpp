@@ -259,9 +259,9 @@ template <class Dev>
     least_bytes = std::min(least_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
   for (std::size_t at = parameters.size(); at-- > 0;) {
     const auto& parameter = parameters[at];
-    const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
+    const bool may_end = parameter->spec.fused == 0;  // the next one is not fused with it
     if (lists.empty() ||
-        (follows && (bytes >= least_bytes || lists.back().front()->tied != parameter->tied))) {
+        (may_end && (bytes >= least_bytes || lists.back().front()->tied != parameter->tied))) {
       lists.emplace_back();
       bytes = 0;
     }

@@ -92,8 +92,8 @@ class StageLayers {
     auto& layer = (*this)[at];
     const Shape in = x.shape();
     auto y = layer.forward(dev, std::move(x), tape);
-    const auto said = layer.output_shape(in, tape.batch());
-    check(y.shape() == said, "layer ", layer.name(), ": its output_shape says ", said,
+    const auto declared = layer.output_shape(in, tape.batch());
+    check(y.shape() == declared, "layer ", layer.name(), ": its output_shape says ", declared,
           " for an input of ", in, ", but its forward pass gives ", y.shape());
     return y;
   }
