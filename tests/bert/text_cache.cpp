@@ -128,7 +128,7 @@ TEST_CASE("text cache: of several processes one makes it, and the others wait") 
   CHECK(same == 4);
 }
 
-TEST_CASE("text cache: nobody waits for ever, and what fails is not kept") {
+TEST_CASE("text cache: nobody waits forever, and what fails is not kept") {
   Used used;
   CHECK_THROWS_AS(
       (void)TextCache(used.options()).get([]() -> TokenisedText { dhp::fail("no such text"); }),

@@ -228,7 +228,7 @@ TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refus
       CHECK(
           said ==
           "NCCL: 3 collectives of 24 multiprocessors and 8 messages of 4 do not fit into "
-          "the 56 of GPU 0 (Fake) together, and could wait for each other for ever; leave "
+          "the 56 of GPU 0 (Fake) together, and could wait for each other forever; leave "
           "NcclOptions' collective_ctas and message_ctas at 0, or take a larger GPU or MIG slice");
   }
   fake::multiprocessors = 8;

@@ -156,7 +156,7 @@ TEST_CASE("mistakes: a parameter without a layer, a loss with a mistake") {
     });
   };
   CHECK(said(true, true, 4) ==
-        "layer loss: predict gives i64; predictions are floating-point numbers");
+        "layer loss: predict returns i64 values; predictions are floating-point numbers");
   CHECK(has(said(false, true, 4), "parameter gain is in no layer's list"));
   CHECK(has(said(true, false, 4), "the model's loss has no terms, so it cannot be trained"));
   CHECK(said(true, true, 5) ==
@@ -186,7 +186,7 @@ TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
-TEST_CASE("mistakes: a weight gradient that throws is named, at once and when it was put off") {
+TEST_CASE("mistakes: a weight gradient that throws is named, at once and when it is deferred") {
   CHECK(message({.mistake = Mistake::late_throw}) == "layer wrong: no such row");
   CHECK(has(message({.options = {.layout = {.pipeline = 2}, .pipeline = {.schedule = ZeroBubble{}}},
                      .mistake = Mistake::late_throw}),

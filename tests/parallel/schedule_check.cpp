@@ -226,7 +226,7 @@ TEST_CASE("schedule_check: stages that wait for each other are named with what t
                     {Kind::backward, 0, 0},
                     {Kind::backward, 0, 1}}};
   CHECK(complaint(lists, 1, 2, 9) ==
-        "schedule: with 9 messages per edge these wait for ever: stage 0, position 1 (backward of "
+        "schedule: with 9 messages per edge these wait forever: stage 0, position 1 (backward of "
         "micro-batch 0 in chunk 0) for a message of stage 1; stage 1, position 1 (forward of "
         "micro-batch 1 in chunk 0) for a message of stage 0");
 }

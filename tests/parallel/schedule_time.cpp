@@ -111,7 +111,7 @@ TEST_CASE("schedule_time: nothing to do takes no time") {
   CHECK(dhp::simulate(dhp::all_stages(dhp::GPipe{}, 3, 2), {0, 0, 0}).makespan == 0);
 }
 
-TEST_CASE("schedule_time: lists that wait for ever, or are no schedule, end in an error") {
+TEST_CASE("schedule_time: lists that wait forever, or are no schedule, end in an error") {
   auto lists = dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2);
   std::swap(lists[0][1], lists[0][2]);  // B0 before F1 is possible
   CHECK_NOTHROW(dhp::simulate(lists));

@@ -16,7 +16,7 @@ int least_micro_batches(const dhp::AnySchedule& schedule, int stages, double sha
 }
 
 /// A deadlock: the first stage waits for its first gradient after one forward; the others want two forwards first.
-std::vector<dhp::Action> waits_for_ever(int stage, int, int micro_batches, int) {
+std::vector<dhp::Action> waits_forever(int stage, int, int micro_batches, int) {
   using Kind = dhp::Action::Kind;
   const int ahead = stage == 0 ? 1 : 2;
   std::vector<dhp::Action> list;
@@ -44,8 +44,8 @@ int main() {
   // Exercise 2.
   std::string sentence;
   try {
-    (void)dhp::check_schedule(dhp::all_stages(dhp::AnySchedule("stuck", waits_for_ever), 2, 3, 1),
-                              1, 3, 4);
+    (void)dhp::check_schedule(dhp::all_stages(dhp::AnySchedule("stuck", waits_forever), 2, 3, 1), 1,
+                              3, 4);
   } catch (const dhp::Error& error) {
     sentence = error.sentence();
   }

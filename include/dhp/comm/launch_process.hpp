@@ -42,8 +42,8 @@ namespace detail {
 
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
-  constexpr double for_ever_s = 1e8;
-  const double limit_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;
+  constexpr double forever_s = 1e8;
+  const double limit_s = options.timeout_s > 0 ? options.timeout_s : forever_s;
   return {.rank = me.rank,
           .size = me.size,
           .master = me.master.empty() ? "127.0.0.1" : me.master,

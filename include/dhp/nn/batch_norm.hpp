@@ -186,9 +186,8 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
                         const Tape<Dev>& tape) {
     check(group_.size() == 1 || tape.context().equal_shares,
-          "batch norm is synchronized over the replicas, but in this step they have unequal "
-          "numbers of micro-batches and would wait for each other for ever; choose sizes that give "
-          "all replicas the same number");
+          "synchronized batch norm needs the same number of micro-batches on all replicas, but in "
+          "this step their numbers differ; choose sizes that give all replicas the same number");
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) count = summed_over_group(dev, tape, count);
     detail::batch_norm_sums(dev, x, mean.mut());

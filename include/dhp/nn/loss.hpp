@@ -103,8 +103,8 @@ class AnyLoss {
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
     auto y = detail::naming_layer("loss", [&] { return model_->predict(dev, std::move(x), tape); });
-    check(y && is_floating(y.dtype()), "layer loss: predict gives ",
-          y ? to_text(y.dtype()) : "none", "; predictions are floating-point numbers");
+    check(y && is_floating(y.dtype()), "layer loss: predict returns ",
+          y ? to_text(y.dtype()) : "no", " values; predictions are floating-point numbers");
     tape.end_of_forward(began);
     return y;
   }

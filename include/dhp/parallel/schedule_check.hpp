@@ -1,7 +1,7 @@
 // Proves a schedule before it runs. Four laws, each checked separately:
 //   order     every stage runs each (chunk, micro-batch) exactly once: forward before backward before weight
 //   meeting   a stage receives the messages of another in the order in which they are sent
-//   progress  no stage waits for ever, although a send blocks while its edge holds `capacity` messages
+//   progress  no stage waits forever, although a send blocks while its edge holds `capacity` messages
 //   moves     a pass has its weights; each reduce comes once, with complete gradients, in one order on all replicas
 // An Error names the action and its position in the list; for the first three laws, the stage too.
 #pragma once
@@ -210,7 +210,7 @@ class ScheduleChecker {
                       runner.sending ? receiver(stage, action) : sender(stage, action));
     }
     check(stuck.empty(), "schedule: with ", capacity_,
-          " messages per edge these wait for ever: ", stuck);
+          " messages per edge these wait forever: ", stuck);
   }
 
   /// Runs a stage's next action, or retries its blocked send. Returns false if the stage is blocked or done.
@@ -296,7 +296,7 @@ class MoveChecker {
         broken("runs without the weights of unit ", unit);
       weights_[as_size(unit)] = Weights::used;
     }
-    if (ends_) broken("comes after the reduce of a unit that other stages add to");
+    if (no_more_passes_) broken("comes after the reduce of a unit that other stages add to");
     if (ends_backward(action)) ++complete_[as_size(action.chunk)];
   }
   void move_weights(const Action& action) {
@@ -317,7 +317,7 @@ class MoveChecker {
       if (complete_[as_size(chunk)] < due.micro_batches)
         broken("comes before the weight gradients of chunk ", chunk, " are complete: it has ",
                complete_[as_size(chunk)], " of ", due.micro_batches, " micro-batches");
-    ends_ = ends_ || of.reduced == MovedUnit::Reduced::end;
+    no_more_passes_ = no_more_passes_ || of.reduced == MovedUnit::Reduced::end;
   }
 
   const std::vector<Action>& list_;
@@ -326,7 +326,7 @@ class MoveChecker {
   std::vector<int> complete_;     // micro-batches with complete gradients, by chunk
   std::vector<MovePlan::Reduction> reductions_;
   std::size_t at_ = 0, reduced_ = 0;
-  bool ends_ = false;  // a unit of Reduced::end was reduced: no pass may follow
+  bool no_more_passes_ = false;  // a unit of Reduced::end was reduced
 };
 
 /// Proves the lists of one stage's replicas: order of passes, law of moves, and the same moves in the same order.

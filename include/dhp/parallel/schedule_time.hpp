@@ -118,7 +118,7 @@ struct ScheduleTimes {
   for (std::size_t s = 0; s < lists.size(); ++s) {
     const auto at = times.start[s].size();
     if (at < lists[s].size())
-      fail("schedule: stage ", s, ", position ", at, " (", lists[s][at], ") waits for ever");
+      fail("schedule: stage ", s, ", position ", at, " (", lists[s][at], ") waits forever");
     times.makespan = std::max(times.makespan, times.end[s]);
   }
   for (const double time : busy)

@@ -381,9 +381,9 @@ TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or
   Watchdog world(2, {.timeout_s = 1});
   const auto start = Clock::now();
   const auto late = [] { return std::string("rank 2 waits"); };
-  const auto for_ever = [] { return false; };
+  const auto forever = [] { return false; };
   // Thread ranks send no reports that could be late.
-  const auto said = message_of([&] { world.wait_until(for_ever, late); });
+  const auto said = message_of([&] { world.wait_until(forever, late); });
   CHECK(said == "rank 2 waits, beyond the time limit of 1 s; a larger limit waits longer");
   CHECK(seconds_since(start) >= 1);
   CHECK(world.ended());
@@ -393,11 +393,11 @@ TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or
     sleep_ms(20);
     other.abort("rank 1: no more");
   });
-  CHECK(message_of([&] { other.wait_until(for_ever, late); }) == "rank 1: no more");
+  CHECK(message_of([&] { other.wait_until(forever, late); }) == "rank 1: no more");
   elsewhere.join();
   Watchdog learned(
       2, {.deadlines = std::make_shared<Deadlines>(dhp::detail::DeadlineRules{.unlearned_s = 1})});
-  CHECK(has(message_of([&] { learned.wait_until(for_ever, late); }),
+  CHECK(has(message_of([&] { learned.wait_until(forever, late); }),
             "rank 2 waits, beyond the limit of 1 s for the start"));
   CHECK(has(message_of([] { Watchdog(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
   CHECK(message_of([] { Watchdog(0, {}); }) == "a world has at least 1 rank, got 0");

@@ -37,7 +37,7 @@ class Interpreter {
   std::map<const std::byte*, std::size_t> memory_;
 };
 
-/// Kept for ever: devices free their memory as late as at the end of the program.
+/// Kept forever: devices free their memory as late as at the end of the program.
 [[nodiscard]] Interpreter& interpreter();
 
 }  // namespace tests::ptx

@@ -132,7 +132,7 @@ class GlooMessages final : public Messages {
     // Gloo takes up to five times its time limit to connect. That should be a little longer than the world's limit.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
-        limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
+        limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : forever;
     std::thread([context = context_, watchdog, address, outcome, gives_up] {
       const NoPipeSignal quiet;  // the thread that Gloo starts inherits the blocked signal
       try {
@@ -198,7 +198,7 @@ class GlooMessages final : public Messages {
  private:
   using Buffer = gloo::transport::UnboundBuffer;
   // Gloo breaks all connections of a rank when a wait passes Gloo's limit, so waits get a limit that they never reach.
-  static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
+  static constexpr auto forever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
   struct Outcome {
     std::string problem{};  // why connecting failed; empty if it did not
@@ -251,8 +251,7 @@ class GlooMessages final : public Messages {
       bool done = false;
       if (begin_wait()) {
         try {
-          guarded(
-              [&] { done = sends_ ? buffer_->waitSend(for_ever) : buffer_->waitRecv(for_ever); });
+          guarded([&] { done = sends_ ? buffer_->waitSend(forever) : buffer_->waitRecv(forever); });
         } catch (...) {
           end_wait();
           throw;

@@ -117,9 +117,9 @@ class MpiSession : detail::NonCopyable {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
     context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
     if (context_->size() == 1) return;
-    constexpr double for_ever_s = 1e8;
+    constexpr double forever_s = 1e8;
     const auto store = detail::rendezvous_over_mpi(
-        *context_, options.address, options.timeout_s > 0 ? options.timeout_s : for_ever_s);
+        *context_, options.address, options.timeout_s > 0 ? options.timeout_s : forever_s);
     const int rank = context_->rank(), size = context_->size();
     watchdog_ = std::make_shared<ProcessWatchdog>(store, rank, size,
                                                   WatchOptions{.timeout_s = options.timeout_s,

@@ -40,7 +40,7 @@ struct NcclOptions {
           "NCCL: ", collectives, " collectives of ", made.collective_ctas, " multiprocessors and ",
           messages, " messages of ", made.message_ctas, " do not fit into the ", multiprocessors,
           " of GPU ", device, " (", gpu.name, ")",
-          " together, and could wait for each other for ever; leave NcclOptions' collective_ctas "
+          " together, and could wait for each other forever; leave NcclOptions' collective_ctas "
           "and message_ctas at 0, or take a larger GPU or MIG slice");
     return made;
   }
