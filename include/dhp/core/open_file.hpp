@@ -61,15 +61,28 @@ class OpenFile : detail::NonCopyable {
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Removes the content. Returns whether it could.
+  bool clear() { return ::ftruncate(fd_, 0) == 0; }
   /// Waits for other holders of the file's lock, then takes the lock. Closing the file, or the end of the process,
   /// releases it. On a file system without locks, returns at once without a lock.
-  void lock() {
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  void lock() { (void)flock(LOCK_EX); }
+  /// Tries to take the lock and returns whether it is held now. Throws Error if the file system has no locks.
+  [[nodiscard]] bool try_lock() {
+    const bool held = flock(LOCK_EX | LOCK_NB);
+    detail::check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
+    return held;
   }
   /// Returns after all written bytes are on the disk.
   void sync() { detail::check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
  private:
+  [[nodiscard]] bool flock(int operation) const {
+    int failed = 0;
+    do failed = ::flock(fd_, operation);
+    while (failed != 0 && errno == EINTR);
+    return failed == 0;
+  }
+
   std::string path_;
   int fd_;
 };

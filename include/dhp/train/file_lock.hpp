@@ -1,14 +1,9 @@
 // FileLock: a lock that at most one process holds, on this host or on all hosts that share the file system.
 #pragma once
 
-#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/core/process_name.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -28,27 +23,20 @@ namespace detail {
 class FileLock : NonCopyable {
  public:
   /// Makes the file, which is never removed. Throws Error if it cannot.
-  explicit FileLock(const std::string& path)
-      : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    check_system(file_ >= 0, "cannot make ", path);
-  }
+  explicit FileLock(const std::string& path) : file_(path, O_RDWR | O_CREAT) {}
   ~FileLock() {
-    if (named_) (void)!::ftruncate(file_, 0);
-    ::close(file_);
+    if (named_) file_.clear();
   }
 
   /// Tries to take the lock and returns whether it is held now. Throws Error if the file system has no locks.
-  [[nodiscard]] bool try_lock() {
-    bool held = false;
-    do held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
-    while (!held && errno == EINTR);
-    check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
-    return held;
-  }
-  /// Writes the name of this process into the file. Only for files without other content.
+  [[nodiscard]] bool try_lock() { return file_.try_lock(); }
+  /// Writes the name of this process into the file, if there is room. Only for files without other content.
   void name_holder() {
-    const auto name = process_name();
-    named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
+    named_ = file_.clear();
+    try {
+      if (named_) file_.write(process_name());
+    } catch (const Error&) {  // the disk is full
+    }
   }
 
   /// Locks a file that only one run may write to. Throws InUse if another run still holds the lock after patience_s
@@ -70,8 +58,7 @@ class FileLock : NonCopyable {
   }
 
  private:
-  std::string path_;
-  int file_;
+  OpenFile file_;
   bool named_ = false;
 };
 

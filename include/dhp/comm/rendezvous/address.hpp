@@ -2,11 +2,11 @@
 #pragma once
 
 #include <dhp/comm/rendezvous/socket.hpp>
+#include <dhp/core/process_name.hpp>
 #include <dhp/core/system_error.hpp>
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -14,16 +14,6 @@
 #include <string_view>
 
 namespace dhp::detail {
-
-/// Returns this machine's host name; "?" if it is unknown.
-[[nodiscard]] inline std::string host_name() {
-  char host[256] = "";
-  return ::gethostname(host, sizeof host - 1) == 0 ? host : "?";
-}
-/// Returns this process's name for messages: "host node7, process 4711".
-[[nodiscard]] inline std::string process_name() {
-  return concat("host ", host_name(), ", process ", ::getpid());
-}
 
 /// Returns whether `name` is this machine's name, ignoring domains: "node7.cluster" for "node7". Never "localhost".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
