@@ -1,6 +1,6 @@
 // A causal decoder assembled from dhp's layers, GPT-2 (Radford et al. 2019) or Llama (Touvron et al. 2023): embeddings,
 // pre-norm blocks, a final norm and the head. Parameter names are Hugging Face's; GPT-2's c_attn is split into three
-// parts, as in train/conv1d.hpp.
+// parts, as in train/gpt2_conv1d.hpp.
 #pragma once
 
 #include <dhp/nn/activation.hpp>

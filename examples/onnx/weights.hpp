@@ -6,7 +6,7 @@
 #include <dhp/ops/meta.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/train/checkpoint.hpp>
-#include <dhp/train/weight_file.hpp>
+#include <dhp/train/read_piece.hpp>
 
 #include <algorithm>
 #include <functional>

@@ -10,8 +10,8 @@
 #include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
+#include <dhp/train/load_weights.hpp>
 #include <dhp/train/trainer.hpp>
-#include <dhp/train/weight_loading.hpp>
 
 #include <exception>
 #include <set>
@@ -349,7 +349,7 @@ class Checkpoint {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
         // A run in full precision saved no master weights: keep those made from the loaded weights.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        detail::read_from_file(dev, state, name, piece);
+        detail::read_piece(dev, state, name, piece);
       }
     return saved;
   }

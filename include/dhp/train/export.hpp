@@ -6,10 +6,10 @@
 #include <dhp/core/function_ref.hpp>
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/train/checkpoint_folder.hpp>
-#include <dhp/train/conv1d.hpp>
+#include <dhp/train/gpt2_conv1d.hpp>
 #include <dhp/train/name_map.hpp>
+#include <dhp/train/read_piece.hpp>
 #include <dhp/train/shard.hpp>
-#include <dhp/train/weight_file.hpp>
 
 #include <cstring>
 #include <string>

@@ -7,7 +7,7 @@
 
 #include <dhp/core/config.hpp>
 
-#include <dhp/train/conv1d.hpp>
+#include <dhp/train/gpt2_conv1d.hpp>
 
 #include <array>
 #include <map>

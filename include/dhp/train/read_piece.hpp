@@ -1,12 +1,13 @@
-// Weight files: one .safetensors file with whole tensors, in the names and axis order of PyTorch's models. A rank reads
-// one whole tensor at a time, and keeps its part.
+// Reads a piece of a tensor from a .safetensors file with whole tensors, in the names and axis order of PyTorch's models.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
-#include <dhp/train/conv1d.hpp>
+#include <dhp/train/gpt2_conv1d.hpp>
 #include <dhp/train/safetensors.hpp>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -46,11 +47,11 @@ void for_file_runs(const Piece& piece, auto move) {
   }
 }
 
-/// Reads a piece of the tensor `name` from a file; each call reads the whole tensor. Throws Error if the tensor is
-/// missing or has another shape.
+/// Reads a piece of the tensor `name`: the file's bytes from its first to its last element. Throws Error if the tensor
+/// is missing or has another shape.
 template <class Dev>
-void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
-                    const HeldPiece<Dev>& wanted) {
+void read_piece(Dev& dev, const SafeTensors& file, const std::string& name,
+                const HeldPiece<Dev>& wanted) {
   const auto& piece = wanted.piece;
   const auto* stored = file.find(name);
   check(stored != nullptr, file.path(), " has no tensor ", name,
@@ -63,17 +64,24 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
         " in files; were the model's options the same, or is this a new layer (--new-head)?");
   check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ", stored->dtype,
         ", not of a floating-point type");
-  const auto whole = file.read(*stored);
+  if (piece.count() == 0) return;
+  const auto for_runs = [&](auto move) {
+    for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+      if (!place.moves()) return move(from, at, count);
+      for (std::int64_t next = 0; next < count; ++next)
+        move(place.file_place(piece.shape, from + next), at + next, 1);
+    });
+  };
+  Range needed{std::numeric_limits<std::int64_t>::max(), 0};
+  for_runs([&](std::int64_t from, std::int64_t, std::int64_t count) {
+    needed = {std::min(needed.first, from), std::max(needed.last, from + count)};
+  });
+  const auto bytes = file.read(*stored, needed);
   const auto element = size_of(stored->dtype);
   std::vector<std::byte> part(as_size(piece.count()) * element);
-  const auto copy = [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-    std::memcpy(part.data() + as_size(at) * element, whole.data() + as_size(from) * element,
-                as_size(count) * element);
-  };
-  for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-    if (!place.moves()) return copy(from, at, count);
-    for (std::int64_t next = 0; next < count; ++next)
-      copy(place.file_place(piece.shape, from + next), at + next, 1);
+  for_runs([&](std::int64_t from, std::int64_t at, std::int64_t count) {
+    std::memcpy(part.data() + as_size(at) * element,
+                bytes.data() + as_size(from - needed.first) * element, as_size(count) * element);
   });
   Tensor<Dev> read(dev, stored->dtype, {piece.count()});
   dev.copy_from_host(read.mut().bytes(), part.data(), part.size());

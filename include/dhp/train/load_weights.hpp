@@ -6,7 +6,7 @@
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/train/name_map.hpp>
-#include <dhp/train/weight_file.hpp>
+#include <dhp/train/read_piece.hpp>
 #include <dhp/train/weight_files.hpp>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSource
     for (const auto& [files, names] : sources) {
       const auto* const found = is_new ? nullptr : names.find(name);
       if (found == nullptr) continue;
-      read_from_file(dev, *files->tensors().at(*found), *found, piece);
+      read_piece(dev, *files->tensors().at(*found), *found, piece);
       own.read.push_back(*found);
       is_read = true;
       break;
