@@ -72,7 +72,7 @@ void run_in(Latch& latch, int rank, auto work, CallSite where) {
     leave_rank(rank, error, where);
   } catch (...) {
     latch.abort("an exception of unknown type");
-    throw;
+    throw Error(concat("rank ", rank, ": an exception of unknown type"), where);
   }
 }
 

@@ -65,24 +65,21 @@ class OpenFile : detail::NonCopyable {
   bool clear() { return ::ftruncate(fd_, 0) == 0; }
   /// Waits for other holders of the file's lock, then takes the lock. Closing the file, or the end of the process,
   /// releases it. On a file system without locks, returns at once without a lock.
-  void lock() { (void)flock(LOCK_EX); }
+  void lock() {
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
   /// Tries to take the lock and returns whether it is held now. Throws Error if the file system has no locks.
   [[nodiscard]] bool try_lock() {
-    const bool held = flock(LOCK_EX | LOCK_NB);
-    detail::check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
-    return held;
+    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      detail::check_system(errno == EINTR || errno == EWOULDBLOCK, "cannot lock ", path_);
+      if (errno != EINTR) return false;
+    }
+    return true;
   }
   /// Returns after all written bytes are on the disk.
   void sync() { detail::check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
  private:
-  [[nodiscard]] bool flock(int operation) const {
-    int failed = 0;
-    do failed = ::flock(fd_, operation);
-    while (failed != 0 && errno == EINTR);
-    return failed == 0;
-  }
-
   std::string path_;
   int fd_;
 };

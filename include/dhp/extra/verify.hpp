@@ -155,7 +155,7 @@ class StepVerifier final : public StepHook<Dev> {
       auto again = step;
       again.batches = others.batches;
       (void)signed_pass(again, pass, mine);
-      found = compared(mine);
+      found = verification::compare(mesh_.shape(), gather_values(dev_, mesh_.world(), mine));
       if (found.agrees) return losses;
       if (!found.wrong.empty()) break;
     }
@@ -200,9 +200,6 @@ class StepVerifier final : public StepHook<Dev> {
     const auto values = found.template to_host<std::int64_t>(dev_);
     mine.passes.push_back({values[0], values[1]});
     return losses;
-  }
-  [[nodiscard]] verification::Comparison compared(const verification::Signatures& mine) {
-    return verification::compare(mesh_.shape(), gather_values(dev_, mesh_.world(), mine));
   }
   [[noreturn]] void end(std::int64_t step, const verification::Comparison& found) {
     auto& world = mesh_.world();

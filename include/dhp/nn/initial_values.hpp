@@ -28,6 +28,7 @@ class InitialValues {
       fill(parameter, first, to.dtype(), to.bytes(), to.count());
     } else if constexpr (has_data<Dev>) {
       const auto size = size_of(to.dtype());
+      const auto most_staged = most_staged_bytes / static_cast<std::int64_t>(size);
       std::vector<std::byte> made(size * as_size(std::min(to.count(), most_staged)));
       for (std::int64_t begin = 0; begin < to.count(); begin += most_staged) {
         const auto count = std::min(most_staged, to.count() - begin);
@@ -39,8 +40,8 @@ class InitialValues {
 
  private:
   static constexpr std::int64_t tile = 1 << 13;
-  // A larger copy of f32 would make Cuda use a separate copy stream, which needs memory on the GPU.
-  static constexpr std::int64_t most_staged = 24 * tile;
+  // Copies of 1 MiB or more make Cuda use a separate copy stream, which needs memory on the GPU.
+  static constexpr std::int64_t most_staged_bytes = 96 * tile;
 
   void fill(const ParameterState<Dev>& parameter, std::int64_t first, DType type, std::byte* to,
             std::int64_t count) {

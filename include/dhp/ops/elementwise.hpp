@@ -80,9 +80,8 @@ template <class Dev>
 template <class Dev>
 struct WideSum {
   WideSum(Dev& dev, View<Dev> y) : view(y) {
-    if (y.dtype() == accumulation_type(y.dtype())) return;
-    wide = Tensor<Dev>(dev, accumulation_type(y.dtype()), y.shape());
-    view = wide.mut();
+    if (const auto type = accumulation_type(y.dtype()); type != y.dtype())
+      view = (wide = Tensor<Dev>(dev, type, y.shape())).mut();
   }
   void end(Dev& dev, View<Dev> y) {
     if (wide) cast(dev, wide.view(), y);

@@ -20,21 +20,20 @@ class InUse : public Error {
 namespace detail {
 
 /// A lock on a file. The operating system releases it when the holding process ends, even by a crash.
-class FileLock : NonCopyable {
+class FileLock : OpenFile {
  public:
   /// Makes the file, which is never removed. Throws Error if it cannot.
-  explicit FileLock(const std::string& path) : file_(path, O_RDWR | O_CREAT) {}
+  explicit FileLock(const std::string& path) : OpenFile(path, O_RDWR | O_CREAT) {}
   ~FileLock() {
-    if (named_) file_.clear();
+    if (named_) clear();
   }
 
-  /// Tries to take the lock and returns whether it is held now. Throws Error if the file system has no locks.
-  [[nodiscard]] bool try_lock() { return file_.try_lock(); }
+  using OpenFile::try_lock;
   /// Writes the name of this process into the file, if there is room. Only for files without other content.
   void name_holder() {
-    named_ = file_.clear();
+    named_ = clear();
     try {
-      if (named_) file_.write(process_name());
+      if (named_) write(process_name());
     } catch (const Error&) {  // the disk is full
     }
   }
@@ -58,7 +57,6 @@ class FileLock : NonCopyable {
   }
 
  private:
-  OpenFile file_;
   bool named_ = false;
 };
 

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp::detail {
@@ -72,16 +72,19 @@ void read_piece(Dev& dev, const SafeTensors& file, const std::string& name,
         move(place.file_place(piece.shape, from + next), at + next, 1);
     });
   };
-  Range needed{std::numeric_limits<std::int64_t>::max(), 0};
-  for_runs([&](std::int64_t from, std::int64_t, std::int64_t count) {
-    needed = {std::min(needed.first, from), std::max(needed.last, from + count)};
-  });
-  const auto bytes = file.read(*stored, needed);
+  auto needed = *stored;  // from the piece's first element to its last one
+  std::swap(needed.first, needed.last);
   const auto element = size_of(stored->dtype);
+  for_runs([&](std::int64_t from, std::int64_t, std::int64_t count) {
+    needed.first = std::min(needed.first, stored->first + as_size(from) * element);
+    needed.last = std::max(needed.last, stored->first + as_size(from + count) * element);
+  });
+  const auto skipped = needed.first - stored->first;
+  const auto bytes = file.read(needed);
   std::vector<std::byte> part(as_size(piece.count()) * element);
   for_runs([&](std::int64_t from, std::int64_t at, std::int64_t count) {
     std::memcpy(part.data() + as_size(at) * element,
-                bytes.data() + as_size(from - needed.first) * element, as_size(count) * element);
+                bytes.data() + as_size(from) * element - skipped, as_size(count) * element);
   });
   Tensor<Dev> read(dev, stored->dtype, {piece.count()});
   dev.copy_from_host(read.mut().bytes(), part.data(), part.size());

@@ -101,14 +101,8 @@ class SafeTensors {
     return found == tensors_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] std::vector<std::byte> read(const detail::StoredTensor& tensor) const {
-    const auto bytes = static_cast<std::int64_t>(tensor.last - tensor.first);
-    return read(tensor, {0, bytes / static_cast<std::int64_t>(size_of(tensor.dtype))});
-  }
-  [[nodiscard]] std::vector<std::byte> read(const detail::StoredTensor& tensor,
-                                            Range elements) const {
-    const auto size = size_of(tensor.dtype);
-    std::vector<std::byte> bytes(detail::as_size(elements.size()) * size);
-    file_.read(data_ + tensor.first + detail::as_size(elements.first) * size, bytes);
+    std::vector<std::byte> bytes(detail::as_size(tensor.last - tensor.first));
+    file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
   /// Names and types of the tensors whose types dhp cannot compute in. Such tensors are no damage.
