@@ -69,8 +69,9 @@ inline constexpr std::array options_of_how_it_runs{
     program = dhp::text_of("/proc/self/exe");
   } catch (const dhp::Error&) {  // this system has no /proc
   }
-  made["version"] = dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".",
-                                dhp::version_patch, " of checksum ", dhp::checked(program).sum);
+  made["version"] =
+      dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch,
+                  " of checksum ", dhp::detail::checked(program).sum);
   for (const auto* option : app.get_options()) {
     const auto name = option->get_name();
     if (is_in(options_of_a_rank, name)) continue;
@@ -82,7 +83,7 @@ inline constexpr std::array options_of_how_it_runs{
       text = "PATH";
     // Files are compared by their contents.
     if ((text.ends_with(".csv") && name == "--schedule") || (!text.empty() && name == "--cluster"))
-      text += dhp::concat(" of checksum ", dhp::checked(dhp::text_of(text)).sum);
+      text += dhp::concat(" of checksum ", dhp::detail::checked(dhp::text_of(text)).sum);
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }

@@ -117,6 +117,11 @@ class Checkpoint {
     return !places_in(dev, folder).places.empty();
   }
 
+  [[nodiscard]] int rank() const { return mesh_.world().rank(); }
+
+ private:
+  template <class>
+  friend class BackgroundSaver;
   /// Begins a save to FOLDER/step-N; BackgroundSaver does the rest. Collective over the mesh. Earlier checkpoints
   /// remain until the whole new one is on disk.
   [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
@@ -191,9 +196,6 @@ class Checkpoint {
     return record;
   }
 
-  [[nodiscard]] int rank() const { return mesh_.world().rank(); }
-
- private:
   /// Returns each axis with its number of groups.
   [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
       const ParameterStoreOptions& store) {

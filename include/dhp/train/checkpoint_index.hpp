@@ -37,11 +37,10 @@ struct StoredPiece {
   std::uint64_t first = 0;          ///< the piece's first byte in the file
   std::vector<std::uint32_t> sums;  ///< CRC-32C of each block
 };
-}  // namespace detail
-
-[[nodiscard]] inline detail::CheckedBytes checked(const std::string& text) {
-  return {text.size(), detail::crc32c(std::as_bytes(std::span(text.data(), text.size())))};
+[[nodiscard]] inline CheckedBytes checked(const std::string& text) {
+  return {text.size(), crc32c(std::as_bytes(std::span(text.data(), text.size())))};
 }
+}  // namespace detail
 
 struct CheckpointIndex {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
@@ -60,7 +59,7 @@ struct CheckpointIndex {
     for (const auto& [name, saved] : files) {
       if (name.ends_with(".safetensors")) continue;  // SavedPieces checks shards when it reads them
       const auto path = folder + "/" + name;
-      const auto now = checked(text_of(path));
+      const auto now = detail::checked(text_of(path));
       check(now.bytes == saved.bytes && now.sum == saved.sum, path,
             " is damaged: its checksum is not the saved one");
     }
