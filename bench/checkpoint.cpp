@@ -7,7 +7,6 @@
 #include <dhp/train/run_files.hpp>
 #include <dhp/train/training_run.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

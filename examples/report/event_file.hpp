@@ -4,6 +4,7 @@
 
 #include <dhp/core/crc32c.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/core/process_name.hpp>
 
 #include <unistd.h>
 
@@ -74,11 +75,9 @@ class Message {
 
 /// Returns a name with this time, process and host. TensorBoard reads a folder's files in the order of their names.
 [[nodiscard]] inline std::string new_name(double wall_s) {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   char name[384];
-  std::snprintf(name, sizeof name, "events.out.tfevents.%017.6f.%s.%d", wall_s, host,
-                static_cast<int>(::getpid()));
+  std::snprintf(name, sizeof name, "events.out.tfevents.%017.6f.%s.%d", wall_s,
+                dhp::detail::host_name().c_str(), static_cast<int>(::getpid()));
   return name;
 }
 

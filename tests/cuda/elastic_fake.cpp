@@ -1,6 +1,5 @@
 // Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with
-// sums that all of them have. Members are threads with a GPU each, and with connections to their store that can be
-// cut.
+// sums that all of them have. Members are threads with a GPU each, and with connections to their store that can be cut.
 #ifdef DHP_HAS_PROCESSES
 #include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.

@@ -17,8 +17,7 @@ struct SystemResult {
   SystemResult(std::same_as<bool> auto went_well) : good(went_well), error(errno) {}
 };
 
-/// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No
-/// space left on device") on failure.
+/// check_system(::close(file) == 0, "cannot close ", path) throws Error("cannot close PATH: No space left on device").
 void check_system(SystemResult result, Located first, const auto&... rest) {
   if (!result.good) [[unlikely]]
     fail(first, rest..., ": ", std::strerror(result.error));

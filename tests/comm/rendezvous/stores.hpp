@@ -6,8 +6,6 @@
 
 #include <sys/wait.h>
 
-#include <csignal>
-
 namespace tests {
 
 using namespace dhp::detail;

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 
 namespace tests::ptx {

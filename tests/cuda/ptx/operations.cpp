@@ -5,7 +5,6 @@
 #include <bit>
 #include <cfenv>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>

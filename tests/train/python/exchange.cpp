@@ -3,7 +3,6 @@
 #include <dhp/train/safetensors.hpp>
 
 #include <cstdio>
-#include <string>
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
