@@ -118,10 +118,11 @@ struct Blocks {
         pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) / Ahead::every;  // calls of step() per row panel
-      Soon soon;  // the next rows of A, or the next block of k
+      const auto steps =
+          deep * panels<R>(columns) / Prefetcher::every;  // calls of step() per row panel
+      Prefetchers ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
-        soon.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
+        ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         const auto tall_rows = std::clamp<std::int64_t>(a_there.columns - i0, 0, high);
@@ -132,9 +133,9 @@ struct Blocks {
         const auto below = i0 + high;
         const bool next_rows = below < rows;
         const auto next = std::min(high_group, next_rows ? rows - below : rows);
-        soon.a = {next_rows ? a.block(row + below, next, p0, deep)
-                            : a.block(row, next, later, later_deep),
-                  steps * panels_of(high)};
+        ahead.a = {next_rows ? a.block(row + below, next, p0, deep)
+                             : a.block(row, next, later, later_deep),
+                   steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           std::span<const Run<E>> left;
@@ -160,8 +161,8 @@ struct Blocks {
               right = {panel.empty() ? nullptr : panel[0].from, b_there.stride};
               if (!a.deep) left = {runs, beside(panel, whole, runs)};
             }
-            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid, soon);
-            else multiply_panel<false>(registers, left, right, at, tall, valid, soon);
+            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid, ahead);
+            else multiply_panel<false>(registers, left, right, at, tall, valid, ahead);
           }
         }
         if (p0 + deep == k) done(i0, high);

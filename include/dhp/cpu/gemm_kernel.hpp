@@ -186,7 +186,7 @@ struct Running {
   using V = typename Vector<T, R>::type;
   typename Vector<Sum<T>, R>::type sums[rows][2] = {};
   Columns<T> b;
-  Soon soon;
+  Prefetchers ahead;
   int prefetched = 0;
 
   /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps left in the
@@ -199,8 +199,8 @@ struct Running {
     std::memcpy(&first, b.data, sizeof first);
     std::memcpy(&second, b.data + width, sizeof second);
     b.data += b.stride;
-    if (left % Ahead::every != 0) return;
-    soon.step();
+    if (left % Prefetcher::every != 0) return;
+    ahead.step();
     if (prefetched == rows) return;
     __builtin_prefetch(to.c + to.rows[prefetched], 1);
     __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
@@ -235,8 +235,8 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
-                                                          int valid_columns, Soon& soon) {
-  Running<T, R, rows> now{.b = b, .soon = soon};
+                                                          int valid_columns, Prefetchers& ahead) {
+  Running<T, R, rows> now{.b = b, .ahead = ahead};
   for (const auto& run : a) {
     if (!deep && run.right != nullptr) now.b.data = run.right;
     constexpr Borders at(R::rows / 2);
@@ -251,7 +251,7 @@ template <class T, class R, bool deep, int rows>
       multiply_run<deep, 0>(run, to, now);
     }
   }
-  soon = now.soon;
+  ahead = now.ahead;
   store_half<0, T, R, rows>(now.sums, to, valid_rows, valid_columns);
   store_half<1, T, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
@@ -260,20 +260,20 @@ template <class T, class R, bool deep, int rows>
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
-                                                         int valid_columns, Soon& soon) {
+                                                         int valid_columns, Prefetchers& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (!std::is_same_v<T, float> || valid_rows > half)
-    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns, soon);
+    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns, soon);
-  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns, soon);
+    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
 template <bool deep, class T>
 void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
-                    int valid_rows, int valid_columns, Soon& soon) {
-  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, soon);
+                    int valid_rows, int valid_columns, Prefetchers& ahead) {
+  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
 // Builds for AVX2 (x86-64-v3) select AVX-512 at run time if the machine has it. Builds for older targets do not: they
@@ -282,8 +282,8 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
                                                const Target<T>& to, int valid_rows,
-                                               int valid_columns, Soon& soon) {
-  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, soon);
+                                               int valid_columns, Prefetchers& ahead) {
+  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, ahead);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
 void with_widest_registers(const auto& body) {
@@ -304,9 +304,9 @@ inline constexpr bool has_pair_kernel = true;
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns, Soon& soon) {
+    int valid_columns, Prefetchers& ahead) {
   using V = typename Vector<Pair, Avx512>::type;
-  Running<Pair, Avx512, rows> now{.b = b, .soon = soon};
+  Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
   for (auto [upper, lower, stride, length, zeros, right_line] : a) {
     for (; length > 0; --length) {
       V left, right;
@@ -323,18 +323,19 @@ template <bool deep, int rows>
       lower += 1;
     }
   }
-  soon = now.soon;
+  ahead = now.ahead;
   store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
   store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
 }
 template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   Columns<Pair> b, const Target<float>& to,
-                                                  int valid_rows, int valid_columns, Soon& soon) {
-  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, soon);
+                                                  int valid_rows, int valid_columns,
+                                                  Prefetchers& ahead) {
+  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > 4)
-    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, soon);
-  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, soon);
+    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, ahead);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

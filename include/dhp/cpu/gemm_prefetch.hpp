@@ -16,13 +16,13 @@ struct Lines {
 };
 /// Prefetches lines into the L2 cache little by little, in every fourth step of a product along k. Many prefetches at
 /// once would wait for each other, and a prefetch in every step would cost more than it gains.
-class Ahead {
+class Prefetcher {
  public:
   static constexpr int every = 4;
 
-  Ahead() = default;
+  Prefetcher() = default;
   /// steps: the number of calls of step() before the lines are needed.
-  Ahead(Lines of, std::int64_t steps) {
+  Prefetcher(Lines of, std::int64_t steps) {
     if (of.count <= 0 || steps <= 0) return;
     if (of.stride == of.bytes) of = {of.at, 1, of.count * of.bytes, 0};
     at_ = of.at;
@@ -51,8 +51,8 @@ class Ahead {
   std::int64_t pace_ = 0, left_ = 0, bytes_ = 0;
 };
 /// The parts of A and B that are prefetched while panels are multiplied.
-struct Soon {
-  Ahead a, b;
+struct Prefetchers {
+  Prefetcher a, b;
   [[gnu::always_inline]] void step() {
     a.step();
     b.step();
