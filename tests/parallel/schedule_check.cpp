@@ -11,8 +11,11 @@ using Kind = Action::Kind;
 /// The sentence of the checker, or "".
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
                       detail::Pass pass = detail::Pass::training) {
-  const auto said = tests::message_of(
-      [&] { (void)dhp::check_schedule(lists, chunks, micro_batches, capacity, pass); });
+  const auto said = tests::message_of([&] {
+    if (pass == detail::Pass::training)
+      (void)dhp::check_schedule(lists, chunks, micro_batches, capacity);
+    else (void)detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
+  });
   return said == "no error" ? "" : said;
 }
 
@@ -115,7 +118,8 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   // In evaluation, all messages may wait at a slow stage, even at the last.
   for (const int stages : {2, 3}) {
     const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 6);
-    CHECK(dhp::check_schedule(lists, 1, 6, 100, detail::Pass::evaluation).most_messages == 6);
+    CHECK(detail::ScheduleChecker(lists, 1, 6, 100, detail::Pass::evaluation).run().most_messages ==
+          6);
   }
 }
 

@@ -159,12 +159,12 @@ class PipelineParallel {
 
   /// The actions of all stages for this number of micro-batches.
   [[nodiscard]] StageLists proven(int micro_batches, detail::Pass pass) const {
-    const bool v = options_.schedule.v_shaped();
-    auto lists = all_stages(
-        pass == detail::Pass::training ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
-        stages_, micro_batches, options_.chunks);
-    (void)check_schedule(lists, options_.chunks, micro_batches, parts_.forward[0].send_capacity(),
-                         pass);
+    const bool v = options_.schedule.v_shaped(), trains = pass == detail::Pass::training;
+    const int chunks = options_.chunks, capacity = parts_.forward[0].send_capacity();
+    auto lists = all_stages(trains ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
+                            stages_, micro_batches, chunks);
+    if (trains) (void)check_schedule(lists, chunks, micro_batches, capacity);
+    else (void)detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
     return lists;
   }
   /// This stage's actions, layer by layer and with moves, checked once.

@@ -354,13 +354,13 @@ inline void check_moves(const std::vector<Action>& list, const MovePlan& plan, i
 /// messages keep their order. An edge leads from one stage to another, for forwards or for backwards.
 template <std::same_as<StageLists> Lists>
 [[nodiscard]] ScheduleReport check_schedule(const Lists& lists, int chunks, int micro_batches,
-                                            int capacity,
-                                            detail::Pass pass = detail::Pass::training) {
+                                            int capacity) {
   check(!lists.empty(), "schedule: there are no stages");
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");
   check(capacity >= 1, "schedule: an edge holds at least 1 message, not ", capacity);
-  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
+  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, detail::Pass::training)
+      .run();
 }
 
 }  // namespace dhp
