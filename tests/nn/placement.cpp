@@ -174,7 +174,8 @@ TEST_CASE("placements: tensor groups by default, and those that cannot be") {
   CHECK(has(said_of(2, 16, 1),
             "and the groups have to divide the 16 equal parts of heads, channels or classes"));
   CHECK(has(said_of(3, 16, 0),
-            "needs: its heads, channels or classes fall into 16 equal parts; choose a divisor"));
+            "a tensor axis of 3: its heads, channels or classes fall into 16 equal parts; choose a "
+            "divisor"));
 }
 
 TEST_CASE("placements: a layer that gets other columns than it has names its weight") {
