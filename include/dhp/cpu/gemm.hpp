@@ -120,7 +120,7 @@ struct Blocks {
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
       const auto steps =
           deep * panels<R>(columns) / Prefetcher::every;  // calls of step() per row panel
-      Prefetchers ahead;  // the next rows of A, or the next block of k
+      Prefetch ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {

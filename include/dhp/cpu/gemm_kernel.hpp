@@ -186,7 +186,7 @@ struct Running {
   using V = typename Vector<T, R>::type;
   typename Vector<Sum<T>, R>::type sums[rows][2] = {};
   Columns<T> b;
-  Prefetchers ahead;
+  Prefetch ahead;
   int prefetched = 0;
 
   /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps left in the
@@ -235,7 +235,7 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
-                                                          int valid_columns, Prefetchers& ahead) {
+                                                          int valid_columns, Prefetch& ahead) {
   Running<T, R, rows> now{.b = b, .ahead = ahead};
   for (const auto& run : a) {
     if (!deep && run.right != nullptr) now.b.data = run.right;
@@ -260,7 +260,7 @@ template <class T, class R, bool deep, int rows>
 template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
-                                                         int valid_columns, Prefetchers& ahead) {
+                                                         int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (!std::is_same_v<T, float> || valid_rows > half)
@@ -272,7 +272,7 @@ template <class T, class R, bool deep>
 
 template <bool deep, class T>
 void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
-                    int valid_rows, int valid_columns, Prefetchers& ahead) {
+                    int valid_rows, int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
@@ -282,7 +282,7 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
                                                const Target<T>& to, int valid_rows,
-                                               int valid_columns, Prefetchers& ahead) {
+                                               int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, ahead);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
@@ -304,7 +304,7 @@ inline constexpr bool has_pair_kernel = true;
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns, Prefetchers& ahead) {
+    int valid_columns, Prefetch& ahead) {
   using V = typename Vector<Pair, Avx512>::type;
   Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
   for (auto [upper, lower, stride, length, zeros, right_line] : a) {
@@ -331,7 +331,7 @@ template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   Columns<Pair> b, const Target<float>& to,
                                                   int valid_rows, int valid_columns,
-                                                  Prefetchers& ahead) {
+                                                  Prefetch& ahead) {
   if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > 4)
     multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, ahead);

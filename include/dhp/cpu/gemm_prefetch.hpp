@@ -51,7 +51,7 @@ class Prefetcher {
   std::int64_t pace_ = 0, left_ = 0, bytes_ = 0;
 };
 /// The parts of A and B that are prefetched while panels are multiplied.
-struct Prefetchers {
+struct Prefetch {
   Prefetcher a, b;
   [[gnu::always_inline]] void step() {
     a.step();

@@ -6,7 +6,6 @@
 #include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/gemm_kernel.hpp>
 
-#include <algorithm>
 #include <cstring>
 #include <span>
 #include <vector>
