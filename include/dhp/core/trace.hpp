@@ -121,10 +121,7 @@ class TraceScope : detail::NonCopyable {
   }
   [[gnu::noinline]] TraceScope(Dev& dev, const char* name, std::int64_t number,
                                TraceKind kind = TraceKind::work)
-      : dev_(dev.trace() ? &dev : nullptr) {
-    if (dev_ != nullptr)
-      span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};
-  }
+      : TraceScope(dev, dev.trace() ? concat(name, ' ', number) : std::string(), kind) {}
   /// Records a wait for the call at `where`.
   [[gnu::noinline]] TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {

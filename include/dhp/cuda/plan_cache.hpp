@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 
 namespace dhp::detail::cuda {
@@ -69,7 +70,7 @@ class CudnnPlans : public CudaCached {
         return true;
       } catch (const CudaError& error) {
         if (!is_unsupported(error)) throw;
-        chosen.refused_plans.push_back(chosen.name);
+        chosen.refused_plans.insert(chosen.name);
         chosen.refusal = error.sentence();
         chosen.plan.reset();
         chosen = choose(dev, problem, rules, arguments, build, std::move(chosen));
@@ -102,12 +103,8 @@ class CudnnPlans : public CudaCached {
     std::string name{};     // name of the plan
     std::string refusal{};  // the reason, if there is no plan
     std::int64_t calls = 0;
-    std::vector<std::string> refused_plans{};  // names of plans that refused to run
+    std::set<std::string> refused_plans{};  // names of plans that refused to run
 
-    [[nodiscard]] bool has_refused(const std::string& plan_name) const {
-      return std::find(refused_plans.begin(), refused_plans.end(), plan_name) !=
-             refused_plans.end();
-    }
     [[nodiscard]] Chosen with(std::optional<CudnnPlan> taken, std::string its_name) && {
       return {std::move(taken), std::move(its_name), {}, calls, std::move(refused_plans)};
     }
@@ -147,7 +144,7 @@ class CudnnPlans : public CudaCached {
     auto& tuning = dev.cached<Tuning>();
     const PlanSource source{graph, target_, rules, problem, tuning.plans};
     const auto stored = tuning.choices.find(problem);
-    const bool wants_stored = stored && !chosen.has_refused(*stored);
+    const bool wants_stored = stored && !chosen.refused_plans.contains(*stored);
     if (wants_stored)
       if (auto plan = source.kept(*stored)) return std::move(chosen).with(std::move(plan), *stored);
     const auto all = candidates(graph, target_, rules);
@@ -160,13 +157,9 @@ class CudnnPlans : public CudaCached {
 
     // Heuristics return duplicates.
     std::vector<const CudnnCandidate*> distinct;
-    std::vector<std::string> seen;
+    auto seen = chosen.refused_plans;
     for (const auto& one : all)
-      if (auto name = one.name();
-          !chosen.has_refused(name) && std::find(seen.begin(), seen.end(), name) == seen.end()) {
-        distinct.push_back(&one);
-        seen.push_back(std::move(name));
-      }
+      if (seen.insert(one.name()).second) distinct.push_back(&one);
     if (!Tuning::may_time(dev)) {
       for (const auto* const one : distinct) {
         auto plan = source.kept(one->name());

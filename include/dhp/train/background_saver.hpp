@@ -35,7 +35,7 @@ class BackgroundSaver : detail::NonCopyable {
   void start(Dev& dev, const std::string& path, const RunState& state,
              const RunRecord& record = {}) {
     wait(dev);
-    const Stall stall(*this);
+    const Stall stall{*this};
     unfinished_ = true;
     auto save = [&] {
       try {
@@ -57,7 +57,7 @@ class BackgroundSaver : detail::NonCopyable {
 
   /// Waits until the copy of the state is complete. An update may then change the state.
   void before_update(Dev& dev) {
-    const Stall stall(*this);
+    const Stall stall{*this};
     copy_.finish(dev);
   }
 
@@ -65,7 +65,7 @@ class BackgroundSaver : detail::NonCopyable {
   /// not write.
   void wait(Dev& dev) {
     if (!thread_.joinable()) return;
-    const Stall stall(*this);
+    const Stall stall{*this};
     written_.wait(false);
     try {
       checkpoint_.fail_together(dev, not_written_);
@@ -82,17 +82,13 @@ class BackgroundSaver : detail::NonCopyable {
   [[nodiscard]] double stalled_s() const { return stalled_s_; }
 
  private:
-  class Stall {
-   public:
-    explicit Stall(BackgroundSaver& saver) : saver_(saver) {}
+  struct Stall {
+    BackgroundSaver& saver;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     ~Stall() {
-      saver_.stalled_s_ +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      saver.stalled_s_ +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-
-   private:
-    BackgroundSaver& saver_;
-    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   };
 
   void work(detail::CheckpointSave& save, const RunRecord& record) {

@@ -27,16 +27,7 @@ class FileLock : OpenFile {
   ~FileLock() {
     if (named_) clear();
   }
-
   using OpenFile::try_lock;
-  /// Writes the name of this process into the file, if there is room. Only for files without other content.
-  void name_holder() {
-    named_ = clear();
-    try {
-      if (named_) write(process_name());
-    } catch (const Error&) {  // the disk is full
-    }
-  }
 
   /// Locks a file that only one run may write to. Throws InUse if another run still holds the lock after patience_s
   /// seconds; the message contains `what` and, with names_holder, the holder. Throws Error if there are no locks.
@@ -52,7 +43,10 @@ class FileLock : OpenFile {
                            "; wait for its end or stop it, or choose another one"));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    if (names_holder) lock->name_holder();
+    try {
+      if (names_holder && (lock->named_ = lock->clear())) lock->write(process_name());
+    } catch (const Error&) {  // the disk is full
+    }
     return lock;
   }
 
