@@ -49,7 +49,7 @@ template <class Dev>
   const int groups = store.context_groups == 0 ? ranks : store.context_groups;
   check(groups % ranks == 0, "the model cannot be computed in ", groups,
         " context groups on a context axis of ", ranks,
-        ", which has to divide them; choose --context-groups so, the same in all runs that are to "
+        ": choose --context-groups as a multiple of the axis, the same in all runs that are to "
         "agree");
   return groups;
 }
@@ -226,7 +226,7 @@ class ModelBuilder {
     check(divisible % ranks == 0,
           "a deterministic run cannot split this model over a tensor axis of ", ranks,
           ": its heads, channels or classes fall into ", divisible,
-          " equal parts; choose a divisor of that, or sums that are not deterministic");
+          " equal parts; choose a divisor of that, or plain sums");
     int groups = *wanted_groups_;
     if (groups == 0)
       for (int each = 1; each <= 12; ++each)
@@ -234,9 +234,9 @@ class ModelBuilder {
     check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0 &&
               groups % ranks == 0,
           "the model cannot be computed in ", groups, " tensor groups on a tensor axis of ", ranks,
-          ": the axis has to divide the groups, and they the ", divisible,
-          " equal parts that heads, channels or classes fall into; choose --tensor-groups so, the "
-          "same in all runs that are to agree");
+          ": the axis has to divide the groups, and the groups have to divide the ", divisible,
+          " equal parts of heads, channels or classes; choose such --tensor-groups, the same in "
+          "all runs that are to agree");
     return groups;
   }
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,

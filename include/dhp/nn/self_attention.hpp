@@ -50,8 +50,8 @@ class SelfAttention final {
     if (by_heads) gradient_sum_ = build.sum_of_pieces(placement, build.row_shares());
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
-    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias ||
-             std::max(context_.size(), build.context_groups()) > 1;
+    unfused_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads ||
+               !options_.bias || std::max(context_.size(), build.context_groups()) > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
       projections_.emplace_back(build,
@@ -59,14 +59,14 @@ class SelfAttention final {
                                 LinearOptions{.in = options_.columns,
                                               .out = which == 0 ? options_.columns : key_columns,
                                               .bias = options_.bias,
-                                              .fused = apart_ ? 0 : std::max(2 - which, 0)},
+                                              .fused = unfused_ ? 0 : std::max(2 - which, 0)},
                                 PlacementDims{.heads = 0});
       build.check_beside(projections_.back().spec(), projections_[0].spec().placement,
                          projections_[0].spec());
     }
-    apart_ = apart_ || std::any_of(projections_.begin(), projections_.end(),
-                                   [](const auto& linear) { return linear.is_adapted(); });
-    if (!apart_)
+    unfused_ = unfused_ || std::any_of(projections_.begin(), projections_.end(),
+                                       [](const auto& linear) { return linear.is_adapted(); });
+    if (!unfused_)
       for (const auto& projection : projections_) {
         weights_.push_back(projection.weights()[0]);
         biases_.push_back(projection.biases()[0]);
@@ -90,7 +90,7 @@ class SelfAttention final {
 
   /// One product computes q, k and v as the columns of one matrix.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    if (apart_) return forward_apart(dev, std::move(x), tape);
+    if (unfused_) return forward_unfused(dev, std::move(x), tape);
     const auto columns = local_columns();
     const detail::FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
     auto all = gradient_sum_.shares().gather(dev, x.share(), tape);
@@ -116,7 +116,7 @@ class SelfAttention final {
   }
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    if (apart_) return backward_apart(dev, std::move(dy), std::move(onto), tape);
+    if (unfused_) return backward_unfused(dev, std::move(dy), std::move(onto), tape);
     const Tensor<Dev> logsumexp = tape.pop();  // [heads, rows]
     const Tensor<Dev> y = tape.pop();          // [rows, columns]
     const Tensor<Dev> qkv = tape.pop();        // [rows, 3 columns]
@@ -166,7 +166,7 @@ class SelfAttention final {
 
  private:
   /// Computes q, k and v separately: for LoRA, tensor groups, shared key heads, missing biases or a context axis.
-  Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+  Tensor<Dev> forward_unfused(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     auto all = projections_[0].gathered(dev, x.share(), tape);
     for (std::size_t at = 0; at < 3; ++at)
@@ -200,7 +200,7 @@ class SelfAttention final {
     if (exchanges_heads(tape)) return exchanged(dev, y, tape, false);
     return y;
   }
-  Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+  Tensor<Dev> backward_unfused(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();  // [pieces, heads, rows]
     const Tensor<Dev> y = tape.pop();          // the shape of q
     if (exchanges_heads(tape)) dy = exchanged(dev, dy, tape, true);
@@ -360,8 +360,8 @@ class SelfAttention final {
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                                 // this rank's first head
   std::vector<detail::LinearParts<Dev>> projections_;  // query, key, value
-  bool apart_ = false;                                 // q, k and v are separate matrices
-  ParameterList<Dev> weights_, biases_;                // for one product unless apart_
+  bool unfused_ = false;                               // q, k and v are separate matrices
+  ParameterList<Dev> weights_, biases_;                // for one product unless unfused_
   GroupSum<Dev> gradient_sum_;
 };
 
