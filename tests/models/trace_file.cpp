@@ -15,19 +15,19 @@ json read(const std::string& path) {
 // Of one rank, with its number in everything.
 void fill(Trace& trace, int rank, int more = 0) {
   const double s = 1e-3 * rank;
-  const int lane = trace.add_lane("group 1 of 3 ranks");
+  const int track = trace.add_track("group 1 of 3 ranks");
   trace.add({.kind = TraceKind::communication,
              .name = "all_reduce",
              .start = 0.001 + s,
              .end = 0.004 + s,
-             .lane = lane,
+             .track = track,
              .bytes = 100 + rank,
              .where = std::source_location::current()});
   trace.add({.kind = TraceKind::communication,
              .name = "issued \"early\"",
              .start = 0.002 + s,
              .end = 0.005 + s,
-             .lane = lane});
+             .track = track});
   trace.add({.kind = TraceKind::wait, .name = "all_reduce", .start = 0.003 + s, .end = 0.004 + s});
   trace.add({.kind = TraceKind::step,
              .name = concat("step of rank ", rank),
@@ -38,8 +38,8 @@ void fill(Trace& trace, int rank, int more = 0) {
         {.kind = TraceKind::work, .name = concat("work ", at), .start = 1.0 + at, .end = 1.5 + at});
 }
 
-bool is(const json& span, const std::string& name, int lane, double start_us, double us) {
-  return span.at("name") == name && span.at("tid") == lane &&
+bool is(const json& span, const std::string& name, int track, double start_us, double us) {
+  return span.at("name") == name && span.at("tid") == track &&
          std::abs(span.at("ts").get<double>() - start_us) < 1e-6 &&
          std::abs(span.at("dur").get<double>() - us) < 1e-6;
 }
