@@ -50,16 +50,19 @@
 
   // --- the question ---
   const fields = [...form.elements].filter((field) => field.name);
-  const question = () => fields.map((field) => {
+  let strange = []; // what an address asks and the page has no field for: the library refuses it
+  const question = () => [...fields.map((field) => {
     const unit = field.dataset.unit;
     const value = unit && field.value !== "" ? String(Number((field.value * unit).toPrecision(12))) : field.value;
     return `${field.name}=${value}`;
-  }).join("&");
+  }), ...strange].join("&");
   function choose(text) {
-    for (const pair of text.split("&")) {
+    strange = [];
+    for (const pair of text.split("&").filter(Boolean)) {
       const [key, value] = pair.split("=");
       const field = fields.find((other) => other.name === key);
-      if (field && value !== undefined) field.value = field.dataset.unit ? value / field.dataset.unit : value;
+      if (!field || value === undefined) strange.push(pair);
+      else field.value = field.dataset.unit ? value / field.dataset.unit : value;
     }
   }
 
@@ -78,7 +81,7 @@
     const scale = width / (answer.makespan || 1);
     const height = top + row * answer.stages.length + 26;
     let svg = `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Timeline of the stages"
-      style="width:${left + width + right}px;height:${height}px">`;
+      viewBox="0 0 ${left + width + right} ${height}" style="width:${left + width + right}px;height:${height}px">`;
     answer.stages.forEach((stage, s) => {
       const y = top + s * row;
       svg += `<text class="stage" x="0" y="${y + 18}">stage ${s}</text>`;
@@ -172,12 +175,18 @@
     if (!example) return;
     for (const [name, value] of Object.entries(example)) form.elements[name].value = value;
   }
-  from_example();
-  if (location.hash.includes("=")) {
-    choose(decodeURIComponent(location.hash.slice(1)));
+  function from_address() {
+    let text = location.hash.slice(1);
+    try { text = decodeURIComponent(text); } catch { /* a % that escapes nothing: as it stands */ }
+    if (!text.includes("=")) return;
+    form.reset();
+    from_example();
+    choose(text);
     $("example").value = "your own";
+    show();
   }
   form.addEventListener("input", (event) => {
+    strange = [];
     if (event.target.id === "example") from_example();
     else if (event.target.name in examples["BERT base"]) $("example").value = "your own";
     if (event.target.name === "schedule") {
@@ -191,5 +200,8 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   let resized = 0;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(show, 150); });
+  addEventListener("hashchange", from_address);
+  from_example();
   show();
+  from_address();
 })();
