@@ -38,6 +38,9 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
   // With idle cells, spaces and the line ends of Windows.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));
+  // As spreadsheets and editors leave it: a byte order mark, blank lines at the end.
+  CHECK(lists_of("\xEF\xBB\xBF"
+                 "0F0,0B0\r\n1F0,1B0\r\n\r\n \n") == lists_of("0F0,0B0\n1F0,1B0\n"));
 }
 
 TEST_CASE("fixed schedule: moves are written and read, and left out where a pipeline has its own") {
@@ -62,6 +65,7 @@ TEST_CASE("fixed schedule: what is no action of its line is refused with its pla
     CHECK(has(message_of([&] { (void)lists_of(concat("0F0\n1F0,", cell)); }),
               concat("mine.csv, line 2, cell 2: \"", cell,
                      "\" is no action; give the part of the model")));
+  CHECK(message_of([] { (void)lists_of(std::string(100'000, '\0')); }).size() < 300);
   CHECK(has(message_of([] { (void)lists_of("0F0,1B0\n1F0\n"); }),
             "mine.csv, line 1, cell 2: 1B0 is of a part that stage 1 of 2 holds, and belongs into "
             "line 2"));

@@ -53,8 +53,11 @@ struct FixedSchedule {
   /// Throws, naming line and cell, if a cell is not an action of the line's stage. The first action of chunk 1 decides
   /// whether the schedule is v-shaped.
   [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
+    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // spreadsheets write one
+    if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
     std::vector<std::string_view> lines;
     while (!text.empty()) lines.push_back(cut(text, '\n'));
+    while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
     const auto stages = static_cast<int>(lines.size());
     StageLists lists(lines.size());
     auto wiring = lists.wiring(1);
@@ -66,7 +69,7 @@ struct FixedSchedule {
         if (cell.empty()) continue;
         const auto where = concat(name, ", line ", stage + 1, ", cell ", at, ": ");
         auto action = parse(cell);
-        check(action.has_value(), where, "\"", cell,
+        check(action.has_value(), where, "\"", cell.substr(0, 40), cell.size() > 40 ? "..." : "",
               "\" is no action; give the part of the model, one of F, B, I and W, and the "
               "micro-batch, such as 1F0, or a move, such as 1UNSHARD");
         auto& [part, made] = *action;
