@@ -233,7 +233,11 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
              "--global-batch, or fewer options that fix axes");
   dhp::check(possible > 0, "the model cannot be divided by any of ", tried, " layouts of ", ranks,
              " ranks: ", planner.why_not(), planner.why_not().empty() ? "" : "; ",
-             "give other --gpus, or other axes");
+             "give other --gpus, or other axes",
+             ranks > options.global_batch
+                 ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
+                               ": each replica needs a sample")
+                 : "");
   dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");

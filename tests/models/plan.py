@@ -101,6 +101,8 @@ with tempfile.TemporaryDirectory() as folder:
                                   "--gpus 2147483647: at most a million can be planned"),
                                  (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "4", "--tensor-parallel", "4"], 1,
                                   "cannot be divided by any of 12 layouts of 4 ranks: "),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "97"], 1,
+                                  "or a larger --global-batch than 32: each replica needs a sample"),
                                  (["--cluster", CLUSTERS / "v100x8.toml", "--gpus", "2", "--precision", "bf16"], 1,
                                   "8 x V100, 100 Gb/s InfiniBand has no bf16: give --precision fp16 or fp32"),
                                  (["--cluster", config, "--gpus", "2", "--json", config], 1, "is the file of --cluster; give another"),
