@@ -56,6 +56,8 @@ def command_line(program, folder):
                              (["--ranks", "3", "--tensor-parallel", "2"], "does not divide"),
                              (["--ranks", "2", "--inject", "slow-gemm", "--inject-rank", "2"], "is none of the ranks, 0 to 1"),
                              (["--inject-rank", "1", "--ranks", "2"], "--inject-rank needs --inject"),
+                             (["--inject", "slow-gemm"], "slow-gemm is found beside other ranks: start at least 2"),
+                             (["--ranks", "2", "--inject", "slow-link"], "beside other ranks: start at least 3"),
                              (["--calibrate", "a.toml", "--json", "a.json"], "leave out --json")]:
         status, out, error = run(program, *arguments)
         assert status == 64 and words in error and not out, (arguments, status, out, error)
