@@ -107,7 +107,8 @@ struct FlightRecordFile {
     } catch (const dhp::Error& error) {
       dhp::fail(path, " is no flight record: ", error.sentence());
     } catch (const nlohmann::json::exception& error) {
-      dhp::fail(path, " is no flight record: ", error.what());
+      dhp::fail(path, " is no flight record: ", error.what(),
+                "; dhp_compare reads files of --metrics, --trace-values and --flight-record");
     }
   }
 

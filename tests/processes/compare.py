@@ -107,7 +107,7 @@ SENTENCES = {
     "nothing": ([of_rank(rank, done(), size=2) for rank in range(2)], 0, "nothing is under way"),
 }
 BAD = {
-    "no JSON": (["nonsense"], " is no flight record: "),
+    "no JSON": (["nonsense"], "; dhp_compare reads files of --metrics, --trace-values and --flight-record"),
     "of two jobs": ([of_rank(0, size=2), of_rank(1, size=3)], " belongs to a job of 3 ranks, the other files to one of 2"),
     "twice": ([of_rank(0), of_rank(0)], " is a second file of rank 0; give one file of each rank"),
     "none": ([], "FILES is required"),
