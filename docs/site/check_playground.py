@@ -154,8 +154,9 @@ try:
     check(drawn == 3, "a link with 3 stages draws", drawn)
     compare({"layers": 6})
     # The same tab, links that were escaped once more or badly, and what the page has no field for.
-    for link, asked in (("data=5&pipeline=2", "data=5&"), ("data%3D6%26pipeline=2", "data=6&"), ("pipeline=2", "data=2&"),
-                        ("layers=%E0%A4%A&data=7", "layers=&"), ("amp;data=2&", "&amp;data=2"), ("layers=6", "layers=6&")):
+    for link, asked in (("data=5&pipeline=2", "data=5&"), ("data%3D6%26pipeline=2", "data=6&"),
+                        ("pipeline=2", "data=2&"), ("layers=%E0%A4%A&data=7", "layers=&"),
+                        ("amp;data=2&", "&amp;data=2"), ("layers=6", "layers=6&")):
         driver.get(address(f"playground.html#{link}"))
         WebDriverWait(driver, 10).until(lambda _, asked=asked: asked in driver.find_element(
             By.ID, "playground").get_attribute("data-question"), f"the page does not ask what {link} says")

@@ -22,12 +22,11 @@ namespace examples {
 template <class Dev>
 class TraceReport {
  public:
-  /// Collective. Throws immediately if the file cannot be written.
+  /// Collective. Throws immediately if the file cannot be written; until the end it stays as it is.
   TraceReport(Dev& dev, dhp::Comm<Dev> world, std::string path)
       : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
     if (!dev_.trace()) return;
-    if (world_.rank() == 0)
-      write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::detail::host_name(), 0);
+    if (world_.rank() == 0) check_writable();
     clock_offset_s_ = clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
   }
 
@@ -65,6 +64,13 @@ class TraceReport {
   }
 
  private:
+  void check_writable() const {
+    struct Opened {};
+    try {
+      dhp::replace_file(path_, [](dhp::OpenFile&) { throw Opened(); });
+    } catch (const Opened&) {  // nothing is replaced
+    }
+  }
   [[nodiscard]] static std::string percent(double share) {
     return short_number(share * 100) + " %";
   }

@@ -1,4 +1,4 @@
-#include <examples/report/trace_file.hpp>
+#include <examples/report/trace_report.hpp>
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 
@@ -107,6 +107,18 @@ TEST_CASE("trace_file: a path that cannot be written ends all ranks with a sente
                                   return 0;
                                 }),
                        Contains("cannot open /nowhere/at/all.json"), Error);
+}
+
+TEST_CASE("trace_report: what is there stays as it is until the new trace is whole") {
+  const Folder folder;
+  const auto path = folder.path + "/trace.json";
+  replace_file(path, "of another run");
+  Cpu dev({.trace = std::make_shared<Trace>()});
+  const TraceReport<Cpu> report(dev, Comm<Cpu>(), path);
+  CHECK(text_of(path) == "of another run");
+  CHECK(!detail::is_there(path + ".part"));
+  CHECK(has(message_of([&] { (void)TraceReport<Cpu>(dev, Comm<Cpu>(), folder.path); }),
+            "is not a file"));
 }
 
 TEST_CASE("clock_offset: each rank finds how far it is ahead of rank 0") {
