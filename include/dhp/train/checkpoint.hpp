@@ -117,6 +117,20 @@ class Checkpoint {
     return !places_in(dev, folder).places.empty();
   }
 
+  /// Throws Error on all ranks if one does not see a file that rank 0 sees. Collective.
+  void check_shared(Dev& dev, const std::string& path) {
+    auto& world = mesh_.world();
+    const auto sees = [&] { return detail::is_there(path); };
+    const auto hosts =
+        gather_texts(dev, world, rank() != 0 || sees() ? detail::host_name() : std::string());
+    if (hosts.front().empty()) return;
+    constexpr double late_s = 5;  // file systems show what another host has made a little later
+    const auto seen = gather_texts(dev, world, detail::poll_until(sees, late_s) ? "seen" : "");
+    for (std::size_t other = 1; other < seen.size(); ++other)
+      check(!seen[other].empty(), "rank ", other, " (host ", hosts[other], ") does not see ", path,
+            ", which rank 0 (host ", hosts[0], ") does; choose a folder that all hosts share");
+  }
+
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
@@ -130,19 +144,6 @@ class Checkpoint {
     detail::CheckpointSave save(path, state.step, world.rank(), world.size());
     fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
-  }
-  /// Throws Error on all ranks if one does not see a file that rank 0 sees. Collective.
-  void check_shared(Dev& dev, const std::string& path) {
-    auto& world = mesh_.world();
-    const auto sees = [&] { return detail::is_there(path); };
-    const auto hosts =
-        gather_texts(dev, world, rank() != 0 || sees() ? detail::host_name() : std::string());
-    if (hosts.front().empty()) return;
-    constexpr double late_s = 5;  // file systems show what another host has made a little later
-    const auto seen = gather_texts(dev, world, detail::poll_until(sees, late_s) ? "seen" : "");
-    for (std::size_t other = 1; other < seen.size(); ++other)
-      check(!seen[other].empty(), "rank ", other, " (host ", hosts[other], ") does not see ", path,
-            ", which rank 0 (host ", hosts[0], ") does; choose a folder that all hosts share");
   }
   /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it. Collective.
   void fail_together(Dev& dev, const std::string& own) {
