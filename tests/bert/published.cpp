@@ -150,7 +150,7 @@ TEST_CASE("published: vocab.txt with what its configuration says") {
           "its tokenizer is RobertaTokenizer");
   const Folder empty;
   refuses([&] { return load_published_tokenizer(empty.path); },
-          "no tokenizer.json and no vocab.txt");
+          "no tokenizer.json or vocab.txt");
 }
 
 TEST_CASE("published: how sentence-transformers pools") {

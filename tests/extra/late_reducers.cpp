@@ -252,7 +252,7 @@ TEST_CASE("late reducers refuse what they cannot do") {
   CHECK(
       has(message({.reducer = Delayed{}, .compute = DType::f16}), "an earlier step; choose bf16"));
   CHECK(has(message({.reducer = LocalSgd{.every = 0}}), "cannot be averaged every 0 steps"));
-  CHECK(has(message({.reducer = LocalSgd{.outer_momentum = 1}}), "momentum 1 is none"));
+  CHECK(has(message({.reducer = LocalSgd{.outer_momentum = 1}}), "momentum 1 is wrong"));
   CHECK(has(message({.reducer = LocalSgd{}, .deterministic = true}), "depend on their number"));
   CHECK(has(message({.reducer = LocalSgd{}, .compute = DType::bf16}), "f32 or f64, not of bf16"));
   const auto late = [](const Settings& settings, const auto& call) {

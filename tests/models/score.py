@@ -246,7 +246,7 @@ def refusals(scorer, one, folder):
         said = scorer.run(model, *options, output=output, status=1).stderr
         assert words in said, (words, said)
 
-    refused("an encoder alone", one, "--predict", "logits")
+    refused("no head that gives logits", one, "--predict", "logits")
     refused("none of .csv, .jsonl and .npy", one, output=folder + "/x.txt")
     refused("from 3 to 20 tokens", one, "--sequence-length", "21")
     refused("there is no such folder", folder + "/nothing")

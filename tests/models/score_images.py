@@ -164,7 +164,7 @@ def main():
         assert numbers == ["number", *map(str, [*range(1, 6), *range(7, TESTED + 1)])], numbers
         config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
         text = config.read_text()
-        for before, after, words in ((' "image_std"', ' "std"', "are not a number for each of 1 channels"),
+        for before, after, words in ((' "image_std"', ' "std"', "need a number for each of 1 channels"),
                                      ('"depth": 14', '"depth": 15', "no ResNet of depth 15"),
                                      ('"resnet"', '"bert"', "its model is bert"), ('"width": 4', '"width": 8', "another shape"),
                                      ('"width": 4', '"width": -4', '"width" is -4'),

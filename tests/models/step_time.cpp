@@ -215,7 +215,7 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
         "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3");
   CHECK(tests::has(with("devices = 2", "devices = -1"), "-1 is not a number from 1 to 1e+15"));
   CHECK(tests::has(with("devices = 2", "devices = 0.5"), "0.5 is not a number from 1 to 1e+15"));
-  CHECK(tests::has(with("devices = 2", "devices = 2.5"), "c.toml: host.devices is 2.5, and a "));
+  CHECK(tests::has(with("devices = 2", "devices = 2.5"), "c.toml: host.devices is 2.5"));
   CHECK(tests::has(with("devices = 2", "devices = 2,5"),
                    "line 2: host.devices has 2 values, and takes one"));
   CHECK(tests::has(with("devices = 2", "devices = [2, 5]"), "host.devices has 2 values"));

@@ -164,7 +164,7 @@ TABLE = [
     ("bert", ["--reducer", "top-k", "--reducer-share", "0"], 2, "--reducer-share 0 would send nothing"),
     ("bert", [*BERT, "--load", "saved/latest"], 1, "saved/latest is a file of a run; give its folder saved"),
     ("bert", [*BERT, "--load", "nan.safetensors", "--precision", "fp16"], 1,
-     "no step has changed the weights: the gradients of all overflowed in fp16, and the last loss is nan; are the weights"),
+     "no step has changed the weights: the gradients of all overflowed in fp16, and the last loss is nan; are weights or data damaged?"),
     # files of another kind
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
