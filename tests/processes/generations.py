@@ -38,7 +38,7 @@ class Generation:
     @property
     def loses(self):
         """Whether no rank held some part of the state."""
-        return "is lost" in self.why
+        return "are lost" in self.why
 
 
 def told(said):
