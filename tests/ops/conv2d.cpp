@@ -97,6 +97,9 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, over several tiles, too", T, doubl
   auto layers = cases();
   // More pixels, channels and taps than one tile or one block along k holds; tiles of weights.
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
+  // Channels fill panels of A, by rows of 6 or 14, and dw is computed as its transpose.
+  layers.push_back({{2, 9, 9, 12}, 16, {3, 1, 1}});
+  layers.push_back({{2, 9, 9, 14}, 32, {3, 1, 1}});
   layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});
   layers.push_back({{4, 7, 6, 260}, 8, {3, 1, 1}});  // whole panels see only padding
   layers.push_back(

@@ -94,7 +94,8 @@ struct Blocks {
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
-    PanelsInPlace<E> a_there(a, row, rows, P::rows, false);
+    // A panel of A in place has to be one stretch, since one of B may have several.
+    PanelsInPlace<E> a_there(a, row, a.piece() == Source<E>::whole ? rows : 0, P::rows, false);
     PanelsInPlace<E> b_there(b, column, packed == nullptr ? columns : 0, P::columns,
                              rows <= few_rows);
     Run<E> runs[most_runs];

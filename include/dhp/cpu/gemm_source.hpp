@@ -50,6 +50,7 @@ template <class T>
 class Source {
  public:
   const bool deep;
+  static constexpr std::int64_t whole = std::int64_t{1} << 40;  ///< see piece()
 
   /// Returns elements [first, first + count) of a line, in place or copied to scratch.
   virtual const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
@@ -66,8 +67,8 @@ class Source {
     if (depth <= 0) return {};
     return deep ? lines(start, across, p0, depth) : lines(p0, depth, start, across);
   }
-  /// If not deep: returns the number of contiguous elements in each piece of a line.
-  [[nodiscard]] virtual std::int64_t piece() const { return std::int64_t{1} << 40; }
+  /// If not deep: returns the number of contiguous elements in each piece of a line, or `whole`.
+  [[nodiscard]] virtual std::int64_t piece() const { return whole; }
   /// If panels of `wide` columns can be read in place: returns the distance of lines, else 0. `few`: each panel is read
   /// so few times that a copy does not pay even where lines compete for cache sets.
   [[nodiscard]] virtual std::int64_t stride_in_place(int /*wide*/, bool /*few*/) const { return 0; }
