@@ -149,8 +149,7 @@ TEST_CASE("published: vocab.txt with what its configuration says") {
   refuses([&] { return load_published_tokenizer(folder.path); },
           "its tokenizer is RobertaTokenizer");
   const Folder empty;
-  refuses([&] { return load_published_tokenizer(empty.path); },
-          "no tokenizer.json or vocab.txt");
+  refuses([&] { return load_published_tokenizer(empty.path); }, "no tokenizer.json or vocab.txt");
 }
 
 TEST_CASE("published: how sentence-transformers pools") {
