@@ -1,4 +1,4 @@
-// Reads a piece of a tensor from a .safetensors file with whole tensors, in the names and axis order of PyTorch's models.
+// Reads a piece of a tensor from a .safetensors file of whole tensors, with PyTorch's names and axis order.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
