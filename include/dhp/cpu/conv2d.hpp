@@ -204,12 +204,15 @@ class ImageSource final : public Source<T> {
 /// Returns the elements of a tensor as A: in place, or converted to `own` by all threads if their type T is another.
 template <class A, class T>
 const A* all_widened(Cpu& dev, ConstView<Cpu> of, Buffer<A>& own) {
-  if constexpr (std::is_same_v<A, T>) return of.data<T>();
-  own = make_buffer<A>(of.count());
-  dev.for_ranges(of.count(), 1 << 16, [&](std::int64_t first, std::int64_t last) {
-    convert(of.data<T>() + first, own.get() + first, last - first);
-  });
-  return own.get();
+  if constexpr (std::is_same_v<A, T>) {
+    return of.data<T>();
+  } else {
+    own = make_buffer<A>(of.count());
+    dev.for_ranges(of.count(), 1 << 16, [&](std::int64_t first, std::int64_t last) {
+      convert(of.data<T>() + first, own.get() + first, last - first);
+    });
+    return own.get();
+  }
 }
 /// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
