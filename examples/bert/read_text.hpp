@@ -25,11 +25,13 @@ struct TextOptions {
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
 
-/// Returns the file itself, or the files of a directory in the byte order of their paths.
+/// Returns the file itself, or the files of a directory that are not empty, in the byte order of their paths.
 [[nodiscard]] inline std::vector<std::string> text_files(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return {path};
-  return dhp::files_below(path);
+  auto files = dhp::files_below(path);
+  std::erase_if(files, [&](const auto& file) { return std::filesystem::is_empty(file, error); });
+  return files;
 }
 
 /// Throws for files whose names show that they are no text.
@@ -48,28 +50,19 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
 }
 
 /// Appends the documents of a file in memory and skips its byte order mark. Throws if the file has zero bytes (a binary
-/// file), is not UTF-8, or holds only spaces.
+/// file), or is not UTF-8. In a file with columns each text is a document; blank lines cut it into several.
 inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
                      Text& into) {
-  dhp::check(!bytes.empty(), "", name, ": the file is empty");
-  const auto before = into.sentences();
-  add_documents(checked_utf8(bytes, name), options.sentences, into);
-  dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
-}
-
-/// Appends the texts in a column of a file in memory. Each text is a document; blank lines cut it into several.
-inline void add_column(std::string_view bytes, const std::string& name, const TextOptions& options,
-                       Text& into) {
-  const auto before = into.sentences();
+  if (!SentenceFile::has_columns(name))
+    return add_documents(checked_utf8(bytes, name), options.sentences, into);
   for (const auto& text : SentenceFile(bytes, name).sentences(options.column))
     add_documents(text, options.sentences, into);
-  dhp::check(into.sentences() > before, "", name, ": column ", options.column, " has no text");
 }
 
-/// Reads a file or a directory of files, in the byte order of their paths.
+/// Reads a file or a directory of files, in the byte order of their paths. Throws if they have no text.
 [[nodiscard]] inline Text read_text(const std::string& path, const TextOptions& options = {}) {
   const auto files = text_files(path);
-  dhp::check(!files.empty(), "", path, ": the directory holds no file");
+  dhp::check(!files.empty(), "", path, ": the directory holds no text");
   dhp::check(
       options.column.empty() || std::any_of(files.begin(), files.end(), &SentenceFile::has_columns),
       "--text-column ", options.column, ": ", path,
@@ -77,10 +70,10 @@ inline void add_column(std::string_view bytes, const std::string& name, const Te
   Text text;
   for (const auto& file : files) {
     const auto packed = dhp::detail::read_unpacked(file, options.unpack, options.file_limit_bytes);
-    const std::string_view bytes(reinterpret_cast<const char*>(packed.data()), packed.size());
-    if (SentenceFile::has_columns(file)) add_column(bytes, file, options, text);
-    else add_text(bytes, file, options, text);
+    add_text({reinterpret_cast<const char*>(packed.data()), packed.size()}, file, options, text);
   }
+  dhp::check(text.sentences() > 0, "", path, ": has no text",
+             options.column.empty() ? "" : " in column ", options.column);
   return text;
 }
 

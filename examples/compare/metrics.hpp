@@ -27,6 +27,19 @@ namespace examples {
   return json.is_object() && json.contains(key);
 }
 
+/// Calls body(object) for each line of a file of JSON objects. writer: the option that writes such files. Leaves out
+/// half a line at the end: a killed run may have written it.
+void for_json_lines(const std::string& path, const std::string& writer, const auto& body) {
+  std::ifstream file(path);
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) try {
+      body(nlohmann::ordered_json::parse(line));
+    } catch (const nlohmann::json::exception&) {
+      if (file.eof() && number > 1) return;
+      dhp::fail(path, ", line ", number, ", is not a line that ", writer, " writes");
+    }
+}
+
 class MetricsFile {
  public:
   struct Entry {
@@ -36,17 +49,12 @@ class MetricsFile {
   };
 
   explicit MetricsFile(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    for (int number = 1; std::getline(file, line); ++number) {
-      const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
-      dhp::check(json.is_object() && json.contains("step") && json["step"].is_number(), path,
-                 ", line ", number, ", is not a line that --metrics writes");
+    for_json_lines(path, "--metrics", [&](const nlohmann::ordered_json& json) {
+      const auto step = json.at("step").get<std::int64_t>();
       for (const auto& [measure, value] : json.items())
         if (measure != "step" && !is_of_machine(measure))
-          add({json["step"].get<std::int64_t>(), measure,
-               value.is_number() ? value.get<double>() : std::nan("")});
-    }
+          add({step, measure, value.is_number() ? value.get<double>() : std::nan("")});
+    });
     dhp::check(!entries_.empty(), path, " has no steps");
   }
   /// Returns whether a file begins like a metrics file.

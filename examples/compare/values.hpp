@@ -8,7 +8,6 @@
 #include "metrics.hpp"
 
 #include <array>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,15 +17,11 @@ namespace examples {
 class ValuesFile {
  public:
   explicit ValuesFile(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    for (int number = 1; std::getline(file, line); ++number) try {
-        auto value = TracedValue::of_json(nlohmann::ordered_json::parse(line));
-        const auto key = value.order();
-        values_.emplace(key, std::move(value));
-      } catch (const nlohmann::json::exception&) {
-        dhp::fail(path, ", line ", number, ", is not a line that --trace-values writes");
-      }
+    for_json_lines(path, "--trace-values", [&](const nlohmann::ordered_json& json) {
+      auto value = TracedValue::of_json(json);
+      const auto key = value.order();
+      values_.emplace(key, std::move(value));
+    });
   }
   /// Returns whether a file begins like one of --trace-values.
   [[nodiscard]] static bool is_one(const std::string& path) {

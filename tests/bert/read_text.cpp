@@ -25,6 +25,8 @@ TEST_CASE("text: a directory is read in the order of its paths, each file a docu
   folder.write("corpus/a/.hidden", {std::byte{0}});
   folder.write("corpus/.git/x.txt", {std::byte{0}});
   folder.write("corpus/c", bytes_of("C"));
+  folder.write("corpus/d", {});
+  folder.write("corpus/e", bytes_of(" \n"));
   const auto text = examples::read_text(folder / "corpus");
   CHECK(all(text) == "Z.|Y.|B.|C|");
   CHECK(text.size() == 3);
@@ -49,7 +51,7 @@ TEST_CASE("text: the column of a table, each text a document") {
   refused("corpus/b.csv", "x", "has no column x, but n, t");
   refused("corpus/d.txt", "t", "has no .csv, .tsv or .jsonl file, and no columns");
   folder.write("e.csv", bytes_of("n,t\n1,\n2,  \n"));
-  refused("e.csv", "t", "e.csv: column t has no text");
+  refused("e.csv", "t", "e.csv: has no text in column t");
 }
 
 TEST_CASE("text: what is not text is named, with the byte") {
@@ -59,8 +61,7 @@ TEST_CASE("text: what is not text is named, with the byte") {
   };
   refused(folder / "none.txt", "none.txt: no such file");
   refused(folder.write("empty.txt", {}), "empty.txt: the file is empty");
-  refused(folder.write("blank.txt", bytes_of(" \n\n")),
-          "blank.txt, byte 0: the file holds nothing");
+  refused(folder.write("blank.txt", bytes_of(" \n\n")), "blank.txt: has no text");
   refused(folder.write("latin1.txt", bytes_of("caf\xE9")), "latin1.txt, byte 3: not UTF-8");
   refused(folder.write("binary", bytes_of(std::string_view("\x7F"
                                                            "ELF\0",
@@ -69,7 +70,7 @@ TEST_CASE("text: what is not text is named, with the byte") {
   refused(folder.write("utf16.txt", bytes_of(std::string_view("\xFF\xFEh\0", 4))), "byte 0");
   refused(folder.write("x.gz", bytes_of("\x1F\x8B\x08")), "x.gz: is gzip-compressed");
   std::filesystem::create_directories(folder / "nothing/inside");
-  refused(folder / "nothing", "the directory holds no file");
+  refused(folder / "nothing", "the directory holds no text");
   folder.write("mixed/a.txt", bytes_of("Good."));
   folder.write("mixed/b.png", bytes_of("\x89PNG"));
   refused(folder / "mixed", "b.png, byte 0: not UTF-8");

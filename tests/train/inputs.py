@@ -121,6 +121,7 @@ TABLE = [
     ("bert", [*BERT, "--save", "s", "--export", "typo.toml"], 2, "--export typo.toml is a file; give a directory"),
     ("compare", ["/dev/zero", "typo.toml"], 2, "/dev/zero is a device or a pipe; give a file"),
     ("compare", ["pair.jsonl", "typo.toml"], 2, "typo.toml is no file of --metrics or --trace-values, and pair.jsonl is one"),
+    ("compare", ["pair.jsonl", "torn.jsonl"], 0, "the same"),
     ("bert", [*BERT, "--metrics", "nowhere/m.jsonl"], 1, "cannot write --metrics nowhere/m.jsonl: No such file or directory"),
     ("bert", [*BERT, "--save", "s", "--export", "typo.toml/e"], 1, "cannot make the directory typo.toml/e: Not a directory"),
     ("schedules", ["--csv", "s.csv"], 2, "--csv is for one pipeline: give its --stages"),
@@ -291,6 +292,7 @@ def mistakes(programs, folder):
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")
     (folder / "pair.jsonl").write_text('{"step":1,"loss":2}\n')
+    (folder / "torn.jsonl").write_text('{"step":1,"loss":2}\n{"step":2,"lo')  # of a run that was killed
     (folder / "wrong.csv").write_text("0F0,0X0\n1F0,1B0\n")
     (folder / "late.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1B0,1F1\n")
     os.mkfifo(folder / "pipe")
