@@ -22,7 +22,7 @@ namespace examples {
 /// Orders the numbers inside names by value: layer.2 comes before layer.10.
 struct InNaturalOrder {
   bool operator()(const std::string& a, const std::string& b) const { return key(a) < key(b); }
-  /// Returns a key that sorts weights before optimizer state. Each number in it follows the count of its digits.
+  /// Returns a key that sorts weights before optimizer state. In the key, the count of its digits precedes each number.
   [[nodiscard]] static std::string key(const std::string& name) {
     std::string made(1, name.starts_with("optimizer/") ? '1' : '0');
     for (std::size_t at = 0; at < name.size();) {

@@ -85,7 +85,7 @@ bool compare_flight_records(const std::vector<std::string>& paths, std::size_t l
   return comparison.calls().empty();
 }
 
-/// Returns whether there is no difference, or no rank waits.
+/// Returns true if the two runs do not differ or, for flight records, if no rank waits.
 bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);

@@ -68,7 +68,7 @@ struct CallKey {
       std::sscanf(series.c_str() + colon, ":%d>%d", &from, &to);
   }
   [[nodiscard]] bool is_message() const { return from >= 0 && to >= 0; }
-  /// Formats the key's number, such as "12" or "2>1 #7".
+  /// Formats the number, with sender and receiver for a message: "12", "2>1 #7".
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(from, ">", to, " #", number) : concat(number);
   }

@@ -60,8 +60,8 @@ bool has_folder(const std::string& directory) {
   });
 }
 
-/// Returns the statistics that normalize images: ImageNet's if --normalize says so, else those of --load's model if it
-/// is evaluated or (unless they are ImageNet's) trained further, else those of the training images.
+/// Returns the statistics that normalize images: ImageNet's with --normalize imagenet; the saved ones if a model of
+/// --load is evaluated or, unless they are ImageNet's, continued; otherwise those of the training images.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train,
                                      int channels) {
   constexpr std::int64_t enough = 5000;

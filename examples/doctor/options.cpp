@@ -60,7 +60,7 @@ void complete(DoctorOptions& options, int ranks) {
              ", which does not divide the number of ranks, ", ranks, "; start a multiple of it");
   dhp::check(options.faulty_rank < ranks, "--inject-rank ", options.faulty_rank,
              " is none of the ranks, 0 to ", ranks - 1);
-  // Only a wrong product shows without other ranks to compare with, and a slow link beside other links.
+  // One rank alone shows a wrong product. A slow link shows beside other links, all other faults beside another rank.
   const int least = options.fault == "slow-link" ? 3 : options.fault == "wrong-gemm" ? 1 : 2;
   dhp::check(options.fault.empty() || ranks >= least, "--inject ", options.fault,
              " is found beside other ranks: start at least ", least);

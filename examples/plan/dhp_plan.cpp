@@ -128,7 +128,7 @@ struct Found {
               possible = 0;  ///< layouts tried, and those that could run with enough memory
 };
 
-/// Returns the fastest layouts of `ranks` ranks that fit into memory, which a step of the whole training code counts.
+/// Returns the fastest layouts of `ranks` ranks that fit into memory. A step of the training code counts the memory.
 [[nodiscard]] Found best(MemoryPlanner& planner, const Cluster& cluster, const PlannedTraining& of,
                          int ranks, std::int64_t samples, std::size_t most) {
   const auto& options = of.options;

@@ -1,9 +1,9 @@
 // The shortest schedule of a pipeline whose stages have limited room for activations. A search over all actions of the
 // stages, slot by slot, finds it, and proves a lower bound of its length.
 // Micro-batches are alike, so each stage takes them in order. A state is the number of forwards, backwards and weight
-// gradients that each part has begun. If a state is nowhere behind another one, the other is dropped. For this,
-// forwards of two parts that share the room of a stage must be equal: more of one may leave no room for the other. A
-// state that cannot end in time is dropped, too. If no state is left, no schedule is so short.
+// gradients that each part has begun. The search drops a state if another state is nowhere behind it. Two parts of one
+// stage share its room, so such states must have equal forwards: more of one part may leave no room for the other. The
+// search also drops a state that cannot end in time. If no state is left, no schedule is so short.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>

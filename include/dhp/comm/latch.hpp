@@ -56,8 +56,8 @@ class Latch : detail::NonCopyable {
   }
 
   using OnChange = std::function<void()>;
-  /// Runs `call`, on any thread, when a rank of this process finishes and when the world ends (now, if it has ended),
-  /// until the handle is destroyed. The latch is locked during each call, so `call` may only use ended().
+  /// Runs `call`, on any thread, when a rank of this process finishes and when the world ends, until the handle is
+  /// destroyed; runs it now if the world has ended. The latch is locked during calls, so `call` may only use ended().
   [[nodiscard]] std::shared_ptr<void> on_change(OnChange call) {
     const auto held = std::make_shared<OnChange>(std::move(call));
     const std::lock_guard lock(mutex_);

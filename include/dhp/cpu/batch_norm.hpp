@@ -42,7 +42,7 @@ void map_rows(Cpu& dev, T* y, std::int64_t rows, std::int64_t columns, auto f,
 }
 
 /// Sums the gradients dy, and dy * (x - mean), over rows. mask(index of the first element, first column, count, x,
-/// others..., buffer) returns a block of masked dy. It may write to the buffer: a loop that masks and sums would not
+/// others..., buffer) returns a block of masked dy. It can use the buffer, because a loop that masks and sums would not
 /// vectorize.
 template <class T>
 void sum_norm_gradients(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>& vectors,

@@ -94,7 +94,7 @@ struct Blocks {
     const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
-    // A panel of A in place has to be one stretch, since one of B may have several.
+    // A panel of A that is read in place must be one stretch, because a panel of B may have several.
     PanelsInPlace<E> a_there(a, row, a.piece() == Source<E>::whole ? rows : 0, P::rows, false);
     PanelsInPlace<E> b_there(b, column, packed == nullptr ? columns : 0, P::columns,
                              rows <= few_rows);
@@ -277,7 +277,7 @@ struct Blocks {
         const auto end = tile.row + first + count;
         for (auto row = tile.row + first; row < end;) {
           const auto start = from(row), at = place(row) + tile.column;
-          auto length = tile.columns;  // of neighboring rows, which are converted together
+          auto length = tile.columns;  // length of neighboring rows that are converted together
           while (++row < end && from(row) == start + length &&
                  place(row) + tile.column == at + length)
             length += tile.columns;

@@ -107,7 +107,7 @@ struct FlashHead {
                   first + row < head.length ? load_words(from.row(row) + column) : WarpWords{});
     });
   }
-  /// Loads the data of `count` queries. Queries beyond the length get probabilities of 0. Both pointers may be null.
+  /// Loads `count` queries; those beyond the length get probabilities of 0. logsumexp and products: null in forward.
   template <int count>
   constexpr void load_queries(const float* logsumexp, const float* products, int first,
                               FlashQuery* to) const {

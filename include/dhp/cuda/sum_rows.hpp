@@ -18,7 +18,7 @@ struct RowLists {
   std::int64_t entries;
   const std::int32_t *rows, *keys, *starts;
 
-  /// The positions of one entry, or a part of them; empty if first == last.
+  /// Positions [first, last) in `rows` that belong to one entry: all of them, or a part.
   struct Part {
     std::int64_t entry, first, last;
   };

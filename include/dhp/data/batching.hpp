@@ -2,7 +2,7 @@
 //
 // The samples of a step and of a replica follow from closed forms without state, so a run can start at any step.
 // Micro-batch k of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step
-// of an epoch may have fewer micro-batches, and its last one may be short. Nothing is padded; a replica may get none.
+// of an epoch may have fewer micro-batches, and the very last may be short. Nothing is padded; a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -38,9 +38,9 @@ class StepSource {
   [[nodiscard]] virtual StepBatches<Dev> next() = 0;
   /// Makes the next step begin at `from`, which may be later or earlier.
   virtual void start_at(DataPosition from) = 0;
-  /// Returns the number of steps before the next one.
+  /// Returns the number of steps before the one that next() returns.
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
-  /// Returns the number of steps until the data end; 0 if they never end.
+  /// Returns the total number of steps, from the start of the data; 0 if the data never end.
   [[nodiscard]] virtual std::int64_t steps() const = 0;
   /// Returns the epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }

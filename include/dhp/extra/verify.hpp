@@ -194,7 +194,7 @@ class StepVerifier final : public StepHook<Dev> {
       const Signing signing(store_, given);
       return pass(step);
     }();
-    fingerprint(dev_, losses, 2 * store_.size(), given);  // indexed after the gradients' limbs
+    fingerprint(dev_, losses, 2 * store_.size(), given);  // lower indices: gradients
     fingerprint(dev_, store_.gradients(), 0, found.mut().slice(1, 2));
     mesh_.world().synchronize(dev_);
     const auto values = found.template to_host<std::int64_t>(dev_);

@@ -196,8 +196,8 @@ class LinearParts {
     if (adapter_) adapter_->backward(dev, x, dy, dx, tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(biases), tape);
   }
-  /// Defers the gradients of weight and bias together, because a device may fuse them. biases: one entry for each
-  /// piece, which may be null, or an empty list.
+  /// Defers the gradients of weight and bias together, because a device may fuse them. biases: empty, or one entry for
+  /// each piece; entries may be null.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, ParameterList<Dev> biases,
                        Tape<Dev>& tape) {
     biases.resize(weights_.size());

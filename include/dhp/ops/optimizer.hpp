@@ -114,7 +114,7 @@ void lamb_rates(Dev& dev, InView<Dev> state, InView<Dev> weights, InView<Dev> di
   return tile.decays ? weight_decay : 0;
 }
 
-/// Updates Adam's moving averages m and v and returns their bias-corrected quotient.
+/// Updates Adam's moving averages m and v; returns m^ / (sqrt(v^) + epsilon) of the bias-corrected averages m^ and v^.
 template <class A>
 struct AdamStep {
   constexpr AdamStep(const AdamUpdate& update, const StepState& state)

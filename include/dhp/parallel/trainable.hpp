@@ -1,4 +1,4 @@
-// Trainable: a training loop's interface to a model: a whole model or a pipeline stage, alone or replicated.
+// Trainable is a training loop's interface to a model, which may be whole or a pipeline stage, alone or replicated.
 #pragma once
 
 #include <dhp/nn/loss.hpp>

@@ -106,7 +106,7 @@ class RunFiles : detail::NonCopyable {
   /// Returns the same text for all spellings of a path.
   [[nodiscard]] static std::string place_of(const std::string& folder) {
     std::error_code error;
-    const auto whole = std::filesystem::absolute(folder, error);  // for paths that do not exist
+    const auto whole = std::filesystem::absolute(folder, error);  // else missing paths are relative
     return (std::filesystem::weakly_canonical(whole, error) / "").string();
   }
 

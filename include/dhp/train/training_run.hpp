@@ -117,9 +117,9 @@ class TrainingRun : detail::NonCopyable {
   /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). If `pass` is the training data, training later
-  /// continues with its next step. Returns nothing if the run stops before the end of the pass: all ranks then leave it
-  /// between the same two steps, and stopped() returns true.
+  /// Evaluates all steps of `pass`, such as a Loader of evaluation_pass(). If `pass` is the training data, training
+  /// later continues where it was. Returns nothing if the run stops before the end of the pass: all ranks then leave
+  /// the pass between the same two steps, and stopped() returns true.
   std::optional<GlobalLoss> evaluate(StepSource<Dev>& pass);
 
   /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.

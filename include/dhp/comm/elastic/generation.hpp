@@ -25,9 +25,9 @@ struct ElasticOptions {
   /// Seconds to wait for a silent member to which no connection has broken.
   double silent_s = 2;
   double lost_s = 0.3;  ///< seconds to wait if a connection to the member has broken
-  /// Seconds for which a process that was left out of the job, and is asked to stop, keeps the store for the others.
+  /// A process that was left out of the job and is asked to stop keeps the store for the others for this many seconds.
   double store_stays_s = 30;
-  /// Polled while this process waits as a newcomer, or for enough ranks; true: it stops waiting. Null: never.
+  /// Polled while this process waits as a newcomer or for enough ranks; if it returns true, the wait ends. Null: never.
   std::function<bool()> gives_up{};
 };
 
@@ -79,7 +79,7 @@ namespace detail {
 /// Forms the generation after `last` from the reporting members and the newcomers, in their order. If the tensor and
 /// pipeline axes stay, complete replicas stay together. Their gaps are filled by members of the same position in
 /// another replica, then by spares, then by newcomers. Otherwise members keep their order. If too few members would
-/// stay, nobody may leave: all should save and stop. Returns nullopt if even then there are too few.
+/// stay, the leaving ones stay as well, and all should save and stop. Returns nullopt if these are still too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {

@@ -214,8 +214,8 @@ class Membership {
       if (member != me_ && !gone.contains(member)) return true;
     return false;
   }
-  /// Returns whether others need the store that this process, no longer a member, holds. It then keeps the store for up
-  /// to store_stays_s, until the others have ended, or have taken the process in again.
+  /// Returns whether this process, which is no longer a member, holds the store and others still need it. The answer
+  /// turns false when the others have ended, or after store_stays_s.
   [[nodiscard]] bool is_needed(const Generation& newest, bool member,
                                std::optional<Clock::time_point>& asked) {
     if (!store_->is_held_here() || member || newest.number == 0) return false;

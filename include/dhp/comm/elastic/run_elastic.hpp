@@ -126,7 +126,7 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
   fail(text);
 }
 
-/// Returns whether another rank of the generation has not reached this one, or this one another.
+/// Returns whether this rank could not connect to another rank of the generation, or another rank not to this one.
 [[nodiscard]] inline bool is_unreached(KeyValueStore& store, int rank) {
   for (const auto& [key, value] : store.list("unreached/"))
     if (key.ends_with(concat("/", rank)) || key.starts_with(concat("unreached/", rank, "/")))
@@ -172,7 +172,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       report.steps = -1;
       joined = false;
     }
-    // All members have left the last generation, so nobody uses its communicators. On GPUs they must end before new
+    // All members have left the last generation, so no rank uses its communicators. On GPUs they must end before new
     // ones start, because ending a communicator waits for all work of its GPU.
     if (before) detail::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);

@@ -76,8 +76,8 @@ class GlooStore final : public gloo::rendezvous::Store {
   std::string prefix_;
 };
 
-/// Finds ranks that cannot be reached: behind a firewall Gloo waits for its connections without a word. Each rank
-/// listens for the tries of others, which need no answer.
+/// Finds ranks that cannot be reached: Gloo itself reports no error while a firewall blocks its connections. Each rank
+/// listens for the connection attempts of others, and need not answer them.
 class Reach {
  public:
   Reach(ProcessWatchdog& watchdog, const std::string& address)

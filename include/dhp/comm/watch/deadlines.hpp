@@ -97,8 +97,8 @@ class Deadlines {
     return limit_;
   }
   [[nodiscard]] double limit_s() const { return limit().seconds; }
-  /// Returns when a wait that began at `begun` expires; never without a limit. After a limit becomes shorter, it counts
-  /// from the change, because other ranks may still have been in the longer section.
+  /// Returns the time at which a wait that began at `begun` expires. If the limit has become shorter since, the wait
+  /// counts from that change, because other ranks may have stayed in the section with the longer limit.
   [[nodiscard]] Clock::time_point end_of_wait(Clock::time_point begun) const {
     const std::lock_guard lock(mutex_);
     if (limit_.seconds == 0) return Clock::time_point::max();
