@@ -1,5 +1,5 @@
-// Samples of masked language modeling: their form, the statistics of what is hidden, whole words, and
-// that they depend on nothing but seed, epoch and index.
+// Samples of masked language modeling: their form, the statistics of hidden tokens, whole words. They depend only on
+// seed, epoch and index.
 #include <examples/bert/masked_lm.hpp>
 #include <tests/support/test.hpp>
 
@@ -18,7 +18,7 @@ struct Corpus {
   }
 };
 
-// Undoes the hiding.
+// Puts the hidden tokens back.
 std::vector<std::int32_t> restored(const examples::MaskedLmSample& sample) {
   auto tokens = sample.ids;
   for (std::size_t at = 0; at < sample.hidden.places.size(); ++at)
@@ -104,13 +104,13 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
   CHECK(random / hidden == Approx(0.10 * 506 / 507).epsilon(0.03));
   CHECK(same / hidden == Approx(0.10 + 0.10 / 507).epsilon(0.03));
   CHECK(random_next / samples == Approx(0.5).epsilon(0.03));
-  // The first words of A are hidden as often as each other: every sample has them.
+  // Every sample has the first words of A, so they are hidden equally often.
   for (std::int64_t place = 1; place <= 6; ++place)
     CHECK(place_counts[place] / samples == Approx(0.15).epsilon(0.08));
 }
 
 TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and some as many") {
-  CHECK(examples::most_hidden({}) == 19);  // of 125
+  CHECK(examples::most_hidden({}) == 19);  // of 125 tokens
   CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
   CHECK(examples::most_hidden({.hidden = 0}) == 0);
   CHECK(examples::most_hidden({.hidden = 1}) == 125);
@@ -135,7 +135,7 @@ TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and s
 }
 
 TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens") {
-  // Words of 1, 2 and 4 pieces.
+  // The words have 1, 2 and 4 pieces.
   const examples::Vocabulary vocabulary(
       {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "##c"});
   std::vector<std::int32_t> sentence{2};
@@ -194,7 +194,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
   const auto vocabulary = examples::synthetic_vocabulary(69);
   const examples::MaskedLmOptions options{.sequence_length = 32};
   const auto unigram = examples::unigram_of(split.train, vocabulary, options);
-  // By hand: the mean of -log p over labels.
+  // The expected loss is the mean of -log p over the labels.
   double sum = 0;
   double count = 0;
   for (std::int64_t index = 0; index < 50; ++index)
@@ -205,7 +205,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
     }
   CHECK(examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options, 50) ==
         Approx(sum / count));
-  // Near the entropy of the words, which is below that of 64 equal ones.
+  // The loss is near the entropy of the words, which is below that of 64 equally frequent ones.
   const double whole =
       examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options);
   CHECK(whole < std::log(64.0));
@@ -224,7 +224,7 @@ TEST_CASE("unigram: counts both sentences of each pair, without what does not fi
   }
   const auto pairs = all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
   const auto vocabulary = examples::synthetic_vocabulary(8);
-  const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 5: 6, 6: 2, [UNK] never
+  const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 6 times 5, 2 times 6, no [UNK]
   CHECK(whole.loss_of(5) == Approx(std::log(16.0 / 7.0)));
   CHECK(whole.loss_of(1) == Approx(std::log(16.0)));
   const auto cut = examples::unigram_of(pairs, vocabulary, {.sequence_length = 6});  // 5 5 [SEP] 6

@@ -1,4 +1,4 @@
-// BERT's micro-batches: the names, types and shapes that layers read, and all layouts alike.
+// BERT's micro-batches: names, types and shapes of the arrays that layers read, equal in all layouts.
 #include <dhp/device/cpu.hpp>
 #include <examples/bert/masked_lm_batcher.hpp>
 #include <tests/support/test.hpp>
@@ -52,7 +52,7 @@ TEST_CASE("masked lm batches: names, types, shapes, counts") {
       CHECK(side(batch, name).shape() == dhp::Shape{n});
     CHECK(side(batch, "masked_labels").shape() == dhp::Shape{hidden});
     CHECK(hidden > 0);
-    std::int64_t tokens = 0, pairs = 0;  // padding is neither
+    std::int64_t tokens = 0, pairs = 0;  // padding counts for neither
     for (const auto used : ints(batch, "lengths")) {
       tokens += used;
       pairs += used * used;

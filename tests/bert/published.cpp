@@ -1,4 +1,4 @@
-// The small files of a published BERT, here made by the test: config.json, tokenizer.json, vocab.txt and those of
+// The small files of a published BERT, written by the test: config.json, tokenizer.json, vocab.txt, and the files of
 // sentence-transformers.
 #include <dhp/train/safetensors.hpp>
 #include <examples/bert/published.hpp>
@@ -26,7 +26,7 @@ nlohmann::json tokenizer_json() {
 }
 void write(const std::string& path, const nlohmann::json& json) { std::ofstream(path) << json; }
 
-/// What load(folder) refuses to read.
+/// Returns the error with which load(folder) refuses the file.
 template <class Load>
 void refuses(Load load, const std::string& words) {
   CHECK_THROWS_WITH_AS((void)load(), Contains(words.c_str()), dhp::Error);
@@ -70,7 +70,7 @@ TEST_CASE("published: a config says the sizes and the head") {
   writer.add("embeddings.word_embeddings.weight", dhp::DType::u8, {1}, {std::byte{1}});
   writer.write(folder / "model.safetensors");
   CHECK_FALSE(load(masked).tied);
-  // What dhp exports is read, too.
+  // The files that dhp exports can be read, too.
   std::ofstream(folder / "config.json")
       << published_config({.config = {.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6},
                            .head = BertHead::classes,
@@ -171,7 +171,7 @@ TEST_CASE("published: how sentence-transformers pools") {
     write(folder / "1_Pooling/config.json", {{mode, value}});
     return load_sentence_pooling(folder.path);
   };
-  CHECK(with("pooling_mode", "cls").first_token);  // since sentence-transformers 5
+  CHECK(with("pooling_mode", "cls").first_token);  // newer files: sentence-transformers 5
   CHECK_FALSE(with("pooling_mode", {"mean"}).first_token);
   refuses([&] { return with("pooling_mode", "max"); }, "max is an unknown pooling");
   refuses([&] { return with("pooling_mode", {"mean", "cls"}); }, "several poolings at once");

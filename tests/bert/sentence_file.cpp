@@ -20,7 +20,7 @@ TEST_CASE("sentence file: lines, or a column of several") {
   CHECK(read("\n\nt\r\n\r\n\"\"\r\nb\r\n  \n\n", "x.Csv", "t") == Lines{"", "b"});
   CHECK(read("t,id\ra,1\r\"b\nc\",2\r", "x.csv", "t") == Lines{"a", "b\nc"});
   CHECK(read("one\rtwo", "x.txt") == Lines{"one", "two"});
-  // Quotes of a .tsv: as pandas writes them, or letters.
+  // Quotes in a .tsv enclose fields, as pandas writes them, or are letters.
   CHECK(read("t\tid\n\"a\tb\n\"\"c\"\"\"\t1\nd\t2\n", "x.tsv", "t") == Lines{"a\tb\n\"c\"", "d"});
   CHECK(read("t\tid\n\"a\t1\n\"b\" he said\t2\n", "x.tsv", "t") == Lines{"\"a", "\"b\" he said"});
 }

@@ -1,4 +1,4 @@
-// Pairs of sentences: true seconds, random seconds, and a split that shares no sentence.
+// Pairs of sentences: true successors, random successors, and a split in which no sentence is on both sides.
 #include <examples/bert/sentence_pairs.hpp>
 #include <tests/support/test.hpp>
 
@@ -53,7 +53,7 @@ TEST_CASE("sentence pairs: a random second is never the true one, and from anoth
         if (pairs.get(other).second == second)
           CHECK(pairs.get(other).part != pairs.get(index).part);
     }
-  CHECK(static_cast<std::int64_t>(seen.size()) == pairs.size());  // each is drawn at times
+  CHECK(static_cast<std::int64_t>(seen.size()) == pairs.size());  // each is drawn sometimes
 }
 
 TEST_CASE("sentence pairs: with one document a random second is any but the true one") {
@@ -99,7 +99,7 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
     const auto all = split.train.size() + split.held_out.size();
     CHECK(split.held_out.size() >= all / 10);
     CHECK(split.held_out.size() <= all / 5);
-    // The first held-out samples come from all over the text.
+    // The first held-out samples come from all parts of the text.
     if (documents.size() == 300) {
       std::int64_t last = 0;
       for (std::int64_t index = 0; index < 20; ++index)
@@ -127,7 +127,7 @@ TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are 
   CHECK(trained != list(all_pairs(text)));  // in a random order
   std::sort(trained.begin(), trained.end());
   CHECK(trained == list(all_pairs(text)));
-  // Two pairs are enough then.
+  // Two held-out pairs are then enough.
   CHECK(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0, 0).train.size() == 2);
   CHECK_THROWS_AS((void)split.held_out.get(0), dhp::Error);
 }

@@ -59,7 +59,7 @@ TEST_CASE("sentences: automatic joins broken lines and keeps whole ones") {
             {"The dog slept on and on."}});
   CHECK(cut("A line. With two.\nAnother line\nA third one", SentenceRule::automatic) ==
         Cut{{"A line.", "With two.", "Another line", "A third one"}});
-  const std::string wide(130, 'x');  // lines that no page is wide enough for are not broken ones
+  const std::string wide(130, 'x');  // too wide for a page: not wrapped
   CHECK(cut(wide + "\n" + wide + "\n" + wide, SentenceRule::automatic) == Cut{{wide, wide, wide}});
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("documents: sentences and documents come back, empty ones are left out
   text.end_document();
   text.end_document();
   text.add_sentence(Ids{4, 5, 6});
-  CHECK(text.size() == 1);  // the second is still open
+  CHECK(text.size() == 1);  // the second document is still open
   text.end_document();
   REQUIRE(text.size() == 2);
   REQUIRE(text.sentences() == 3);

@@ -1,4 +1,4 @@
-// Synthetic text: a function of its seed, inside its vocabulary, with a structure to be learned.
+// Synthetic text is a function of its seed, stays in its vocabulary, and has a structure that can be learned.
 #include <examples/bert/synthetic_text.hpp>
 #include <tests/support/test.hpp>
 

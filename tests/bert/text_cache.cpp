@@ -1,4 +1,4 @@
-// A corpus as tokens in a file: what comes back, who makes it, and what is made anew.
+// TextCache: which tokens the file returns, which process makes it, and when it is made again.
 #include <examples/data/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
@@ -8,7 +8,7 @@ using namespace examples;
 
 namespace {
 
-/// A cache in a folder, and how it is used.
+/// A cache in a folder, and counts of its use.
 struct Used {
   tests::Folder folder;
   std::vector<std::string> said{};
@@ -45,7 +45,7 @@ TEST_CASE("text cache: made once, and the same when it is read") {
   CHECK(used.made == 1);
   CHECK(used.said.empty());
   const auto found = used.get();
-  std::filesystem::remove_all(used.folder.path);  // it is mapped all the same
+  std::filesystem::remove_all(used.folder.path);  // the tokens stay mapped
   check_same(found);
   TokenText text = *found.tokens;
   const std::vector<std::int32_t> sentence{1};
@@ -65,7 +65,7 @@ TEST_CASE("text cache: what it was made of has changed") {
   write(path, "a cat");
   const auto before = state_of_files({path});
   CHECK(state_of_files({path}) == before);
-  write(path, "a bat");  // of the same size
+  write(path, "a bat");  // the new text has the same size
   std::filesystem::last_write_time(
       path, std::filesystem::last_write_time(path) + std::chrono::milliseconds(1));
   CHECK(state_of_files({path}) != before);
@@ -114,7 +114,7 @@ TEST_CASE("text cache: a folder that cannot be written to is one warning") {
 TEST_CASE("text cache: of several processes one makes it, and the others wait") {
   Used used;
   std::atomic<int> same = 0;
-  on_threads(4, [&](std::size_t) {  // a lock of a file knows no threads
+  on_threads(4, [&](std::size_t) {  // file locks do not tell threads apart
     auto options = used.options();
     options.say = [](const std::string&) {};
     const auto found = TextCache(options).get([&] {

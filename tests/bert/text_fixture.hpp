@@ -1,4 +1,4 @@
-// A small corpus of pseudo-random tokens with sentence pairs, for the tests of what is built on them.
+// A small corpus of pseudo-random tokens with sentence pairs, for several tests.
 #pragma once
 
 #include <examples/bert/sentence_pairs.hpp>
@@ -13,7 +13,7 @@ inline std::shared_ptr<const examples::TokenText> some_text(
   return std::make_shared<const examples::TokenText>(examples::synthetic_text(options));
 }
 
-/// All pairs of a text, nothing held out.
+/// Returns all pairs of a text; none are held out.
 inline examples::SentencePairs all_pairs(std::shared_ptr<const examples::TokenText> text,
                                          examples::Pairing pairing = examples::Pairing::next) {
   const auto parts = examples::parts_of(*text);

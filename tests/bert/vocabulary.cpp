@@ -1,4 +1,4 @@
-// vocab.txt: read, written, damaged.
+// Reads and writes vocab.txt, and refuses damaged files.
 #include <examples/bert/wordpiece.hpp>
 #include <tests/data/damage.hpp>
 

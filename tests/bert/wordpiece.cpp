@@ -1,4 +1,4 @@
-// From words to pieces and back.
+// WordPiece: words become pieces, and pieces become words again.
 #include <dhp/core/rng.hpp>
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/wordpiece.hpp>
@@ -21,14 +21,14 @@ TEST_CASE("wordpiece: the longest piece first") {
   CHECK(pieces.encode("wanted") == Ids{16, 17});
   CHECK(pieces.encode("una") == Ids{5, 8});
   CHECK(pieces.encode("") == Ids{});
-  CHECK(pieces.encode("able") == Ids{1});  // pieces with ## do not begin a word
+  CHECK(pieces.encode("able") == Ids{1});  // pieces with ## never begin a word
 }
 
 TEST_CASE("wordpiece: a word with any part unknown is [UNK] as a whole") {
   const auto pieces = small();
   CHECK(pieces.encode("unaffablez the") == Ids{1, 9});
   CHECK(pieces.encode("zun") == Ids{1});
-  CHECK(pieces.encode("é") == Ids{1});  // uncased: e, which is not there
+  CHECK(pieces.encode("é") == Ids{1});  // becomes e, which is not a token
   const examples::WordPiece cased(pieces.vocabulary(), {.lower_case = false});
   CHECK(cased.encode("éé The") == Ids{12, 13, 1});
 }
@@ -53,7 +53,7 @@ TEST_CASE("wordpiece: a text gives its sentences' ids, sentence by sentence") {
   REQUIRE(text.sentences() == 4);
   const auto tokens = pieces.encode(text);
   CHECK(tokens.size() == 2);
-  REQUIRE(tokens.sentences() == 3);  // the one of a format character has no word
+  REQUIRE(tokens.sentences() == 3);  // the format character alone is no word
   const auto ids = [&](std::int64_t number) {
     const auto sentence = tokens.sentence(number);
     return Ids(sentence.begin(), sentence.end());

@@ -1,4 +1,4 @@
-// Training of a vocabulary: against a slow twin, deterministic, and good enough to leave no [UNK].
+// Training of a vocabulary: it agrees with a slow version, is deterministic, and leaves no [UNK].
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/synthetic_text.hpp>
 #include <examples/bert/wordpiece_train.hpp>
@@ -14,7 +14,7 @@ examples::Text text_of(std::string_view lines) {
   return text;
 }
 
-// The same algorithm, counting all pairs anew for each join.
+// The same algorithm, but it counts all pairs again before each join.
 std::vector<std::string> slow_twin(const Counts& words, std::int64_t size, std::int64_t least) {
   std::vector<std::string> tokens(examples::Vocabulary::special_tokens.begin(),
                                   examples::Vocabulary::special_tokens.end());
@@ -67,7 +67,7 @@ TEST_CASE("wordpiece training: the most frequent pair is joined first") {
 }
 
 TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
-  // Words over few letters, so that pairs overlap ("aaa") and ties abound.
+  // Words have few letters, so that pairs overlap ("aaa") and are often equally frequent.
   const dhp::RandomStream random{5, 0, 0};
   for (std::uint64_t round = 0; round < 12; ++round) {
     std::map<std::string, std::int64_t> counts;

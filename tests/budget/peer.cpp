@@ -1,4 +1,4 @@
-// What compiling is compared with: a few parts of the standard library that programs use.
+// A program to compare compile times with: it uses a few common parts of the standard library.
 #include <algorithm>
 #include <functional>
 #include <future>

@@ -1,4 +1,4 @@
-// A matrix of Eigen, seen as a tensor.
+// A tensor over the memory of an Eigen matrix.
 #include <dhp/eigen.hpp>
 
 int main() {

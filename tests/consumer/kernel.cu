@@ -1,4 +1,4 @@
-// A kernel of the user's own beside those of dhp.
+// A kernel of the user's own in one program with dhp's kernels.
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/launch.cuh>
 
@@ -19,7 +19,7 @@ struct CountUp {
 int main() {
   try {
     static_cast<void>(dhp::detail::usable_gpus());
-  } catch (const dhp::Error& error) {  // as on most machines that compile this
+  } catch (const dhp::Error& error) {  // most build machines have no GPU
     std::printf("%s\n", error.sentence().c_str());
     return 0;
   }

@@ -1,4 +1,4 @@
-// The standard library is enough for dhp.hpp.
+// dhp.hpp needs only the standard library.
 #include <dhp/dhp.hpp>
 
 #include <cstdio>

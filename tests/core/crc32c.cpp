@@ -1,4 +1,4 @@
-// CRC-32C: the vectors of RFC 3720, appendix B.4, and the same by bytes, by words and in pieces.
+// CRC-32C: the vectors of RFC 3720, appendix B.4. The checksum is the same by bytes, by words and in pieces.
 #include <dhp/core/crc32c.hpp>
 #include <tests/support/test.hpp>
 

@@ -16,7 +16,7 @@ TEST_CASE("function ref: calls what it was made of, and leaves it where it is") 
   CHECK(call([own = std::string("v")](int value) { return own + std::to_string(value); }) == "v3");
   auto changing = [held = 0](int value) mutable { return std::to_string(held += value); };
   CHECK(call(changing) == "3");
-  CHECK(call(changing) == "6");  // the same object
+  CHECK(call(changing) == "6");  // it refers to the same object
   CHECK(calls == 1);
   CHECK(FunctionRef<int(int)>(twice)(4) == 8);
   CHECK(FunctionRef<double(int)>(twice)(4) == 8.0);

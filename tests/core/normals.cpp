@@ -1,4 +1,4 @@
-// Blocks of normals: as near to the stream's normals as they promise, also at the ends of the random words.
+// Blocks of normals differ from the stream's normals by no more than the promised error, also for extreme words.
 #include <dhp/core/normals.hpp>
 #include <tests/support/test.hpp>
 
@@ -16,18 +16,18 @@ TEST_CASE("normals: a block is within its error of the stream's normals") {
       }
     }
     CHECK(worst < NormalBlock::error / 2);
-    CHECK(worst > 0);  // otherwise this compares the same function
+    CHECK(worst > 0);  // 0 would mean that both are the same function
   }
 }
 
 TEST_CASE("normals: the ends of the logarithm and the turns of the cosine") {
   std::uint32_t u[NormalBlock::count] = {}, v[NormalBlock::count] = {};
   for (std::uint32_t at = 0; at < NormalBlock::count; ++at) {
-    // Powers of two, numbers beside them, and those beside sqrt(1/2) of them.
+    // Words are powers of two and their neighbors, also multiplied by sqrt(1/2).
     const auto power = std::uint32_t{1} << at / 8;
     u[at] = at % 8 < 4 ? power + at % 4 - 2
                        : static_cast<std::uint32_t>(power * 1.41421356237309515) + at % 4 - 2;
-    // Around the eighths of a turn.
+    // Angles are near multiples of an eighth of a turn.
     v[at] = at / 32 * 0x20000000u + at % 32 - 16;
   }
   const NormalBlock block(u, v);

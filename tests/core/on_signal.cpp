@@ -15,12 +15,12 @@ bool soon(Condition condition) {
   while (!condition() && seconds_since(start) < hang_s) sleep_ms(1);
   return condition();
 }
-// What a process of its own ends with: negative is a signal.
+// Returns the exit status of a child process that runs body; -n if signal n ended it.
 template <class Body>
 int status_of(Body body) {
   const auto child = ::fork();
   if (child == 0) {
-    ::alarm(60);  // rather than hang
+    ::alarm(60);  // ends the child if it hangs
     body();
     ::_exit(0);
   }

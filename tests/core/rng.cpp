@@ -1,4 +1,4 @@
-// Random numbers: the published answers of Philox, and what the distributions promise.
+// Random numbers: Philox's published test vectors, and the statistics of the distributions.
 #include <dhp/core/rng.hpp>
 #include <tests/support/test.hpp>
 
@@ -41,7 +41,7 @@ TEST_CASE("rng: uniform, below and normal have their ranges and moments") {
   for (std::uint64_t index = 0; index < count; ++index) {
     const double u = stream.uniform(index);
     CHECK((u >= 0 && u < 1));
-    CHECK(static_cast<double>(static_cast<float>(u)) == u);  // the same in float
+    CHECK(static_cast<double>(static_cast<float>(u)) == u);  // exact in float, too
     uniform += u;
     const double n = stream.normal(index);
     normal += n;
@@ -49,7 +49,7 @@ TEST_CASE("rng: uniform, below and normal have their ranges and moments") {
     cubes += n * n * n;
     ++drawn[stream.below(7, index)];
   }
-  // Within five standard deviations of what is expected of so many.
+  // The count is within five standard deviations of its expected value.
   const double root = std::sqrt(static_cast<double>(count));
   CHECK(std::abs(uniform / count - 0.5) < 5 * std::sqrt(1.0 / 12) / root);
   CHECK(std::abs(normal / count) < 5 / root);

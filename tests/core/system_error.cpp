@@ -1,4 +1,4 @@
-// What the system says about a call that failed: read after the call, and before anything else can change it.
+// Errors of system calls contain the text of errno, which is read before another call can change it.
 #include <dhp/core/system_error.hpp>
 #include <tests/support/test.hpp>
 

@@ -31,7 +31,7 @@ TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {
   } catch (const dhp::Error& error) {
     CHECK(error.sentence() == "1 is not above 2; choose 3");
     CHECK(static_cast<int>(error.where().line()) == line);
-    // Of a clone in a folder named dhp the place begins there.
+    // If the clone's folder is named dhp, the printed path begins with this folder.
     const std::string what = error.what();
     CHECK(what.starts_with("1 is not above 2; choose 3 ["));
     CHECK(what.ends_with(concat("text.cpp:", line, "]")));

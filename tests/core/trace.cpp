@@ -7,7 +7,7 @@ TraceSpan span(TraceKind kind, double start_s, double end_s, std::string name = 
   return {.kind = kind, .name = std::move(name), .start = start_s, .end = end_s};
 }
 
-// A device whose time is what the test says.
+// A device whose clock the test sets.
 struct Clockwork {
   std::shared_ptr<Trace> given{};
   double now_s = 0;
@@ -87,13 +87,13 @@ TEST_CASE("trace: it knows the thread that does the rank's work") {
 TEST_CASE("trace: exposed communication is what steps wait, each second once") {
   Trace trace;
   trace.add(span(TraceKind::wait, 0, 9));             // in no step
-  trace.add(span(TraceKind::communication, 10, 13));  // hidden
+  trace.add(span(TraceKind::communication, 10, 13));  // hidden by the step's work
   trace.add(span(TraceKind::wait, 11, 12));
   trace.add(span(TraceKind::wait, 11.25, 11.5, "inside of it"));
   trace.add(span(TraceKind::wait, 14, 14.5, "recv"));
   trace.add(span(TraceKind::step, 10, 15, "step 1"));
-  trace.add(span(TraceKind::wait, 16, 17));  // between two steps
-  trace.add(span(TraceKind::wait, 23, 26));  // goes on behind the step
+  trace.add(span(TraceKind::wait, 16, 17));  // lies between two steps
+  trace.add(span(TraceKind::wait, 23, 26));  // ends after the step
   trace.add(span(TraceKind::step, 20, 25, "step 2"));
   const auto found = dhp::exposure_of(trace);
   CHECK(found.steps == 2);

@@ -1,4 +1,4 @@
-// 16-bit types: every value there and back, rounding to nearest even, and what is not finite.
+// 16-bit types: conversions of every value in both directions, rounding to nearest even, infinities and NaN.
 #include <dhp/core/types.hpp>
 #include <tests/support/test.hpp>
 
@@ -24,13 +24,13 @@ TEST_CASE_TEMPLATE("types: all 65,536 values survive float, NaN as NaN", T, bf16
   CHECK(wrong == 0);
 }
 
-// A double may lie so close to a middle that the float next to it is the middle.
+// A double may be so close to the middle of two T that its nearest float is this middle.
 TEST_CASE_TEMPLATE("types: a float or a double is rounded once, to nearest even", T, bf16, f16) {
   const unsigned infinite = T(infinity).bits;
   int wrong = 0;
   for (unsigned bits = 0; bits < infinite; ++bits) {
     const double low = from_bits<T>(bits);
-    // The largest value is as far from where the infinite ones begin as from the value below it.
+    // For the largest finite value, `high` is the next power of two, which rounds to infinity.
     const double high = bits + 1 < infinite ? double{from_bits<T>(bits + 1)}
                                             : 2 * low - double{from_bits<T>(bits - 1)};
     const double middle = low + (high - low) / 2;

@@ -22,7 +22,7 @@ TEST_CASE_TEMPLATE("activations at any count and address", T, double, float, bf1
           const auto x = side.elements({count}, 1), dy = side.elements({count}, 2);
           auto y = side.fresh({count}), dx = side.fresh({count});
           activation_forward(side.dev, kind, part(x.view()), part(y.mut()));
-          // From a random "saved", whose outputs need not be those of any input.
+          // The saved tensor is random, so it need not be the output of any input.
           activation_backward(side.dev, kind, part(x.view()), part(dy.view()), part(dx.mut()));
           return side.results(part(y.view()), part(dx.view()));
         });
@@ -85,10 +85,10 @@ TEST_CASE_TEMPLATE("a NaN stays one, and tails keep their digits", T, double, fl
       return side.results(y, slope);
     });
     CHECK(std::isnan(got[0][0]));
-    CHECK(std::isnan(got[1][0]) == (kind != Activation::relu));  // its gradient at NaN is 0
+    CHECK(std::isnan(got[1][0]) == (kind != Activation::relu));  // ReLU's gradient at NaN is 0
     for (const std::size_t which : {0, 1})
       for (std::size_t at = 1; at < special.size(); ++at) {
-        if (which == 1 && at == 1) continue;  // gradients at infinity
+        if (which == 1 && at == 1) continue;  // skips gradients at infinity
         const double a = got[which][at], b = right[which][at];
         CHECK((a == b || std::abs(a - b) <= 3 * tolerance<T> * std::abs(b)));
       }

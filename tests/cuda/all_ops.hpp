@@ -1,4 +1,4 @@
-// Every op for the device of the tests: kernels and libraries on a GPU, kernels alone where they are emulated.
+// All ops for the test's device: dhp's kernels with the libraries on a GPU, dhp's kernels alone when emulated.
 #pragma once
 
 #ifdef __CUDACC__

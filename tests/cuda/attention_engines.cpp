@@ -1,4 +1,4 @@
-// Attention on described GPUs, by cuDNN itself: its engines, and what is said where there is none.
+// cuDNN's engines for attention on described GPUs, and the sentences about passes without an engine.
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <tests/cuda/described_device.hpp>
 #include <tests/support/tensors.hpp>
@@ -7,7 +7,7 @@ using namespace dhp::detail::cuda;
 
 TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest") {
   if (!has_driver_library()) return;
-  // Of 9.19, as docs/gpu.md has it: heads of up to 128 columns, and of 256.
+  // The engines of cuDNN 9.19, as in docs/gpu.md, for heads of up to 128 columns and of 256.
   const auto expected = [](const DescribedGpu& gpu, int size) {
     const bool hopper = gpu.major == 9;
     return concat("yes / ", hopper || size < 256 ? "yes" : "-", " / ", hopper ? "yes" : "-");
@@ -19,7 +19,7 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
   for (const auto& gpu : described_gpus()) {
     CAPTURE(gpu.name);
     const CudnnTarget target(gpu.for_cudnn());
-    for (const int size : {64, 256}) {  // causal and with shared keys, as without
+    for (const int size : {64, 256}) {  // causal with shared keys: the same engines
       auto problem = attention_problem(DType::bf16, 32, 512, 16, 16 * size, 0.1);
       problem.key_heads = 4;
       problem.causal = true;

@@ -1,4 +1,4 @@
-// Between dhp's layout of samples and cuDNN's: packed and padded batches, empty samples, room for more samples.
+// Conversions between dhp's layout of samples and cuDNN's: packed and padded batches, empty and surplus samples.
 #include <dhp/cuda/attention_layout.hpp>
 #include <tests/cuda/gpu.hpp>
 
@@ -11,7 +11,7 @@ struct Batch {
   std::vector<std::int32_t> offsets, lengths;
   [[nodiscard]] std::int64_t rows() const { return offsets.back(); }
   [[nodiscard]] std::int64_t samples() const { return static_cast<std::int64_t>(lengths.size()); }
-  /// body(row, whether it is a token)
+  /// Calls body(row, whether the row is a token).
   void for_rows(const auto& body) const {
     for (std::size_t n = 0; n < lengths.size(); ++n)
       for (auto row = offsets[n]; row < offsets[n + 1]; ++row)
@@ -26,7 +26,7 @@ std::vector<Batch> batches() {
           {"all padding", {0, 6}, {0}}};
 }
 
-/// What cuDNN is told of samples, of whose graph there is room for more.
+/// The description of samples for cuDNN. Its graph may have room for more samples.
 struct Described {
   std::vector<std::int64_t> starts, wide_starts, key_starts;
   std::vector<std::int32_t> counts;
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("padding is cleared, tokens are left alone", T, double, float
     for (const std::int64_t columns : {1, 40}) {
       CAPTURE(batch.name);
       const auto offsets = tensor_of(gpu, batch.offsets), lengths = tensor_of(gpu, batch.lengths);
-      // the first columns of two matrices
+      // The tensors are the first columns of two wider matrices.
       Tensor<Gpu> x[] = {random_on<T>(gpu, {batch.rows(), columns + 3}, 1),
                          random_on<T>(gpu, {batch.rows(), columns + 3}, 2)};
       const std::vector<double> before[] = {widened(gpu, x[0]), widened(gpu, x[1])};

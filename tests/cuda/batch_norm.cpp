@@ -1,4 +1,4 @@
-// Batch normalization: every op against the Cpu in double; channels with packs and without, few and many rows.
+// Batch normalization: every op against the Cpu in double, for aligned and unaligned channels, few and many rows.
 #include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/batch_norm.hpp>
@@ -7,7 +7,7 @@
 
 namespace {
 
-// The rows of x, dy and what is as large start `skip` elements into their tensors.
+// x, dy and the tensors of their size start `skip` elements into their memory.
 template <class T>
 void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   using A = Accumulator<T>;
@@ -43,7 +43,7 @@ void check_all(const Shape& shape, std::int64_t skip, bool relu) {
     keep(to);
     detail::batch_norm_apply(dev, x, vectors, residual, relu, to.mut());
     keep(to);
-    // As if over three ranks, each with so many rows; from sums that are the same on both devices.
+    // The count is that of about three ranks with as many rows. Both devices get the same sums.
     const auto count = 3.0 * static_cast<double>(shape.rows()) + 1;
     const auto some = side.sums(columns, 7), others = side.sums(columns, 8);
     for (const bool gated : {false, true}) {
@@ -55,7 +55,7 @@ void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;  // sums may cancel
   CHECK(distance(got[0], right[0], size) <= tolerance<A> * 2);
   CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
-  for (const std::size_t at : {2, 4, 6}) {  // plain, with ReLU, with a residual
+  for (const std::size_t at : {2, 4, 6}) {  // no ReLU, ReLU, ReLU and residual
     CAPTURE(at);
     CHECK(distance(got[at], right[at], size) <= tolerance<A> * 2);
     CHECK(distance(got[at + 1], right[at + 1], size) <= tolerance<A> * 8);
@@ -84,7 +84,7 @@ TEST_CASE("batch norm over many rows, and over none") {
   check_all<float>({0, 4}, 0, false);
 }
 
-// Of both devices.
+// Tests both devices.
 TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
   for (const auto& shape : {Shape{33, 24}, {70, 131}})
     on_gpu_and_cpu<T>([&](auto& side) {
@@ -174,7 +174,7 @@ TEST_CASE("squared deviations follow from 1 / sqrt(variance + epsilon), and are 
     std::vector<float> inv_std;
     for (const double variance : variances)
       inv_std.push_back(static_cast<float>(1 / std::sqrt(variance + epsilon)));
-    inv_std[0] = std::nextafter(inv_std[0], INFINITY);  // as if the variance were below 0
+    inv_std[0] = std::nextafter(inv_std[0], INFINITY);  // like a negative variance
     const auto x = Tensor<Gpu>::from_host(gpu, {7}, inv_std);
     Tensor<Gpu> y(gpu, DType::f32, {7});
     detail::cuda::map(gpu, 7 - skip, detail::cuda::SquaredDeviations{epsilon, rows},
@@ -192,7 +192,7 @@ TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
   for (const std::int64_t channels : {1, 37, 2048}) {
     const auto statistics = [&](auto& side) -> Results {
       auto sums = side.sums({2, channels}, 1);
-      fill(side.dev, sums.mut().slice(1, 2), 30.0);  // of 20 rows: more than mean^2 by far
+      fill(side.dev, sums.mut().slice(1, 2), 30.0);  // far more than 20 mean^2
       const Shape columns{channels};
       auto mean = side.fresh_sums(columns), inv_std = side.fresh_sums(columns),
            deviations = side.fresh_sums(columns);

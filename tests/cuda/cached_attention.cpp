@@ -58,7 +58,8 @@ TEST_CASE("rotary positions and a cache with elements beyond 2^32") {
   Side<bf16, Gpu> side;
   const auto start = side.elements({6, 2}, 1);
   const auto results = [&](std::int64_t row_stride, std::int64_t capacity) {
-    // Addresses; memory, which a machine may not promise beyond what it has, only where a row or a place is.
+    // Reserves addresses only. Rows and places that are used get memory, because the machine may not have enough for
+    // all.
     const auto bytes = static_cast<std::size_t>(2 * (6 * row_stride + 12 * capacity));
     void* const room = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) return std::vector<double>();

@@ -1,4 +1,4 @@
-// Compressed gradients on the GPU: every op beside its twin on the Cpu, bit by bit where no sum is involved.
+// Compressed gradients on the GPU: every op agrees with the Cpu's, bit by bit unless it sums.
 #include <dhp/cpu/compression.hpp>
 #include <dhp/cuda/compression.hpp>
 #include <tests/cuda/gpu.hpp>

@@ -1,4 +1,4 @@
-// Cross-entropy: every piece beside its twin on the Cpu, from the same rounded logits.
+// Cross-entropy: every op agrees with the Cpu's, from the same rounded logits.
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/cross_entropy.hpp>
@@ -9,7 +9,7 @@ namespace {
 
 using Labels = std::vector<std::int32_t>;
 
-// All pieces; the classes of x are those from options.first_class on.
+// Runs all ops. x holds the logits of the classes from options.first_class on.
 Results run(auto& side, const auto& x, const Labels& wanted, const CrossEntropyOptions& options) {
   auto& dev = side.dev;
   const auto rows = x.rows();
@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("short, long, odd and unaligned rows", T, double, float, bf16
   same_as_cpu<T>(5, 33, 0, 33, 0.1);
   same_as_cpu<T>(4, 1000, 0, 1000, 0.1);
   same_as_cpu<T>(3, 4098, 0, 4098, 0);
-  same_as_cpu<T>(6, 40, 40, 120, 0.1);  // the second of three parts
+  same_as_cpu<T>(6, 40, 40, 120, 0.1);  // x is the second of three parts
   same_as_cpu<T>(6, 37, 40, 120, 0.1, 27);
   same_as_cpu<T>(3, 1001, 0, 1001, 0, 3);
 }

@@ -1,5 +1,4 @@
-// Plans that cuDNN compiles: several threads make them, and they come back from their text without a compiler. By cuDNN
-// itself, for a described device.
+// cuDNN's plans for a described device: several threads compile them, and from_text() makes them without compiling.
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/device/thread_pool.hpp>
@@ -64,9 +63,9 @@ TEST_CASE("plans: what several threads have compiled comes back from its text at
     REQUIRE(plan.has_value());
     CHECK(plan->workspace_bytes() == workspace[at]);
     CHECK(plan->text().size() == texts[at].size());
-    CHECK(read_s < compiled_s / 4);  // a fiftieth on an idle machine
+    CHECK(read_s < compiled_s / 4);  // on an idle machine it is 1/50
   }
-  // Texts that it can tell from its own.
+  // cuDNN recognizes these texts as invalid.
   CHECK_FALSE(CudnnPlan::from_text(graph, h200, "", rules).has_value());
   CHECK_FALSE(CudnnPlan::from_text(graph, h200, "{}", rules).has_value());
   CHECK_FALSE(CudnnPlan::from_text(graph, h200, texts[0].substr(0, texts[0].size() / 2), rules)
@@ -78,7 +77,7 @@ TEST_CASE("plans: what several threads have compiled comes back from its text at
   const CudnnTarget smaller(
       replaced(h200_for_cudnn(), "\"multiProcessorCount\": 132", "\"multiProcessorCount\": 114"));
   CHECK_FALSE(CudnnPlan::from_text(graph, smaller, texts[0], rules).has_value());
-  // Less memory than it needs.
+  // The plan needs more memory than these rules allow.
   const CudnnRules frugal{.workspace_bytes = workspace[0] - 1};
   if (workspace[0] > 0)
     CHECK_FALSE(CudnnPlan::from_text(graph, h200, texts[0], frugal).has_value());

@@ -1,4 +1,4 @@
-// What cuDNN needs to make plans without a GPU.
+// Requirements of cuDNN for making plans without a GPU.
 #pragma once
 
 #include <tests/cuda/described_gpus.hpp>
@@ -9,8 +9,8 @@
 
 namespace tests {
 
-// cuDNN compiles kernels only where it finds the driver's library. On a machine without one DHP_DRIVER_STUB names
-// that of support/driver.cpp: once loaded, cuDNN finds it by the driver's name.
+// cuDNN compiles kernels only if it finds the driver's library. On a machine without the driver, DHP_DRIVER_STUB names
+// the library of support/driver.cpp. After this library is loaded, cuDNN finds it under the driver's name.
 inline bool has_driver_library() {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return true;
   const char* const stub = std::getenv("DHP_DRIVER_STUB");
@@ -19,7 +19,7 @@ inline bool has_driver_library() {
   return false;
 }
 
-/// With a GPU cuDNN loads the kernels of a plan, and crashed with those of another GPU (9.19, on an H200).
+/// On a machine with a GPU, cuDNN loads a plan's kernels; with kernels of another GPU it crashed (9.19, on an H200).
 inline bool has_gpu() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;

@@ -8,7 +8,7 @@
 
 namespace tests {
 
-/// What the GPUs differ in, as cuDNN describes devices.
+/// The properties in which the GPUs differ, in cuDNN's description of devices.
 struct DescribedGpu {
   const char* name;
   int major, minor, multiprocessors;
@@ -33,7 +33,7 @@ struct DescribedGpu {
   }
 };
 
-/// The H200 first. An H100 differs from it in memory alone.
+/// Returns the H200 first. An H100 differs from it only in memory.
 inline std::vector<DescribedGpu> described_gpus() {
   return {{"H200", 9, 0, 132, 150'000'000'000, 62'914'560, 232'448, 2048, 32},
           {"A100", 8, 0, 108, 80'000'000'000, 41'943'040, 166'912, 2048, 32},

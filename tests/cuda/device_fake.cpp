@@ -11,17 +11,17 @@ namespace {
 
 CudaOptions small() { return {.pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
 
-// Room for copies of many bytes, which go beside the work.
+// With this pinned ring, copies of `many` bytes overlap with the device's work.
 CudaOptions roomy() { return {.pinned_bytes = 8 << 20, .workspace_bytes = 256}; }
 constexpr std::size_t many = 2 << 20;
 
-// From now until it is opened a stream goes no further.
+// Stops a stream until the gate is destroyed.
 struct Gate : fake::Gate {
   explicit Gate(cudaStream_t stream) { hold(stream); }
   ~Gate() { open(); }
 };
 
-// Whether so many bytes arrive from the host in time.
+// Returns whether this many bytes arrive from the host in time.
 bool arrive(std::size_t bytes, int ms) {
   for (int tries = 0; tries < ms && fake::arrived_bytes < bytes; ++tries)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -61,12 +61,12 @@ TEST_CASE("device fake: copies of any sizes arrive whole, however far the GPU is
 TEST_CASE("device fake: many bytes go to the GPU while it works, and come when it has done so") {
   Cuda dev(roomy());
   const auto x = dev.allocate(many), y = dev.allocate(many);
-  send(dev, y, 1);  // the first makes the way
+  send(dev, y, 1);  // the first makes the upload queue
   dev.fill_zero(x.get(), many);
   dev.synchronize();
   const auto before = fake::arrived_bytes.load();
   Gate work(dev.stream());
-  dev.copy(y.get(), x.get(), many);  // the step before reads what will be written
+  dev.copy(y.get(), x.get(), many);  // earlier work reads x, which send() overwrites
   send(dev, x, 7);
   CHECK(arrive(before + many, 20000));
   CHECK(x.get()[0] == std::byte{0});
@@ -74,7 +74,7 @@ TEST_CASE("device fake: many bytes go to the GPU while it works, and come when i
   CHECK(holds(dev, x, 7));
   CHECK(holds(dev, y, 0));
 
-  // Few bytes are work like any other.
+  // A small copy waits for earlier work like any other.
   Gate more(dev.stream());
   send(dev, x, 8, 1000);
   CHECK_FALSE(arrive(before + many + 1, 50));
@@ -93,7 +93,7 @@ TEST_CASE("device fake: what goes beside the work waits for it, and is waited fo
         fake::of(dev.stream()).put([] {
           std::this_thread::sleep_for(std::chrono::milliseconds(2));
         });
-      // Some in several parts, some of few bytes.
+      // Some copies have several parts, others are small.
       sizes.push_back(1000 + random() % (value % 8 == 0 ? 3 * many : many));
       all.push_back(dev.allocate(sizes.back()));
       send(dev, all.back(), value, sizes.back());
@@ -115,7 +115,7 @@ TEST_CASE("device fake: memory that bytes arrive in beside the work is not in us
   const auto held = dev.memory().held_bytes();
   Gate work(dev.stream());
   dev.fill_zero(block.get(), 8 << 20);
-  block.reset();  // and comes again
+  block.reset();  // is reused by the upload
   send(dev, x, 7);
   CHECK(dev.memory().held_bytes() == held);
   CHECK_FALSE(arrive(before + 1, 50));
@@ -142,7 +142,7 @@ TEST_CASE("device fake: without memory, or on a host's stream, nothing goes besi
     }
     CHECK(holds(dev, x, 7));
     fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();
-    send(dev, x, 8);  // nor later
+    send(dev, x, 8);  // later, too
     CHECK(holds(dev, x, 8));
     CHECK(fake::streams == streams);
   }
@@ -156,7 +156,7 @@ TEST_CASE("device fake: a copy to the host keeps its block to its end, though no
   const auto* const dropped = dev.start_copy_to_host(from.get(), 100).data();
   const auto second = dev.start_copy_to_host(from.get(), 100);
   CHECK(second.data() != dropped);
-  CHECK(cudaGetLastError() == cudaSuccess);  // that the copy was not ready is no error
+  CHECK(cudaGetLastError() == cudaSuccess);  // cudaErrorNotReady was cleared
   gate.open();
   second.wait_here();
   CHECK(dev.start_copy_to_host(from.get(), 100).data() == dropped);
@@ -180,7 +180,7 @@ TEST_CASE("device fake: state is copied beside later work, as it was") {
       if (short_of_memory) fake::gpu_memory.total = fake::gpu_memory.held;
       dhp::detail::StateCopy<Cuda> copy(replayed);
       copy.start(dev, held);
-      if (!replayed) copy.finish(dev);  // a replayed step does not call it
+      if (!replayed) copy.finish(dev);  // a replayed step does not call finish()
       for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);
       int right = 0;
       for (const auto& copied : copy.pieces()) {
@@ -219,7 +219,7 @@ TEST_CASE("device fake: a recorded step reads what came beside the step before")
   fake::copy_ms = 5;
   for (int number = 0; number < 6; ++number) {
     CAPTURE(number);
-    const auto batch = dev.allocate(many);  // as a loader gives it, and the recorder copies it
+    const auto batch = dev.allocate(many);  // a loader's batch, which the recorder copies
     send(dev, batch, number);
     dev.copy(slot.get(), batch.get(), many);
     dev.run(graph);
@@ -244,7 +244,7 @@ TEST_CASE("device fake: a recorded step does not have its memory beside that of 
   CHECK(dev.memory().in_use_bytes() == 512);  // the workspace
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
   CHECK(dev.memory().most_held_bytes() == dev.memory().held_bytes());
-  work();  // beside it after all
+  work();  // now it can overlap with the work
   CHECK(fake::gpu_memory.held - before == 8 << 20);
   dev.memory().trim();
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
@@ -261,7 +261,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     (void)dev.allocate(3 << 20);
     const auto most = memory.held;
     memory.total = most + (1 << 20);
-    CHECK(dev.allocate(4 << 20) != nullptr);  // needs the block of 3 MiB to be given back
+    CHECK(dev.allocate(4 << 20) != nullptr);  // needs the freed block of 3 MiB
     CHECK(memory.held == most + (1 << 20));   // the graph has kept its own block
     CHECK(dev.memory().held_bytes() == memory.held - before);
     const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
@@ -270,8 +270,8 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
               "of its "));
     CHECK(has(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
     CHECK(has(said, "a smaller micro-batch, recomputation"));
-    CHECK(cudaGetLastError() == cudaSuccess);  // the next kernel is not blamed
-    // Nothing is lost: what fits still comes.
+    CHECK(cudaGetLastError() == cudaSuccess);  // the next kernel reports no error
+    // A smaller allocation still succeeds.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;
     CHECK(has(message_of([&] { Cuda other(small()); }), "out of memory: cannot allocate 256 byt"));
@@ -297,7 +297,7 @@ TEST_CASE("device fake: memory is taken from the device's GPU, whichever the thr
   CHECK(fake::current_gpu == 1);
   auto block = dev->allocate(1 << 21);
   dev.reset();
-  std::thread([&] { block.reset(); }).join();  // of which GPU 0 is the current one
+  std::thread([&] { block.reset(); }).join();  // this thread's current GPU is 0
   CHECK(memory.freed_elsewhere == before);
   check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }

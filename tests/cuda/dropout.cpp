@@ -1,4 +1,4 @@
-// Dropout has the bits of the Cpu: masks and scaling are the same.
+// Dropout has the bits of the Cpu's: the same mask, and the same scaling.
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/dropout.hpp>

@@ -1,8 +1,8 @@
-// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with
-// sums that all of them have. Members are threads with a GPU each, and with connections to their store that can be cut.
+// Elastic jobs over fakes of NCCL and CUDA: each generation makes new communicators, and ranks commit a step only if
+// all of them have its sums. A member is a thread with its own GPU and a connection to the store that can be cut.
 #ifdef DHP_HAS_PROCESSES
 #include <tests/cuda/fake_ranks.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/comm/elastic/run_elastic.hpp>
 #include <dhp/comm/nccl/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
@@ -13,14 +13,14 @@ using Rank = GenerationRank<Cuda>;
 
 struct Killed {};
 
-/// A member, whose thread is its process.
+/// A member of the job. Its thread takes the place of a process.
 struct Member {
   Member(std::shared_ptr<MemoryStore> job, MemberId number, int on)
       : me(number), gpu(on), store(std::make_shared<Connection>(std::move(job), "", me)) {}
   [[nodiscard]] std::atomic<bool>& killed() const {
     return fake::killed.at(static_cast<std::size_t>(gpu));
   }
-  /// As by SIGKILL.
+  /// Ends the member like SIGKILL.
   void lose() {
     killed() = true;
     store->cut();
@@ -33,7 +33,7 @@ struct Member {
   int gpu;
   std::shared_ptr<Connection> store;
   std::optional<Cuda> dev{};
-  std::optional<Comm<Cuda>> kept{};  // until the next generation, as a training is
+  std::optional<Comm<Cuda>> kept{};  // destroyed in the next generation
   std::string seen{};                // what it has been through
   template <class... Parts>
   void saw(const Parts&... parts) {
@@ -44,14 +44,14 @@ struct Member {
 class Job {
  public:
   using Body = std::function<GenerationEnd(Member&, Rank&)>;
-  /// body(member, rank) in each generation; on_connect(member, generation) before it connects.
+  /// Calls body(member, rank) in each generation, and on_connect(member, generation) before it connects.
   Job(int started, Body body) : started_(started), body_(std::move(body)) {
     dhp::detail::prepare_process_for_nccl();
   }
   std::function<void(Member&, const ProcessRank&)> on_connect = [](Member&, const ProcessRank&) {};
   ElasticOptions elastic{.timeout_s = 20};
 
-  /// GPU `gpu` gets a member.
+  /// Starts a member on this GPU.
   Member& start(int gpu) {
     auto& member = *members_.emplace_back(std::make_unique<Member>(store_, ++last_, gpu));
     threads_.emplace_back([this, &member] { run(member); });
@@ -60,7 +60,7 @@ class Job {
   void start_all() {
     for (int gpu = 0; gpu < started_; ++gpu) start(gpu);
   }
-  /// What each has been through, with bars between.
+  /// Waits for all members. Returns the event lists of the members, separated by " | ".
   [[nodiscard]] std::string join() {
     for (auto& thread : threads_) thread.join();
     std::string seen;
@@ -99,7 +99,7 @@ class Job {
     }
     member.kept.reset();
     member.dev.reset();
-    member.killed() = false;  // its GPU is free
+    member.killed() = false;  // a new member may use its GPU
   }
 
   int started_;
@@ -110,7 +110,7 @@ class Job {
   std::vector<std::thread> threads_;
 };
 
-/// The sum of 1, 2, ... over the ranks, as the host reads it.
+/// Returns the sum of 1, 2, ... over the ranks, read by the host.
 int sum_of_ranks(Cuda& dev, Comm<Cuda>& world) {
   auto x = on_gpu(dev, DType::i32, {world.rank() + 1});
   world.all_reduce(dev, x.mut()).wait(dev);
@@ -139,7 +139,7 @@ TEST_CASE("elastic fake: ranks that are left go on, and a newcomer comes in") {
       const auto event = rank.world.all_reduce(*member.dev, x.mut());
       member.die();
     }
-    for (;;) {  // a step; all hear in the same one that somebody waits
+    for (;;) {  // all ranks learn of the newcomer in one step
       const double asks = rank.change_wanted() ? 1 : 0;
       for (const double asked : gather(*member.dev, rank.world, {asks}))
         if (asked > 0) return GenerationEnd::changed;
@@ -154,7 +154,7 @@ TEST_CASE("elastic fake: ranks that are left go on, and a newcomer comes in") {
 
 TEST_CASE("elastic fake: a rank that is killed while it connects does not keep the others") {
   const int streams = fake::streams;
-  for (const int who : {0, 2}) {  // who makes NCCL's number, or another one
+  for (const int who : {0, 2}) {  // rank 0 makes NCCL's id
     CAPTURE(who);
     Job job(4, [&](Member& member, Rank& rank) {
       see_generation(member, rank);
@@ -164,7 +164,7 @@ TEST_CASE("elastic fake: a rank that is killed while it connects does not keep t
     });
     job.on_connect = [&](Member& member, const ProcessRank& place) {
       if (place.size == 3 && place.rank == who) {
-        sleep_ms(50);  // the others wait for it in NCCL, or for its number
+        sleep_ms(50);  // the others wait for it or its id
         member.die();
       }
     };
@@ -198,22 +198,22 @@ TEST_CASE("elastic fake: what NCCL says of a process that has gone is not this r
   CHECK(job.join() == "1: 3; 2: 1; | 1: 3; killed");
 }
 
-// --- A step, as Trainer has it: its sums, the commit, its update.
+// --- A step like Trainer's: sums, commit, update.
 namespace {
 
 struct Steps {
   Tensor<Cuda> sums{}, weights{};
-  int updates = 0;  // issued
+  int updates = 0;  // issued by the host
   bool ready = false;
-  std::atomic<int>* all_ready = nullptr;  // ranks of the job
+  std::atomic<int>* all_ready = nullptr;  // number of ready ranks of the job
 };
 
 enum class At { sums, synchronize, barrier, update };
-/// Called before each of them.
+/// Called before each of these points.
 using On = std::function<void(Member&, Rank&, Steps&, At)>;
 
-/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how
-/// many updates it had issued, and whether it was ready for one. Lastly its weights.
+/// Runs a step of generation 1 over `parts` groups, which the loss of a member interrupts. Returns for each survivor
+/// how many updates it has issued, whether it was ready for one, and its weights.
 std::string interrupted_step(int ranks, int parts, const On& on) {
   std::vector<Steps> all(4);
   std::atomic<int> all_ready = 0;
@@ -272,7 +272,7 @@ TEST_CASE("elastic fake: no rank commits a step whose sums its device does not h
       std::thread([&] {
         sleep_ms(200);
         member.lose();
-        sleep_ms(2500);  // the others have heard of it by then
+        sleep_ms(2500);  // by then the others know of it
         gate.open();
       }).detach();
   });
@@ -285,7 +285,7 @@ TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for 
       sleep_ms(100);
       member.die();
     }
-    if (member.me == 2 && at == At::synchronize)  // until its communicators have been aborted
+    if (member.me == 2 && at == At::synchronize)  // until the abort ends its stream
       while (!dhp::detail::CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
   });
   CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
@@ -310,7 +310,7 @@ TEST_CASE("elastic fake: if one rank has done the update, all others do it") {
 }
 
 TEST_CASE("elastic fake: the garbage of one rank's end does not let another one commit") {
-  // Ranks 0 and 2 have their sums, and wait in the barrier for 1, which waits for 3. Rank 0 hears of the loss first.
+  // Ranks 0 and 2 have their sums and wait in the barrier for rank 1; rank 1 waits for rank 3. Rank 0 learns it first.
   const auto ends = interrupted_step(4, 2, [&](Member& member, Rank&, Steps& mine, At at) {
     if (member.me == 4 && at == At::sums) {
       while (*mine.all_ready < 2) sleep_ms(1);

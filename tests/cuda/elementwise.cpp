@@ -1,4 +1,4 @@
-// Element by element: counts around the width of a pack, addresses that do not allow packs, mixed types.
+// Elementwise ops: counts around the width of a pack, addresses that do not allow packs, mixed types.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -40,7 +40,7 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
         });
         CHECK(got[0] == right[0]);
         const bool narrow =
-            size_of(to) == 2;  // else a fused sum is rounded once, one in two steps twice
+            size_of(to) == 2;  // a fused sum rounds once, one in two steps twice
         CHECK(distance(got[1], right[1]) <= (narrow             ? tolerance<bf16>
                                              : to == DType::f32 ? 2e-7
                                                                 : 1e-15));

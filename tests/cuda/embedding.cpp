@@ -1,11 +1,11 @@
-// Embedding on the GPU: rows by id; gradients of entries with few, many and all rows.
+// Embedding on the GPU: lookups by id, and gradients of entries with few, many and all rows.
 #include <dhp/cpu/embedding.hpp>
 #include <dhp/cuda/embedding.hpp>
 #include <tests/cuda/gpu.hpp>
 
 namespace {
 
-// Words as in a text: some often, most rarely.
+// Returns ids like the words of a text: some are frequent, most are rare.
 std::vector<std::int32_t> words(std::int64_t rows, std::int32_t entries) {
   const RandomStream random{.seed = 3};
   std::vector<std::int32_t> ids;
@@ -15,7 +15,7 @@ std::vector<std::int32_t> words(std::int64_t rows, std::int32_t entries) {
   }
   return ids;
 }
-// dtable after the backward pass, which starts from random values.
+// Returns dtable after the backward pass; dtable starts with random values.
 std::vector<double> gradient(auto& side, const std::vector<std::int32_t>& ids, std::int64_t columns,
                              Range part, double beta) {
   const auto rows = static_cast<std::int64_t>(ids.size());
@@ -69,7 +69,7 @@ TEST_CASE("many entries, of more than one digit of the sort") {
 
 TEST_CASE_TEMPLATE("a part of a vocabulary gets the bits of the whole", T, float, bf16) {
   Side<T, Gpu> side;
-  const auto ids = words(500, 12);  // lists of parts and lists without
+  const auto ids = words(500, 12);  // lists with and without parts
   const auto whole = gradient(side, ids, 9, {0, 12}, 1);
   for (const auto part : {Range{0, 1}, {1, 7}, {7, 12}}) {
     const auto got = gradient(side, ids, 9, part, 1);

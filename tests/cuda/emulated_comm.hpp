@@ -1,5 +1,5 @@
-// A communicator of emulated devices: that of the Cpu, since their memory is the host's. What is called while a device
-// records is done when the recording is run.
+// The communicator of emulated devices: the Cpu's, because their memory is in the host. Calls during a recording run
+// when the recording is replayed.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -26,7 +26,7 @@ class EmulatedComm {
                           auto& comm, auto& cpu) { comm.start(cpu, on_host).wait(); });
   }
   void send(Dev& dev, const dhp::Tensor<Dev>& message, int to, CallSite where) {
-    // A recording keeps the memory of the message; what is sent is a copy.
+    // The recording keeps the message's memory and sends a copy.
     issue(dev, [from = on_cpu(message.view()), to, where](auto& comm, auto& cpu) {
       dhp::Tensor<dhp::Cpu> sent(cpu, from.dtype(), from.shape());
       cpu.copy(sent.mut().bytes(), from.bytes(), from.size_bytes());

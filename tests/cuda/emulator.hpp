@@ -1,6 +1,6 @@
-// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after
-// block. A thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared
-// memory and fresh tensors are filled with NaN, so that reading before writing shows.
+// Emulated: a device that runs the kernels of cuda/ on the host, block after block, with a fiber for each thread of a
+// block. A thread runs until it waits for others. When all threads of a block or of a warp wait, they continue. Shared
+// memory and new tensors are filled with NaN, to reveal reads before writes.
 #pragma once
 
 #include <dhp/cuda/warp_product.hpp>
@@ -19,10 +19,10 @@
 
 namespace tests {
 
-/// Where the scheduler or a fiber continues; a fiber has a stack of its own.
+/// A point at which the scheduler or a fiber continues. Each fiber has its own stack.
 class Context {
  public:
-  /// The next switch to it calls entry(argument), which never returns.
+  /// Prepares the next switch_to() this context: it calls entry(argument), which never returns.
   void begin(void (*entry)(unsigned low, unsigned high), const void* argument) {
     if (!stack_) stack_ = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     getcontext(&context_);
@@ -34,8 +34,8 @@ class Context {
     begun_ = true;
   }
 
-  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers
-  /// need.
+  /// Continues `to`, until `to` switches back. Jumps are ten times as fast as swapcontext, but sanitizers need the
+  /// latter.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);
@@ -57,17 +57,17 @@ class Context {
 
 class EmulatedBlockRun;
 
-/// One thread of a block, as a fiber. The same fiber runs the thread of its number in block after block.
+/// A fiber for one thread of a block. In the next block, it runs the thread with the same number.
 struct Fiber {
   enum class State { ready, waits_for_block, waits_for_warp, done };
   Context context;
   EmulatedBlockRun* block = nullptr;
   State state = State::ready;
   bool between_threads = false;    // else it has to begin anew
-  alignas(16) std::byte slot[32];  // what it offers in a shuffle
+  alignas(16) std::byte slot[32];  // this thread's value in a shuffle
 };
 
-/// What was issued while a device recorded, and the memory that it works in.
+/// Work that was issued during a recording, and the memory that this work uses.
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
   std::vector<std::shared_ptr<std::byte>> memory;
@@ -79,10 +79,10 @@ class Emulated : dhp::detail::Kernels {
   static constexpr bool host_accessible = true;
   static constexpr bool runs_kernels = true;
 
-  /// The bits of every byte of fresh memory: NaN as f64, f32, bf16 and f16.
+  /// All bytes of new memory get this value, which is NaN in f64, f32, bf16 and f16.
   static constexpr int poison = 0xff;
 
-  /// Null: it keeps none.
+  /// Returns null, if the device does not trace.
   const std::shared_ptr<dhp::Trace>& trace() const { return trace_; }
   dhp::TraceMoment moment() const { return {}; }
   template <class... Arguments>
@@ -90,14 +90,14 @@ class Emulated : dhp::detail::Kernels {
     return dhp::TraceScope<Emulated>(*this, arguments...);
   }
 
-  /// How much was allocated there.
+  /// Bytes allocated by allocate_on_host().
   std::size_t host_bytes = 0;
   std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
     host_bytes += bytes;
     return allocate(bytes);
   }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-    // Exactly as large as asked for, so that AddressSanitizer sees what is beyond.
+    // Allocates exactly this size, so that AddressSanitizer sees accesses beyond it.
     constexpr std::align_val_t alignment{256};
     auto* data =
         static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
@@ -109,7 +109,7 @@ class Emulated : dhp::detail::Kernels {
     });
     if (graph_ == nullptr) return block;
     graph_->memory.push_back(block);
-    // Its owner does not share with the graph: a tensor asks how many owners there are.
+    // The graph is no second owner of the block, because a tensor with two owners is read-only.
     return {data, [](std::byte*) {}};
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -138,7 +138,7 @@ class Emulated : dhp::detail::Kernels {
   }
   void synchronize() { check_not_recording(); }
 
-  /// Does it, or, while it records, keeps it for run().
+  /// Runs the work or, during a recording, keeps it for run().
   void issue(std::function<void()> work) {
     if (graph_ == nullptr) work();
     else graph_->work.push_back(std::move(work));
@@ -163,7 +163,7 @@ class Emulated : dhp::detail::Kernels {
   }
   [[nodiscard]] bool recording() const { return graph_ != nullptr; }
 
-  /// At least so many; their stacks are used again from block to block.
+  /// Returns at least `count` fibers, whose stacks all blocks reuse.
   [[nodiscard]] std::deque<Fiber>& fibers(int count) {
     if (static_cast<int>(fibers_.size()) < count) fibers_.resize(static_cast<std::size_t>(count));
     return fibers_;
@@ -182,10 +182,10 @@ class Emulated : dhp::detail::Kernels {
   }
   EmulatedGraph* graph_ = nullptr;
   std::shared_ptr<dhp::Trace> trace_;
-  std::deque<Fiber> fibers_;  // they must not move
+  std::deque<Fiber> fibers_;  // must not move in memory
 };
 
-/// One block; its threads take turns.
+/// A run of one block, whose threads take turns.
 class EmulatedBlockRun {
  public:
   EmulatedBlockRun(std::int64_t index, const dhp::detail::cuda::Grid& grid)
@@ -193,7 +193,7 @@ class EmulatedBlockRun {
     std::memset(shared_.data(), Emulated::poison, shared_.size() * 16);
   }
 
-  /// body(thread) for each thread, until all are done.
+  /// Calls body(thread) for each thread, until all threads have ended.
   template <class Body>
   void run(std::deque<Fiber>& fibers, const Body& body) {
     fibers_ = &fibers;
@@ -250,7 +250,7 @@ class EmulatedBlockRun {
     }
     now().state = Fiber::State::done;
   }
-  /// Continues blocks and warps of which all threads wait.
+  /// Continues the blocks and warps in which all threads wait.
   bool release() {
     using State = Fiber::State;
     const auto all = [&](int first, int last, State state) {
@@ -331,7 +331,7 @@ class EmulatedBlock {
         return static_cast<double>(value);
       };
       double totals[4] = {};
-      for (int four = 0; four < 4; ++four) {  // of its quad, which has columns of two rows
+      for (int four = 0; four < 4; ++four) {  // lanes of a quad hold two rows' columns
         const Operands rows = of(4 * g + four);
         for (int column = 0; column < 2; ++column) {
           const Operands columns = of(4 * (2 * t + column) + four);
@@ -351,7 +351,7 @@ class EmulatedBlock {
   }
 
  private:
-  /// Calls body(of) when all lanes of the warp have come here; of(lane) is what that lane offers.
+  /// Calls body(of) after all lanes of the warp have called exchange(). of(lane) returns the value `mine` of a lane.
   template <class A, class Body>
   void exchange(const A& mine, const Body& body) {
     static_assert(sizeof(A) <= sizeof(Fiber::slot));
@@ -362,7 +362,7 @@ class EmulatedBlock {
       std::memcpy(&theirs, run_.fiber(thread_ / warp_size * warp_size + lane).slot, sizeof theirs);
       return theirs;
     });
-    run_.wait(Fiber::State::waits_for_warp);  // nobody offers anew before all have read
+    run_.wait(Fiber::State::waits_for_warp);  // all have read: the slots are free
   }
 
   EmulatedBlockRun& run_;

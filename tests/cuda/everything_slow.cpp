@@ -1,5 +1,5 @@
-// A whole model on the GPU beside the same on the Cpu: embeddings, attention, convolutions, norms, dropout,
-// tied decoder, two loss terms; losses, norms and weights after some steps.
+// A whole model on the GPU and on the Cpu: embeddings, attention, convolutions, norms, dropout, tied decoder, two loss
+// terms. Compares losses, norms and weights after some steps.
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/parallel/evaluation.hpp>
@@ -18,7 +18,7 @@ RunSettings some_steps(DType compute,
           .lr = 0.01};
 }
 
-/// fixed: as many masked rows in every step: then shapes stay.
+/// fixed: each step has the same number of masked rows, so shapes stay.
 template <class Dev>
 RunResult train(Dev& dev, const RunSettings& settings, bool fixed = false) {
   return run_alone(
@@ -28,7 +28,7 @@ RunResult train(Dev& dev, const RunSettings& settings, bool fixed = false) {
       });
 }
 
-/// Two runs on it give the same bits.
+/// Returns a device on which two runs have the same bits.
 Gpu reproducible() {
 #ifdef __CUDACC__
   return Gpu({.deterministic = true});
@@ -43,7 +43,7 @@ void compare(const RunResult& found, const RunResult& expected, double tolerance
   REQUIRE(found.values.size() == expected.values.size());
   for (const auto& [name, values] : expected.values) {
     CAPTURE(name);
-    // The true gradient of a key's bias is zero: what an optimizer makes of its rounding is a step of any sign.
+    // The true gradient of a key's bias is zero. An optimizer may turn its rounding error into a step of either sign.
     if (name.ends_with("key.bias")) CHECK(distance(found.values.at(name), values) < 0.1);
     else CHECK(relative_error(found.values.at(name), values) < 10 * tolerance);
   }
@@ -76,8 +76,8 @@ TEST_CASE("everything: 16 bits stay near double; f16 with a dynamic loss scale")
 
 TEST_CASE("everything: steps that are recorded give the same losses") {
   auto gpu = reproducible();
-  // Dropout goes by the number of the step, and rates by the state: both are read by the recorded step. Where shapes
-  // change from step to step, as those of masked rows may, steps are run as they are.
+  // A recorded step reads the step number (for dropout) and the learning rate from the state. Steps are not recorded if
+  // shapes change from step to step, as the number of masked rows may.
   for (const auto& [optimizer, fixed, steps] :
        {std::tuple(OptimizerChoice(AdamWOptions{.weight_decay = 0.01}), false, 3),
         {AdamWOptions{.weight_decay = 0.01}, true, 4},
@@ -91,7 +91,7 @@ TEST_CASE("everything: steps that are recorded give the same losses") {
     settings.record = true;
     const auto found = train(gpu, settings, fixed);
     CHECK(expected.replayed == 0);
-    CHECK(found.replayed == (fixed ? 3 : 0));  // all but the first
+    CHECK(found.replayed == (fixed ? 3 : 0));  // all but the first are replayed
     CHECK(found.losses == expected.losses);
     CHECK(found.values == expected.values);
   }
@@ -102,7 +102,7 @@ TEST_CASE("everything: steps that are recorded give the same losses") {
 
 namespace {
 
-// One block of everything, in few steps: emulated, each takes its time.
+// One block of everything and few steps, because emulated steps are slow.
 const EverythingOptions one_block{.blocks = 1};
 const RunSettings two_steps{.steps = 2, .micro_batches = 2};
 const RunSettings one_micro_batch{.micro_batches = 1};

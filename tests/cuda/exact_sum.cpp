@@ -1,4 +1,4 @@
-// Exact sums and fingerprints: bit for bit those of the Cpu.
+// Exact sums and fingerprints have the bits of the Cpu's.
 #include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cuda/exact_sum.hpp>
@@ -14,7 +14,7 @@ struct Sums {
   bool operator==(const Sums&) const = default;
 };
 
-// Accumulates each vector in turn, then finalizes; `start` is what the limbs hold before.
+// Accumulates each vector in turn, then finalizes. start: the limbs before that.
 template <class T, class Dev>
 Sums sum_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64_t start = 0) {
   const auto count = static_cast<std::int64_t>(vectors.front().size());

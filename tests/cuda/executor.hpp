@@ -1,5 +1,5 @@
-// Who executes the kernels of the emulated device. There are two: host_kernels.cpp leaves them to the emulator's
-// threads, ptx/interpreter.cpp runs what nvcc made of them. A program links one of them.
+// An executor runs the kernels of the emulated device. host_kernels.cpp leaves them to the emulator's threads;
+// ptx/interpreter.cpp runs them as compiled by nvcc. A program links one of these.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -17,9 +17,9 @@ struct Launch {
   dhp::detail::cuda::Grid grid;
 };
 
-/// Runs the grid, or returns false and leaves that to the emulator. Throws if the kernel was wrong.
+/// Runs the grid. Returns false if the emulator shall run it. Throws if the kernel did something wrong.
 [[nodiscard]] bool runs(const Launch& launch);
-/// The memory that kernels may access.
+/// Registers memory that kernels may access.
 void allocated(std::span<const std::byte> block);
 void freed(const std::byte* block);
 

@@ -1,4 +1,4 @@
-// What the fake of CUDA's runtime (fake_cuda.hpp) records: what streams are given, and which of it comes after what.
+// A capture of the fake CUDA runtime (fake_cuda.hpp): the work issued to the recorded streams, and its order.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace fake {
 
 class Queue;
 
-/// Makes a piece of work: once where it is issued, or for each launch of the graph that it was recorded in.
+/// Makes the work to run: once if the work is issued to a stream, or for each launch of the graph that contains it.
 using Maker = std::function<std::function<void()>()>;
 
 class Capture {
@@ -20,14 +20,14 @@ class Capture {
     Queue* stream;
     Maker work{};
     int passes = -1;     ///< a point, or
-    int waits_for = -1;  ///< a point
+    int waits_for = -1;  ///< or waits for this point
   };
 
   void add(Queue* stream, Maker work) {
     const std::lock_guard lock(mutex_);
     add(Piece{.stream = stream, .work = std::move(work)});
   }
-  /// The point that the stream is at.
+  /// Adds a point to the stream and returns its number.
   [[nodiscard]] int pass(Queue* stream) {
     const std::lock_guard lock(mutex_);
     const int point = static_cast<int>(points_.size());
@@ -43,7 +43,7 @@ class Capture {
       known = std::max(known, pieces);
     }
   }
-  /// No more comes. Whether `origin` has waited for all that the others were given.
+  /// Ends the capture. Returns whether `origin` has waited for all work of the other streams.
   [[nodiscard]] bool end(Queue* origin) {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -56,7 +56,7 @@ class Capture {
     const std::lock_guard lock(mutex_);
     return over_;
   }
-  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }  ///< when it is over
+  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }  ///< after end()
   [[nodiscard]] std::size_t points() const { return points_.size(); }
   [[nodiscard]] std::vector<Queue*> streams() const {
     std::vector<Queue*> all;
@@ -65,7 +65,7 @@ class Capture {
   }
 
  private:
-  using Clock = std::map<Queue*, std::size_t>;  // so many pieces of each stream come before
+  using Clock = std::map<Queue*, std::size_t>;  // pieces of each stream that come before
 
   void add(Piece piece) {
     ++clocks_[piece.stream][piece.stream];

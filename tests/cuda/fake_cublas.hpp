@@ -1,6 +1,6 @@
-// cuBLASLt beside a fake of CUDA's runtime: every product can be done by a few algorithms, numbered from 0, all of
-// which compute it, of f32. What each takes depends on the GPU; which sizes it can do is for the test to say, and what
-// has run is kept. For one program without CUDA's libraries.
+// A fake of cuBLASLt over the fake CUDA runtime. Every product has a few algorithms, numbered from 0, and all compute
+// it, in f32. Their times depend on the GPU. The test sets which sizes an algorithm supports; the fake records the
+// algorithms that ran. For a program without CUDA's libraries.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>
@@ -15,14 +15,14 @@ struct ProductSize {
 };
 
 inline constexpr int algorithms = 3;
-/// The algorithm that is the fastest on a GPU, and those that it has run.
+/// The fastest algorithm on each GPU, and the algorithms that ran there.
 inline std::array<int, gpus> fastest{};
 inline std::array<std::vector<int>, gpus> ran;
-/// What the library is asked: for algorithms, and whether one can do a product.
+/// Numbers of requests: for algorithms, and for whether an algorithm supports a product.
 inline std::atomic<int> proposals = 0, checks = 0;
-/// What it was told last of the right matrix's address.
+/// The alignment of the right matrix in the last request for algorithms.
 inline std::atomic<std::uint32_t> alignment_told = 0;
-/// Whether an algorithm can do a product, and whether the library knows that before it is to run. Empty: yes.
+/// can: whether an algorithm supports a product (empty: yes). seems_to: the answer before a run (empty: the same).
 using Can = std::function<bool(int algorithm, const ProductSize&)>;
 inline Can can, seems_to;
 
@@ -34,7 +34,7 @@ struct ProductKind {
   std::array<bool, 2> transposed{};
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
-/// Called instead of computing a product, if set. adds: to what c holds.
+/// If set, called instead of computing a product. adds: the product is added to c.
 inline std::function<void(const ProductKind&, const Layout& left, const Layout& right,
                           const Layout& c, bool adds)>
     instead_of_product;
@@ -48,7 +48,7 @@ inline ProductSize size_of(cublasLtMatmulDesc_t kind, cublasLtMatrixLayout_t lef
   return {of(c).rows, of(c).columns, of(kind).transposed[0] ? of(left).rows : of(left).columns};
 }
 
-/// An algorithm's number is in its first word.
+/// The first word of an algorithm holds its number.
 inline bool seems_able(const cublasLtMatmulAlgo_t& algorithm, const ProductSize& size) {
   const int number = static_cast<int>(algorithm.data[0]);
   if (number < 0 || number >= algorithms) return false;
@@ -156,7 +156,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t kind, const
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
                               cudaStream_t stream) {
   if (fake::instead_of_product) {
-    const bool adds = *static_cast<const float*>(beta) != 0;  // of f64 the low half: 0 for 0 and 1
+    const bool adds = *static_cast<const float*>(beta) != 0;  // low half if f64: 0 for 0 and 1
     fake::instead_of_product(fake::of(kind), fake::of(left_layout), fake::of(right_layout),
                              fake::of(c_layout), adds);
     return CUBLAS_STATUS_SUCCESS;

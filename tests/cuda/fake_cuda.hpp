@@ -1,5 +1,5 @@
-// CUDA's runtime on the host, as far as Cuda and NcclComm use it: a stream is a thread, GPU memory is memory. While a
-// stream is recorded, the fake refuses what CUDA refuses. For one program without CUDA's libraries.
+// A fake of the CUDA runtime on the host, for a program without CUDA's libraries: the functions that Cuda and NcclComm
+// use. A stream is a thread; GPU memory is host memory. A capture refuses all calls that CUDA refuses.
 #pragma once
 
 #include <tests/cuda/fake_capture.hpp>
@@ -22,13 +22,13 @@
 namespace fake {
 
 inline constexpr int gpus = 4;
-/// What the machine has: how many GPUs are seen, their compute capability, versions of libraries.
+/// Properties of the machine: number of visible GPUs, their compute capability, versions of libraries.
 inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0, multiprocessors = 132;
 inline std::size_t cudnn_version = CUDNN_VERSION, cublas_version = CUBLAS_VERSION;
-/// Called instead of a copy, or of a fill with zeros (from null), if set.
+/// If set, called instead of a copy, or instead of a fill with zeros (`from` is null).
 inline std::function<void(void* to, const void* from, std::size_t bytes)> instead_of_copy;
 
-/// Work in order, on a thread of its own.
+/// Runs work in order, on its own thread.
 class Queue {
  public:
   Queue() : thread_([this] { work(); }) {}
@@ -49,7 +49,7 @@ class Queue {
     const std::lock_guard lock(mutex_);
     capture_ = std::move(capture);
   }
-  std::atomic<float> ms = 0;  ///< what its work has taken, as far as it counts
+  std::atomic<float> ms = 0;  ///< time of its work, if it counts
 
   void drain() {
     std::atomic<bool> done = false;
@@ -74,7 +74,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
-  std::shared_ptr<Capture> capture_;  // that it takes part in
+  std::shared_ptr<Capture> capture_;  // the capture that records it
   std::thread thread_;
 };
 
@@ -87,13 +87,13 @@ struct Event {
   Point point = new_point(true);
   bool recorded = false;
   int number = -1;                   // in a capture
-  std::weak_ptr<Capture> capture{};  // perhaps gone
+  std::weak_ptr<Capture> capture{};  // may have ended
   float ms = 0;                      // of its stream
 };
 
-/// How many of each there are: whose are left?
+/// Numbers of existing streams, communicators and blocks, to find leaks.
 inline std::atomic<int> streams = 0, comms = 0, blocks = 0;
-/// Copies from the host: bytes that have arrived, and how long each takes.
+/// Copies from the host: the bytes that have arrived, and the duration of a copy.
 inline std::atomic<std::size_t> arrived_bytes = 0;
 inline std::atomic<int> copy_ms = 0;
 
@@ -101,7 +101,7 @@ inline Queue& of(cudaStream_t stream) {
   static Queue by_default;
   return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
 }
-/// Streams that it holds go no further until it opens.
+/// Holds streams: they run no further work until the gate opens.
 class Gate {
  public:
   Gate() = default;
@@ -117,11 +117,11 @@ class Gate {
 };
 
 inline thread_local int current_gpu = 0;
-/// Stays until somebody asks for it, and would be taken for the next kernel's.
+/// Stays until cudaGetLastError() is called. Otherwise the next kernel launch would seem to have failed.
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline cudaError_t fail(cudaError_t code) { return last_error = code; }
 
-/// Memory of all GPUs together.
+/// The memory of all GPUs together.
 struct GpuMemory {
   void add(void* block, std::size_t bytes) {
     sizes[block] = bytes;
@@ -138,19 +138,19 @@ struct GpuMemory {
   std::mutex mutex;
   std::map<void*, std::size_t> sizes;
   std::map<void*, int> owners;           ///< the current GPU of the thread that allocated a block
-  std::atomic<int> freed_elsewhere = 0;  ///< blocks freed while another GPU was the current one
+  std::atomic<int> freed_elsewhere = 0;  ///< frees while another GPU was current
   std::size_t held = 0, total = std::numeric_limits<std::size_t>::max();
 };
 inline GpuMemory gpu_memory;
 
-/// Page-locked blocks and their sizes.
+/// Page-locked blocks, with their sizes.
 struct PinnedMemory {
   std::mutex mutex;
   std::map<const void*, std::size_t> sizes;
 };
 inline PinnedMemory pinned_memory;
 
-/// Whether a copy may go on by itself: in memory of GPUs, or page-locked.
+/// Returns whether a copy may be asynchronous: the memory is page-locked, or a GPU's.
 inline bool is_known(const void* address) {
   const auto holds = [&](auto& memory) {
     const std::lock_guard lock(memory.mutex);
@@ -161,14 +161,14 @@ inline bool is_known(const void* address) {
   return holds(pinned_memory) || holds(gpu_memory);
 }
 
-/// The driver's lock, one for all GPUs. Calls that allocate take it, and those that wait for a stream of a GPU by
-/// themselves keep it meanwhile: a copy of memory that is not page-locked, a free.
+/// The driver's lock, one for all GPUs. Calls that allocate take it. Calls that wait for a stream hold it during the
+/// wait: frees, and copies of pageable memory.
 inline std::recursive_mutex driver;
 inline std::map<Queue*, int>
-    gpu_of;  // of streams that are not the default one; under the driver's lock
+    gpu_of;  // without the default streams; guarded by `driver`
 
-/// CUDA's cudaFree waits for the GPU. Here memory stays until the program ends, so that a kernel of a communicator
-/// that is being aborted may still look at it.
+/// CUDA's cudaFree waits for the GPU. Here, memory stays until the program ends, because kernels of an aborted
+/// communicator may still read it.
 inline void bury(void* old) {
   static std::mutex mutex;
   static std::deque<std::unique_ptr<void, void (*)(void*)>> graves;
@@ -177,7 +177,7 @@ inline void bury(void* old) {
 }
 inline Event& of(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
 
-/// Work for a stream, or for what it records.
+/// Adds work to a stream, or to the capture that records the stream.
 inline void issue(cudaStream_t stream, Maker work) {
   auto& queue = of(stream);
   if (const auto capture = queue.capture()) capture->add(&queue, std::move(work));
@@ -188,7 +188,7 @@ struct Graph {
   std::shared_ptr<Capture> capture;
   Queue* origin;
 };
-/// What is launched: other streams than the one it was recorded from have stand-ins.
+/// A graph to launch. All recorded streams but the origin are replaced by new ones.
 struct GraphRun {
   explicit GraphRun(const Graph& graph) : recorded(graph) {
     for (auto* stream : graph.capture->streams())

@@ -1,5 +1,5 @@
-// cuDNN's graph API beside a fake of CUDA's runtime: it proposes a few engines, numbered from 0, for every graph. What
-// an engine says when it is to run is for the test to say. For one program without CUDA's libraries.
+// A fake of cuDNN's graph API over the fake CUDA runtime. It proposes a few engines, numbered from 0, for every graph.
+// The test sets the result of running an engine. For a program without CUDA's libraries.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -13,16 +13,16 @@ namespace fake {
 
 inline int engines = 3;
 inline int first_precompiled = 1000;  ///< the first engine whose plans are not compiled
-/// The engines that have run, and the arguments' addresses in each of these runs.
+/// The engines that ran, and the arguments' addresses in each run.
 inline std::vector<int> engines_asked;
 inline std::vector<std::vector<void*>> addresses_asked;
-/// Whether making a plan compiles it; called where that is so. Plans that do are also made from their text.
+/// If set, making a plan calls this to compile it, and plans can be made from their text.
 inline std::function<void(int engine)> engine_compiles;
 inline std::atomic<int> compilations, plans_read, heuristics_asked;
-/// A text of another version is refused.
+/// A text with another version is refused.
 inline std::string text_version = "1";
 
-/// What was set, by name: numbers, other descriptors, and the rest as members.
+/// The attributes that were set, by name. Numbers and other descriptors are in maps, all else in members.
 struct Descriptor {
   using Name = cudnnBackendAttributeName_t;
   cudnnBackendDescriptorType_t type{};
@@ -32,7 +32,7 @@ struct Descriptor {
   std::string text{};
   std::vector<void*> addresses{};
 
-  /// 0 where it was not set.
+  /// Returns 0 if the attribute was not set.
   [[nodiscard]] std::int64_t number(Name name) const {
     const auto found = numbers.find(name);
     return found == numbers.end() ? 0 : found->second.front();
@@ -62,12 +62,12 @@ struct Descriptor {
     return CUDNN_STATUS_BAD_PARAM;
   }
 };
-/// Whether an engine is proposed for what the heuristics are asked about, and what a plan answers when it is to run.
-/// Empty: yes, and that it has run.
+/// proposes: whether the heuristics propose this engine. plan_runs: the status of running a plan. Empty: yes, and
+/// success.
 inline std::function<bool(int engine, const Descriptor& asked)> proposes;
 inline std::function<cudnnStatus_t(const Descriptor& plan)> plan_runs;
 
-/// Descriptors may go while others refer to what they stand for.
+/// Shared, because a descriptor may be destroyed while others refer to it.
 using Handle = std::shared_ptr<Descriptor>;
 inline Handle& handle_of(cudnnBackendDescriptor_t raw) { return *static_cast<Handle*>(raw); }
 inline Descriptor& of(cudnnBackendDescriptor_t raw) { return *handle_of(raw); }
@@ -110,7 +110,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
     case CUDNN_TYPE_BOOLEAN: keep(dhp::TypeTag<bool>()); break;
     case CUDNN_TYPE_DATA_TYPE: keep(dhp::TypeTag<cudnnDataType_t>()); break;
     case CUDNN_TYPE_HEUR_MODE: keep(dhp::TypeTag<cudnnBackendHeurMode_t>()); break;
-    case CUDNN_TYPE_FLOAT:  // of a convolution's beta only whether it is 0
+    case CUDNN_TYPE_FLOAT:  // beta of a convolution: 0 or not
       to.numbers[name] = {*static_cast<const float*>(values) != 0};
       break;
     default: to.numbers[name] = {1}; break;
@@ -153,7 +153,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack) {
   const auto& asked = fake::of(plan);
-  // Compiled for a description alone, it is not yet a plan of the handle.
+  // A plan compiled for a description needs a handle before it can run.
   if (fake::engine_compiles && !asked.has_handle()) return CUDNN_STATUS_BAD_PARAM;
   fake::engines_asked.push_back(asked.engine);
   fake::addresses_asked.push_back(fake::of(pack).addresses);

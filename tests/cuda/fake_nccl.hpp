@@ -1,8 +1,8 @@
-// NCCL beside a fake of CUDA's runtime (fake_cuda.hpp), as far as NcclComm uses them, on the host:
-// ranks are threads of this process. For one program without CUDA's libraries. As in NCCL, a send waits on its stream
-// for the receive, a communicator does one thing after another whatever the stream, a call that is not done says
-// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted. A collective that
-// is aborted goes on with garbage, and so does that of the other ranks.
+// A fake of NCCL over the fake CUDA runtime (fake_cuda.hpp), with the functions that NcclComm uses. Ranks are threads of
+// this process. For a program without CUDA's libraries. As in NCCL, a send waits on its stream for the receive, and the
+// calls of a communicator run one after another on any streams. An unfinished call returns ncclInProgress, and a wait
+// for a missing rank ends only when the communicator is aborted. After an abort, the collective continues with garbage
+// on all ranks.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>
@@ -17,15 +17,15 @@
 namespace fake {
 
 inline int nccl_version = NCCL_VERSION_CODE;
-/// Communicators that each GPU has, and those that it has been given so far; GPUs whose process was killed, which do
-/// nothing any more; those whose calls fail, since another process has gone.
+/// Each GPU's number of existing communicators and of all that were made; GPUs whose process was killed, which do
+/// nothing any more; GPUs whose calls fail, because another process has ended.
 inline std::array<std::atomic<int>, gpus> comms_on{}, made_on{};
 inline std::array<std::atomic<bool>, gpus> killed{}, failing{};
 
-/// The multiprocessors that the last communicator of each kind of creation may take.
+/// Limits of multiprocessors of the last communicators made: of a world, and of a split.
 inline std::atomic<int> ctas_of_world = 0, ctas_of_split = 0;
 
-/// What all ranks of a communicator share: what each has brought to each of its steps.
+/// The shared state of a communicator's ranks: each rank's contribution to each step.
 struct Group {
   struct Brought {
     std::vector<char> bytes;
@@ -34,7 +34,7 @@ struct Group {
   explicit Group(int ranks) : size(ranks) {}
   int size;
   std::mutex mutex;
-  std::map<std::tuple<std::string, std::uint64_t, int>, Brought> brought;  // by what, step, rank
+  std::map<std::tuple<std::string, std::uint64_t, int>, Brought> brought;  // by name, step, rank
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;   // by split, color
 };
 
@@ -55,11 +55,11 @@ struct ncclComm {
   std::shared_ptr<fake::Group> group;
   int rank = 0;
   std::uint64_t collectives = 0, splits = 0;
-  std::map<std::pair<int, bool>, std::uint64_t> messages;  // by peer, whether sent
+  std::map<std::pair<int, bool>, std::uint64_t> messages;  // by peer, and whether sent
   std::atomic<bool> aborted = false;
   std::atomic<ncclResult_t> state = ncclSuccess;
   std::atomic<int> users = 0;   // jobs that still look at this
-  std::atomic<int> graphs = 0;  // pieces of recorded work that still look at this
+  std::atomic<int> graphs = 0;  // recorded work that still uses this
   fake::Point last;             // of its kernels, which come one after another
   std::vector<std::thread> jobs;
 };
@@ -69,7 +69,7 @@ namespace fake {
 inline std::mutex ids_mutex;
 inline std::map<std::string, std::shared_ptr<Group>> ids;
 
-/// What `rank` brings to a step; null when the communicator was aborted before it came.
+/// Returns the contribution of `rank` to a step; null if the communicator is aborted first.
 inline const Group::Brought* brought(ncclComm& comm, const std::string& what, std::uint64_t step,
                                      int rank) {
   while (!comm.aborted) {
@@ -88,14 +88,14 @@ inline void bring(ncclComm& comm, const std::string& what, std::uint64_t step, G
   comm.group->brought.try_emplace({what, step, rank}, std::move(mine));
 }
 
-/// The launch comes a little later, from another thread; until then the communicator is in progress.
+/// Launches from another thread a little later; until then, the communicator's state is ncclInProgress.
 template <class Launch>
 ncclResult_t in_progress(ncclComm& comm, Launch launch) {
   if (comm.blocking) return launch();
   if (comm.state == ncclInProgress) return ncclInvalidArgument;
   comm.state = ncclInProgress;
   ++comm.users;
-  for (auto& job : std::exchange(comm.jobs, {})) job.join();  // they are done
+  for (auto& job : std::exchange(comm.jobs, {})) job.join();  // ends threads that are done
   comm.jobs.emplace_back([&comm, launch] {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     const auto code = launch();
@@ -104,7 +104,7 @@ ncclResult_t in_progress(ncclComm& comm, Launch launch) {
   });
   return ncclInProgress;
 }
-/// A communicator ends when no recorded work needs it any more.
+/// Keeps the communicator open while recorded work needs it.
 struct Hold {
   explicit Hold(ncclComm& of) : comm(of) { ++comm.graphs; }
   Hold(const Hold&) = delete;
@@ -112,7 +112,7 @@ struct Hold {
   ~Hold() { --comm.graphs; }
   ncclComm& comm;
 };
-/// A kernel on a stream, after all earlier kernels of its communicator: make() makes its work.
+/// Launches a kernel after all earlier kernels of the communicator; make() returns its work.
 template <class Make>
 ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, Make make) {
   return in_progress(comm, [&comm, stream, make] {
@@ -165,7 +165,7 @@ inline void combine(char* to, const char* from, std::size_t count, ncclDataType_
 }
 
 inline constexpr char garbage = 77;
-/// A collective: each brings `bytes`; finish(rank's bytes by rank) when all are there.
+/// A collective to which each rank contributes `bytes`. finish(contributions by rank) runs when all have arrived.
 template <class Finish>
 ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std::size_t bytes,
                         Finish finish) {
@@ -179,7 +179,7 @@ ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std
       for (int rank = 0; rank < comm.group->size; ++rank) {
         const auto* other = brought(comm, "collective", step, rank);
         if (other == nullptr) {
-          // As NCCL's kernels: it waits no more, but tells its neighbors that it is done.
+          // Like NCCL's kernels after an abort: waits no longer, and tells its neighbors that it is done.
           for (int to = 0; to < comm.group->size && !dead; ++to)
             bring(comm, "collective", step, {std::vector<char>(bytes, garbage)}, to);
           return;
@@ -191,7 +191,7 @@ ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std
   });
 }
 
-/// Each brings `parts` of count elements, and gets the sum of its part.
+/// Each rank contributes `parts` parts of `count` elements, and receives the sum of its part.
 inline ncclResult_t reduce(ncclComm& comm, cudaStream_t stream, const void* in, void* out,
                            std::size_t count, int parts, ncclDataType_t type, ncclRedOp_t how) {
   const auto bytes = count * bytes_of(type);
@@ -205,7 +205,7 @@ inline ncclResult_t reduce(ncclComm& comm, cudaStream_t stream, const void* in, 
                     });
 }
 
-/// Sends and receives of a group are one kernel.
+/// The sends and receives between ncclGroupStart and ncclGroupEnd, which form one kernel.
 struct Grouped {
   ncclComm* comm = nullptr;
   cudaStream_t stream = nullptr;
@@ -227,13 +227,13 @@ inline ncclResult_t launch_group() {
                 });
 }
 
-/// A message: begin(name, step) on this side, then end(name, step). One by itself is launched at once; as NCCL's, the
-/// call says that all is well before the message is on its stream.
+/// A message: begin(name, step) on this side, then end(name, step). A message outside a group is launched at once. Like
+/// NCCL's call, it returns success before the message is on its stream.
 template <class Begin, class End>
 ncclResult_t message(ncclComm& comm, cudaStream_t stream, int from, int to, bool sent, Begin begin,
                      End end) {
   const auto name = std::to_string(from) + " to " + std::to_string(to);
-  const auto step = std::make_shared<std::uint64_t>();  // of the run that is being made
+  const auto step = std::make_shared<std::uint64_t>();  // step of the current launch
   grouped.comm = &comm;
   grouped.stream = stream;
   grouped.puts.push_back([=, &comm] {
@@ -299,14 +299,14 @@ ncclResult_t ncclCommInitRank(ncclComm_t* made, int ranks, ncclUniqueId id, int 
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                            ncclConfig_t* config) {
-  if (comm->last && !*comm->last) return ncclInvalidUsage;  // NCCL itself may hang
+  if (comm->last && !*comm->last) return ncclInvalidUsage;  // the real NCCL may hang
   const auto step = comm->splits++;
   const bool blocking = config->blocking != 0;
   fake::ctas_of_split = config->maxCTAs;
   return fake::in_progress(*comm, [=] {
     { const std::lock_guard allocates(fake::driver); }
     fake::bring(*comm, "split", step, {{}, color, key}, comm->rank);
-    std::map<std::pair<int, int>, int> members;  // by key, rank
+    std::map<std::pair<int, int>, int> members;  // by key and rank
     for (int other = 0; other < comm->group->size; ++other) {
       const auto* theirs = fake::brought(*comm, "split", step, other);
       if (theirs == nullptr) return ncclInternalError;
@@ -389,7 +389,7 @@ ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int from, nc
   return fake::message(
       *comm, stream, from, comm->rank, false,
       [=](const std::string& name, std::uint64_t step) {
-        fake::bring(*comm, name, step, {}, 1);  // it is awaited
+        fake::bring(*comm, name, step, {}, 1);  // tells the sender that it is awaited
       },
       [=](const std::string& name, std::uint64_t step) {
         if (const auto* sent = fake::brought(*comm, name, step, 0))

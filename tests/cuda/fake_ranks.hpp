@@ -1,14 +1,14 @@
-// Ranks on fake GPUs: see fake_nccl.hpp.
+// Ranks on fake GPUs (fake_nccl.hpp).
 #pragma once
 
 #include <tests/cuda/fake_nccl.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/comm/nccl/launch.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
 namespace tests {
 
-/// body(world, dev) on n ranks; what they return.
+/// Calls body(world, dev) on n ranks; returns their results.
 template <class Body>
 [[nodiscard]] std::vector<std::string> on_gpus(int n, Body body,
                                                const WatchOptions& options = {.timeout_s = 60}) {
@@ -25,7 +25,7 @@ template <class Body>
       CallSite::current());
   return results;
 }
-/// The same with a time limit, as a program would start them; what run_ranks says.
+/// Runs the ranks by run_ranks with a time limit; returns its error message.
 template <class Body>
 [[nodiscard]] std::string end_of(int n, double timeout_s, Body body) {
   return message_of([&] {

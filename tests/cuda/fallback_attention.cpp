@@ -1,4 +1,4 @@
-// Attention, with the same dropped probabilities as on the Cpu.
+// Attention agrees with the Cpu's, with the same dropped probabilities.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/attention_layout.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 struct Case {
   std::vector<std::int32_t> lengths;
-  std::vector<std::int32_t> padding;  ///< rows behind each sample
+  std::vector<std::int32_t> padding;  ///< number of padding rows after each sample
   int heads = 2;
   int size = 8;
   double dropout = 0;
@@ -81,17 +81,17 @@ void same_as_cpu(const Case& with) {
   CHECK(relative_error(got[4], right[4]) < 1e-6);
 }
 
-/// Attention of one sample without padding, from matrices of [length, heads size].
+/// Attention of one sample without padding, from matrices of [length, heads * size].
 template <class T>
 struct OneSample {
   static constexpr int first_row = 1000;
   int length, heads, size, first_head, total_heads;
   double dropout;
-  bool reads_step = false;  // in device memory, as recorded steps do
+  bool reads_step = false;  // from device memory, for recorded steps
 
   [[nodiscard]] RandomStream stream() const { return {.seed = 5, .series = 3, .use = 9}; }
   [[nodiscard]] Shape shape() const { return {length, heads * size}; }
-  /// value(row, column of the head)
+  /// Calls value(row, column of the head).
   [[nodiscard]] std::vector<T> values(const auto& value) const {
     std::vector<T> all;
     for (int row = 0; row < length; ++row)
@@ -103,7 +103,7 @@ struct OneSample {
     Cpu cpu;
     return random_tensor<T>(cpu, shape(), use).template to_host<T>(cpu);
   }
-  /// y, dq, dk, dv, logsumexp
+  /// Returns y, dq, dk, dv and logsumexp.
   Results operator()(const std::vector<T>& q, const std::vector<T>& k, const std::vector<T>& v,
                      const std::vector<T>& dy) const {
     Side<T, Gpu> side;
@@ -141,7 +141,7 @@ TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
   same_as_cpu<float>({.lengths = {9, 3}, .padding = {0, 0}, .heads = 2, .size = 33});
   same_as_cpu<float>({.lengths = {17}, .padding = {1}, .heads = 1, .size = 64, .total_heads = 1});
   same_as_cpu<double>({.lengths = {3}, .padding = {0}, .heads = 1, .size = 256, .total_heads = 1});
-  // The second half of eight heads numbers its probabilities as the whole does.
+  // The second half of eight heads drops the same probabilities as in the whole.
   same_as_cpu<double>({.lengths = {6, 4},
                        .padding = {1, 0},
                        .heads = 4,
@@ -159,12 +159,12 @@ TEST_CASE_TEMPLATE("plain attention of 16 bits: heads of no whole packs", T, bf1
 }
 
 TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16) {
-  // Ends inside a tile and at its end, no tokens, one; more padding than a block has rows.
+  // Samples end inside a tile or at its end, or have no token or one. Some padding is longer than a block's rows.
   Case with{.lengths = {5, 0, 1, 65, 64, 131}, .padding = {140, 2, 0, 0, 1, 9}, .size = 64};
   same_as_cpu<T>(with);
   with.dropout = 0.25;
   same_as_cpu<T>(with);
-  with.lengths = {40, 3, 0, 72};  // a multiple of 4, so that lanes share random numbers
+  with.lengths = {40, 3, 0, 72};  // lengths are multiples of 4: lanes share random numbers
   with.padding = {1, 70, 2, 0};
   for (const auto& [size, dropout] :
        {std::pair{8, 0.25}, {40, 0.0}, {64, 0.25}, {128, 0.25}, {136, 0.0}, {256, 0.25}}) {
@@ -183,7 +183,7 @@ TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16
 }
 
 TEST_CASE_TEMPLATE("causal attention, and heads that share keys", T, double, float, bf16, f16) {
-  // In 16 bits on tensor cores, with heads of 8 columns; of 9, without them.
+  // In 16 bits, heads of 8 columns run on tensor cores, heads of 9 columns do not.
   for (const auto& [key_heads, causal] : {std::pair{0, true}, {2, false}, {1, true}})
     for (const auto& [size, dropout] : {std::pair{8, 0.25}, {9, 0.0}}) {
       CAPTURE(key_heads);
@@ -250,7 +250,7 @@ TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, b
           const auto of = [&](const std::vector<double>& matrix, int row, int column) {
             return matrix[static_cast<std::size_t>((row * 2 + head) * size + column)];
           };
-          // A dropped probability mixes no value, forward and for dv, and takes from its score.
+          // A dropped probability adds no value to y and dv, and lowers its score's gradient.
           wrong += keeps != (of(y, query, key) != 0);
           wrong += keeps != (of(dv, key, query) != 0);
           wrong += keeps != (of(dq, query, key) > 0);
@@ -296,7 +296,7 @@ TEST_CASE("plain attention: a head too wide is refused in a sentence") {
 TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refused in a sentence") {
   const auto says = [&]<class T>(int size, TypeTag<T>) {
     Side<T, Gpu> side;
-    side.dev.shared_bytes = 166912;  // an A100's
+    side.dev.shared_bytes = 166912;  // as on an A100
     const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .size = size, .total_heads = 1};
     return message_of([&] { (void)run(side, with); });
   };

@@ -1,5 +1,5 @@
-// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give
-// what the pieces give, of which they are made here.
+// Layers on a device with fused functions, like those of cuBLASLt and cuDNN. Checks when the layers call them, and that
+// fused and unfused results agree. Here the fused functions are made of the unfused ones.
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/feed_forward.hpp>
@@ -13,7 +13,7 @@ namespace tests {
 
 using Dev = Emulated;
 
-/// Every device of this program is one: the layers and kernels of another type would be compiled once more.
+/// All devices of this program are Fused, because another device type would compile the layers and kernels again.
 struct Fused : Dev {
   explicit Fused(bool on = true) : all(on) {}
   static Fused& of(Dev& dev) { return static_cast<Fused&>(dev); }
@@ -103,7 +103,7 @@ std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
   Tensor<Dev> sums(dev, dx.dtype(), {2, dx.columns()});
   const auto ones = Tensor<Dev>(dev, dx.dtype(), {dx.columns()});
   const detail::BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
-  // Of this device signs are y itself.
+  // This device stores y itself as the signs.
   detail::batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
                                             sums.mut().slice(0, 1), sums.mut().slice(1, 2));
   return sums;
@@ -156,7 +156,7 @@ Conv2d<Dev> convolution(const std::string& name, int kernel) {
           name,
           {.in = 4, .out = 4, .kernel = kernel, .padding = kernel / 2, .column_sums = true}};
 }
-/// A convolution and its norm, with a residual or not.
+/// A convolution and its norm, with or without a residual.
 ResidualBatchNorm<Dev> convolved_block() {
   Sequential<Dev> body;
   body.add("conv", convolution("conv", 3));
@@ -167,7 +167,7 @@ Sequential<Dev> convolved(bool relu) {
   layers.add("conv", convolution("conv", 3)).add("bn", norm(relu));
   return layers;
 }
-/// With the functions as by the pieces: y has the same bits, or of pixels nearly.
+/// Checks that results with the fused functions equal those without, to the bit or, for `pixels`, nearly.
 void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
                        bool deterministic = false,
                        StepContext::Mode mode = StepContext::Mode::train) {
@@ -178,7 +178,7 @@ void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
   const auto right = run_layer<Dev>(pieces, make(), each);
   CHECK(distance(found.y, right.y) <= apart);
   CHECK(distance(found.dx, right.dx) <= std::max(apart, 1e-14));
-  for (std::size_t at = 0; at < right.gradients.size(); ++at)  // with running statistics' moves
+  for (std::size_t at = 0; at < right.gradients.size(); ++at)  // including running statistics
     CHECK(distance(found.gradients[at], right.gradients[at]) <= std::max(apart, 1e-14));
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("fused linear: a feed-forward pair asks once each way") {
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
     CHECK(fused.both_gradients ==
-          2);  // of the second layer; the first bias has its own from elsewhere
+          2);  // all of layer 2; layer 1's bias is computed elsewhere
   }
 }
 
@@ -249,8 +249,8 @@ TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are u
     check_like_pieces(fused, image, [=] { return norm(relu); });
     check_like_pieces(fused, image, [=] { return block(relu); });
   }
-  CHECK(fused.norms == 6);  // not of a residual without a ReLU
-  // Signs that nobody made are not handed on.
+  CHECK(fused.norms == 6);  // a residual needs a ReLU
+  // Without signs from the forward pass, the fused backward pass is not called.
   fused.norm_backward = true;
   check_like_pieces(fused, image, [] { return block(false); });
   CHECK(fused.norm_gradients == 0);
@@ -308,7 +308,7 @@ TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in 
 
 namespace {
 
-/// Passes x on, and twice its gradient: what was known of that is no longer so.
+/// Returns x, and twice the incoming gradient. The sums attached to the gradient are then no longer valid.
 struct Doubled : ElementwiseLayer<Dev> {
   Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&) { return x; }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
@@ -316,7 +316,7 @@ struct Doubled : ElementwiseLayer<Dev> {
     return dy;
   }
 };
-/// Three residual blocks; between the last two others may be.
+/// Three residual blocks; with `between`, another layer lies before the last block.
 Sequential<Dev> blocks(bool between = false) {
   Sequential<Dev> layers;
   layers.add("a", convolved_block()).add("b", convolved_block());
@@ -324,7 +324,7 @@ Sequential<Dev> blocks(bool between = false) {
   layers.add("c", convolved_block());
   return layers;
 }
-/// Each with two convolutions, a norm between them, and one in the shortcut.
+/// Two bottlenecks, each with two convolutions, a norm between them, and one norm in the shortcut.
 Sequential<Dev> two_bottlenecks(bool recomputed) {
   Sequential<Dev> layers;
   for (const std::string name : {"a", "b"}) {
@@ -348,7 +348,7 @@ TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the su
     Fused fused;
     const auto make = [=] { return blocks(between); };
     check_like_pieces(fused, pixels, make);
-    CHECK(fused.to_norms == 4);  // not by the first
+    CHECK(fused.to_norms == 4);  // the first block's is not fused
     CHECK(fused.norm_gradients == (between ? 4 : 2));
     fused.norm_backward = false;
     check_like_pieces(fused, pixels, make);

@@ -1,5 +1,5 @@
-// The device that tests of cuda/ run on: the GPU where nvcc compiles them, else its emulation on the host. A test runs
-// on it and on the Cpu, from the same rounded values.
+// The device for tests of cuda/: the GPU if nvcc compiles them, otherwise its emulation on the host. A test runs on
+// this device and on the Cpu, from the same rounded values.
 #pragma once
 
 #ifdef __CUDACC__
@@ -19,7 +19,7 @@ using Gpu = Emulated;
 
 using Results = std::vector<std::vector<double>>;
 
-/// A device and random values, rounded to T or to its accumulation type, then widened to double if `widens`.
+/// A device and random values, rounded to T or to its accumulation type; with `widens`, then widened to double.
 template <class T, class Dev, bool widens = false>
 struct Side {
   using A = Accumulator<T>;
@@ -48,13 +48,13 @@ struct Side {
   }
 };
 
-/// The GPU, and the oracle: the Cpu in double from the same values, or in T without `widens`, to compare bits.
+/// The GPU, and the Cpu as the oracle: in double from the same values or, without `widens`, in T to compare bits.
 template <class T, bool widens = true>
 struct Sides {
   Side<T, Gpu> gpu;
   Side<T, Cpu, widens> cpu;
 
-  /// What run(side) returns for both.
+  /// Returns the results of run(side) on both devices.
   template <class Run>
   std::pair<Results, Results> operator()(const Run& run) {
     return {run(gpu), run(cpu)};
@@ -65,7 +65,7 @@ std::pair<Results, Results> with_oracle(const Run& run) {
   return Sides<T>()(run);
 }
 
-/// The values of random_tensor<T>(cpu, shape, use).
+/// Returns the values of random_tensor<T>(cpu, shape, use).
 template <class T>
 Tensor<Gpu> random_on(Gpu& gpu, const Shape& shape, std::uint32_t use) {
   Cpu cpu;
@@ -75,7 +75,7 @@ inline std::vector<double> widened(Gpu& gpu, const Tensor<Gpu>& tensor) {
   return widened<Gpu>(gpu, tensor.view());
 }
 
-/// Relative distance in the 2-norm; NaN where anything is NaN.
+/// Returns the relative distance in the 2-norm; NaN if any number is NaN.
 inline double relative_error(const std::vector<double>& got, const std::vector<double>& expected) {
   double difference = 0, size = 0;
   for (std::size_t at = 0; at < got.size(); ++at) {
@@ -84,14 +84,14 @@ inline double relative_error(const std::vector<double>& got, const std::vector<d
   }
   return got.size() != expected.size() ? NAN : std::sqrt(difference / (size > 0 ? size : 1));
 }
-/// What one rounding to T, and sums in its accumulation type, may cost.
+/// The largest relative error of one rounding to T and of sums in its accumulation type.
 template <class T>
 inline constexpr double tolerance = std::is_same_v<T, double>  ? 1e-13
                                     : std::is_same_v<T, float> ? 2e-6
                                     : std::is_same_v<T, f16>   ? 1e-3
                                                                : 8e-3;
 
-/// run(side)'s results on the GPU are the oracle's, but for so much of their size.
+/// Checks that run(side) has the oracle's results on the GPU, up to the relative error `allowed`.
 template <class T, class Run>
 void agrees_with_cpu(const Run& run, double allowed = tolerance<T>) {
   const auto [got, right] = with_oracle<T>(run);
@@ -100,13 +100,13 @@ void agrees_with_cpu(const Run& run, double allowed = tolerance<T>) {
     CHECK(relative_error(got[at], right[at]) <= allowed);
   }
 }
-/// run(side) has the Cpu's bits.
+/// Checks that run(side) has the same bits on the GPU and on the Cpu.
 template <class T, class Run>
 void has_bits_of_cpu(const Run& run) {
   const auto [got, right] = Sides<T, false>()(run);
   CHECK(got == right);
 }
-/// run(side), with checks of its own, on each.
+/// Calls run(side), which makes its own checks, for the GPU and for the Cpu.
 template <class T, class Run>
 void on_gpu_and_cpu(const Run& run) {
   Side<T, Gpu> gpu;

@@ -1,5 +1,5 @@
-// Gradient checks of every layer on the GPU, in fp64 at 1e-6: the kernels, and how layers put them together, beside
-// central differences. Another device may be wrong alike.
+// Gradient checks of every layer on the GPU, in fp64 at 1e-6, against central differences. These would also find an
+// error that the Cpu shares.
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/layer_gradients.hpp>

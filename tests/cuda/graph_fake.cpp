@@ -1,12 +1,12 @@
-// Recorded steps of several ranks over a fake of CUDA and NCCL: what is refused while a stream is recorded is refused
-// there as by CUDA, so that a step which records and runs here has no wait that a graph cannot have.
+// Recorded steps of several ranks over fakes of CUDA and NCCL. The fake refuses during a capture all calls that CUDA
+// refuses, so a step that records and runs here has no call that a graph cannot contain.
 #include <tests/cuda/fake_ranks.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/comm/mesh.hpp>
 
 namespace {
 
-/// What a step of training does between ranks, without its kernels: x becomes what `expected` says.
+/// The communication of a training step, without kernels. It turns x into the values that `expected` checks.
 class Step {
  public:
   explicit Step(Comm<Cuda>& world)
@@ -14,7 +14,7 @@ class Step {
 
   void operator()(Cuda& dev, Tensor<Cuda>& x) {
     const int n = world_.size(), me = world_.rank();
-    // More messages than wait without the device waiting, around the ring.
+    // Sends more messages around the ring than fit before the device waits.
     for (int k = 0; k < 2 * dhp::detail::message_capacity; ++k) {
       Tensor<Cuda> got(dev, x.dtype(), x.shape());
       if (me % 2 == 0) {
@@ -28,7 +28,7 @@ class Step {
     }
     auto y = clone(dev, x);
     const auto first =
-        buckets_.start(dev, Collective<Cuda>::all_reduce(x.mut()));  // beside what follows
+        buckets_.start(dev, Collective<Cuda>::all_reduce(x.mut()));  // overlaps
     half_.all_reduce(dev, y.mut(), Reduce::max).wait(dev);
     auto all = Tensor<Cuda>(dev, x.dtype(), {n * x.count()});
     { const auto dropped = world_.all_gather(dev, y.view(), all.mut()); }
@@ -83,7 +83,7 @@ TEST_CASE("graph fake: a recorded step of several ranks does what it does unreco
       const auto recorded = result.share();
       for (int number = 1; number < 6; ++number) {
         put(dev, slot, first_values(world.rank(), number));
-        if (number == 3) {  // an evaluation, or a short step, in between
+        if (number == 3) {  // an evaluation or a short step
           work();
         } else {
           dev.run(graph);

@@ -1,7 +1,7 @@
-// dhp inside a program that has a stream, memory and communicators already, over a fake of CUDA and NCCL: what is
-// the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
+// dhp inside a program that already has a stream, memory and communicators, over fakes of CUDA and NCCL: dhp uses them
+// as the program says, and frees none of them. Needs no GPU. A program of its own, like nccl_fake.cpp.
 #include <tests/cuda/fake_nccl.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/comm/nccl/nccl_comm.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
@@ -18,7 +18,7 @@ cudaStream_t new_stream() {
   return made;
 }
 
-// A host program's memory: what was asked for, and on which streams.
+// A host program's allocator, which records requests and their streams.
 struct HostMemory {
   struct Call {
     std::byte* data;
@@ -48,7 +48,7 @@ struct HostMemory {
   }
 };
 
-// body(host's communicator, rank) in a thread for each rank; what they return.
+// Calls body(host's communicator, rank) on a thread for each rank; returns the results.
 template <class Body>
 std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
@@ -68,7 +68,7 @@ std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
   return results;
 }
 
-// An all-reduce on a communicator of the host's: 1 + 2 + ... on each rank.
+// Runs an all-reduce on the host's communicator, which must give 1 + 2 + ... on each rank.
 std::string sum_over(ncclComm_t hosts, int n, int rank) {
   int value = rank + 1;
   const auto stream = new_stream();
@@ -79,7 +79,7 @@ std::string sum_over(ncclComm_t hosts, int n, int rank) {
   return code == ncclSuccess && value == n * (n + 1) / 2 ? "" : "the host's own sum is wrong; ";
 }
 
-// What docs/gpu.md shows: a sum over the ranks, with everything that the host program has already.
+// The example of docs/gpu.md: a sum over the ranks, with the host program's stream, memory and communicator.
 double sum_of_ranks(double mine, cudaStream_t stream, dhp::CudaAllocator pool, ncclComm_t comm) {
   auto world = dhp::nccl_world(comm, {.timeout_s = 60});
   dhp::Cuda dev({.stream = stream, .allocator = std::move(pool)});
@@ -105,7 +105,7 @@ TEST_CASE("guest fake: work is ordered on the host's stream, which stays the hos
     const int seven = 7;
     dev.copy_from_host(x.mut().bytes(), reinterpret_cast<const std::byte*>(&seven), sizeof seven);
     sleep_ms(20);
-    CHECK(*there == 0);  // the host's work comes first
+    CHECK(*there == 0);  // the host's work has run first
     fake::pass(go);
     CHECK(x.to_host<int>(dev) == std::vector{7});
   }
@@ -136,7 +136,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   HostMemory host;
   const int before = fake::blocks;
   std::optional<Cuda> dev(std::in_place, small({.allocator = host.allocator()}));
-  CHECK(fake::blocks == before + 1);  // the page-locked ring
+  CHECK(fake::blocks == before + 1);  // the pinned ring
   CHECK(host.given.size() == 1);      // the workspace
   auto x = Tensor<Cuda>(*dev, DType::f32, {25});
   CHECK(host.given.back() == HostMemory::Call{x.mut().bytes(), 100, dev->stream()});
@@ -176,7 +176,7 @@ TEST_CASE("guest fake: without one, freed blocks come again for the same size, u
     const int made = fake::blocks;
     auto block = dev.allocate(1000);
     const auto* const place = block.get();
-    CHECK(dev.memory().in_use_bytes() == 512 + 1024);  // with the workspace
+    CHECK(dev.memory().in_use_bytes() == 512 + 1024);  // one is the workspace
     block.reset();
     CHECK(dev.memory().in_use_bytes() == 512);
     CHECK(dev.allocate(2000).get() != place);
@@ -202,7 +202,7 @@ TEST_CASE("guest fake: a world of the host's communicator, which stays the host'
           dhp::detail::append_text(text, sum_over(hosts, n, rank));
           auto x = on_gpu(dev, DType::i32, {rank});
           auto event = world.all_reduce(dev, x.mut(), Reduce::max);
-          dhp::detail::append_text(text, sum_over(hosts, n, rank));  // the two are independent
+          dhp::detail::append_text(text, sum_over(hosts, n, rank));  // independent of dhp's
           event.wait();
           if (!holds(dev, x, {n - 1})) dhp::detail::append_text(text, "a maximum is wrong; ");
           if (n > 1) dhp::detail::append_text(text, wrong_parts(world, dev));

@@ -1,4 +1,4 @@
-// No executor: the emulator's threads run what g++ made of the kernels.
+// The executor that leaves all kernels to the emulator's threads, as compiled by g++.
 #include <tests/cuda/executor.hpp>
 
 namespace tests::executor {

@@ -1,11 +1,11 @@
-// Layer normalization, alone and of residual + dropout: rows for a warp or a block, with packs and without.
+// Layer normalization, alone and after residual + dropout: rows for a warp or for a block, aligned and unaligned.
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <tests/cuda/gpu.hpp>
 
 namespace {
 
-// A view of `shape` that starts `skip` elements into a tensor.
+// Returns a view of `shape` that starts `skip` elements into a tensor.
 auto part_of(const Shape& shape, std::int64_t skip) {
   return [=](auto view) { return view.slice(skip, skip + shape.count()).as(shape); };
 }
@@ -33,7 +33,7 @@ void check_forward(const Shape& shape, std::int64_t skip = 0) {
   check_statistics<T>(got, right, 0);
 }
 
-// dx overwrites dy where `in_place`.
+// With `in_place`, dx overwrites dy.
 template <class T>
 void check_backward(const Shape& shape, std::int64_t skip = 0, bool in_place = false) {
   using A = Accumulator<T>;
@@ -56,7 +56,7 @@ void check_backward(const Shape& shape, std::int64_t skip = 0, bool in_place = f
   CHECK(distance(got[2], right[2], size) <= tolerance<A>);
 }
 
-// By the root mean square; dx overwrites dy where `in_place`.
+// Checks RMS norm. With `in_place`, dx overwrites dy.
 template <class T>
 void check_rms(const Shape& shape, bool in_place = false) {
   using A = Accumulator<T>;
@@ -81,10 +81,10 @@ void check_rms(const Shape& shape, bool in_place = false) {
 struct ResidualCase {
   Shape shape;
   double p = 0.3;
-  std::int64_t skip = 0;  ///< where the rows of x and of dy start
-  /// The sum goes over x, the gradient of the residual over dy, that of x over the sum.
+  std::int64_t skip = 0;  ///< offset of the rows of x and of dy
+  /// The sum overwrites x, the residual's gradient overwrites dy, and x's gradient overwrites the sum.
   bool in_place = false;
-  bool numbered = false;  ///< rows have numbers of their own
+  bool numbered = false;  ///< rows have given numbers
 };
 
 template <class T>
@@ -128,7 +128,7 @@ void check_residual(const ResidualCase& each) {
   CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   CHECK(relative_error(got[4], right[4]) <= tolerance<T>);
   CHECK(relative_error(got[5], right[5]) <= tolerance<T>);
-  // The norm is that of the sum as it was rounded.
+  // The norm must be that of the rounded sum.
   Side<T, Cpu, true> oracle;
   auto y = oracle.fresh(shape);
   auto mean = oracle.fresh_sums(per_row), inv_std = oracle.fresh_sums(per_row);
@@ -217,7 +217,7 @@ TEST_CASE("no rows: nothing but the sums is written") {
 TEST_CASE("more rows than the grid has warps or blocks") {
   check_forward<float>({132 * 16 * 4 + 5, 4});
   check_backward<float>({132 * 16 * 4 + 5, 4});
-  check_forward<float>({132 * 16 + 5, 3});  // a block for each
+  check_forward<float>({132 * 16 + 5, 3});  // one block per row group
   check_backward<float>({132 * 16 + 5, 3});
 }
 

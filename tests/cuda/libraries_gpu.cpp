@@ -18,7 +18,7 @@
 
 namespace {
 
-// Whether a library did all that begins so, and anything at all: else a fallback would pass for it.
+// Checks that the library ran all problems whose text begins with `start`, and at least one: fallbacks must not count.
 void check_done_by_library(Gpu& gpu, const std::string& start) {
   std::int64_t calls = 0;
   for (const auto& use : library_use(gpu)) {
@@ -29,8 +29,8 @@ void check_done_by_library(Gpu& gpu, const std::string& start) {
   CHECK_MESSAGE(calls > 0, start);
 }
 
-// What a product of T costs where it is not rounded to T. Tensor cores add 16-bit products in fp32, but truncate them
-// instead of rounding: the errors point towards zero and add up, so they exceed those of sums in fp32.
+// The tolerance of a product of T whose result is not rounded to T. Tensor cores add 16-bit products in fp32, but
+// truncate instead of rounding: the errors point towards zero and add up, so they exceed those of sums in fp32.
 template <class T>
 constexpr double wide_tolerance = sizeof(T) == 2 ? 1e-5 : tolerance<Accumulator<T>>;
 
@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("gemm: transpositions, types of c and bias", T, double, float
     for (int bits = 0; bits < 4; ++bits)
       for (const double beta : {0.0, 0.5})
         for (const bool wide_c : {false, true})
-          for (const int bias_kind : {0, 1, 2}) {  // none, T, accumulation type
+          for (const int bias_kind : {0, 1, 2}) {  // no bias, of T, of the accumulation type
             const bool ta = (bits & 1) != 0, tb = (bits & 2) != 0;
             const Shape a = ta ? Shape{s.k, s.m} : Shape{s.m, s.k};
             const Shape b = tb ? Shape{s.n, s.k} : Shape{s.k, s.n};
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
       auto with_sums = side.fresh(y);
       const auto sums =
           detail::conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
-      if (sums) {  // they are those of what it writes, or of that before it is rounded
+      if (sums) {  // of its output, before or after rounding
         auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
         const auto zero =
             Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(side.dev, mean.dtype(), {s.o});
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
       }
       return results;
     });
-    // The gradient of 16-bit weights is rounded once to 16 bits.
+    // The gradient of 16-bit weights is rounded to 16 bits once.
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
   }
@@ -193,7 +193,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
                            dk.mut(), dv.mut());
         return side.results(y, dv, dq, dk, logsumexp);
       });
-      // Probabilities are rounded to T before they are used. A single key has no gradient but rounding's.
+      // Probabilities are rounded to T before use. With a single key, the gradient consists of rounding errors only.
       for (std::size_t at = 0; at < (rows > 1 ? 4 : 2); ++at)
         CHECK(relative_error(got[at], right[at]) <= 4 * tolerance<T>);
       CHECK(relative_error(got[4], right[4]) <= 1e-3);
@@ -229,7 +229,7 @@ TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other row
   CHECK(run(512, 3, 0)[0] == one[0]);
   for (const auto& other : {run(768, 3, 0), run(512, 4, 0), run(512, 3, 2)})
     CHECK(relative_error(other[0], one[0]) > 0.1);
-  // y is linear in v, and dv is that map's transpose of dy: with another mask the two products differ.
+  // y is linear in v, so <y, dy> equals <v, dv>. With different masks in the two passes, these products would differ.
   double from_y = 0, from_v = 0, size = 0;
   for (std::size_t at = 0; at < one[0].size(); ++at) {
     from_y += one[0][at] * one[3][at];
@@ -243,13 +243,13 @@ TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other row
 TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows", T, bf16, f16) {
   Side<T, Gpu> side{Gpu({.library_dropout = true})};
   Gpu& gpu = side.dev;
-  constexpr std::int64_t n = 64;  // tokens, and columns of the only head
+  constexpr std::int64_t n = 64;  // tokens, and columns of the one head
   constexpr double dropout = 0.5;
   const Samples sequences(gpu, {0, n}, {n});
   const AttentionOptions options{
       .heads = 1, .total_heads = 1, .dropout = dropout, .random = {.seed = 5}};
   const Shape shape{n, n};
-  // With the unit matrix as v, y is what is left of the probabilities, times 1 / (1 - dropout).
+  // Because v is the unit matrix, y holds the kept probabilities times 1 / (1 - dropout).
   std::vector<T> unit(n * n, T(0.0f));
   for (std::size_t at = 0; at < n; ++at) unit[at * n + at] = T(1.0f);
   const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.tensor(shape, unit),
@@ -263,7 +263,7 @@ TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows",
   const auto results = side.results(q, k, dy, y, logsumexp);
   std::vector<double> right_dq(n * n), right_dk(n * n);
   for (std::size_t i = 0; i < n; ++i) {
-    double inner = 0;  // of dy and y
+    double inner = 0;  // dy . y
     for (std::size_t j = 0; j < n; ++j) inner += results[2][i * n + j] * results[3][i * n + j];
     for (std::size_t j = 0; j < n; ++j) {
       double score = 0;
@@ -283,7 +283,7 @@ TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows",
 }
 
 TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample", T, bf16, f16) {
-  // A tile of cuDNN has 128 rows and ends behind the last sample; what stands there is NaN in each input.
+  // cuDNN's last tile of 128 rows reaches beyond the last sample, where all inputs are NaN.
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
   constexpr std::int64_t rows = 200, behind = 128, columns = 128;
@@ -315,7 +315,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
       return results;
     };
     const auto got = pass(true), right = pass(false);
-    // dq may be summed in any order.
+    // The order of dq's sums may vary.
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
   }
@@ -325,7 +325,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
 TEST_CASE_TEMPLATE("fused linear layers are what their pieces are", T, float, bf16, f16) {
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
-  // Both kinds of GELU are within 5e-4 of each other; in f32 there is one.
+  // GELU's two forms differ by less than 5e-4; f32 has only one of them.
   const double gelu_error = std::is_same_v<T, float> ? 0 : 1e-3;
   const auto check_near = [&](const Tensor<Gpu>& got, const Tensor<Gpu>& right, double most) {
     CHECK(relative_error(widened(gpu, got), widened(gpu, right)) <= most);
@@ -344,7 +344,7 @@ TEST_CASE_TEMPLATE("fused linear layers are what their pieces are", T, float, bf
     activation_forward(gpu, Activation::gelu, before2.view(), y2.mut());
     check_near(before, before2, 2 * tolerance<T>);
     check_near(y, y2, 4 * tolerance<T> + gelu_error);
-    // The same bits again: a forward pass that is recomputed relies on it.
+    // A repeated call must give the same bits, because recomputation repeats the forward pass.
     detail::linear_gelu_forward(gpu, x, w, bias, before2.mut(), y2.mut());
     check_near(before, before2, 0);
     check_near(y, y2, 0);
@@ -410,7 +410,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
     if (auto applied =
             detail::batch_norm_fused_apply(gpu, x, found_vectors, residual.view(), relu)) {
       check_near(applied->y.view(), whole->y.view(), 2 * tolerance<T>);
-      whole->y = std::move(applied->y);  // with its own signs
+      whole->y = std::move(applied->y);  // its own signs fit this y
       whole->signs = std::move(applied->signs);
     } else {
       MESSAGE("cuDNN does not apply known statistics here");
@@ -419,7 +419,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
                                                         whole->signs.view(), relu, adds);
     REQUIRE(back.has_value());
     CHECK(back->dresidual.empty() == !adds);
-    // By the y of the whole: values next to 0 may round to either side.
+    // The ReLU's mask comes from the fused y, because values near 0 may round to either side.
     if (relu) {
       detail::batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors,
                                                 dresidual.mut(), sums.mut(), products.mut());

@@ -1,4 +1,4 @@
-// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, and the graphs that described GPUs can run.
+// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, and the graphs that described GPUs support.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
@@ -11,7 +11,7 @@ using namespace dhp::detail::cuda;
 
 namespace {
 
-// Element (row, column) of op(matrix), matrix column-major.
+// Returns element (row, column) of op(matrix), for a column-major matrix.
 double at(const std::vector<double>& values, ColumnMajorProduct::Matrix matrix, bool transposed,
           std::int64_t row, std::int64_t column) {
   if (transposed) std::swap(row, column);
@@ -28,7 +28,7 @@ std::vector<double> numbers(std::int64_t count, std::uint32_t use) {
 CublasCall call_of(ColumnMajorProduct product, DType in, DType out) {
   return {.product = product, .in = in, .out = out};
 }
-// What a descriptor of cuBLASLt holds.
+// Returns an attribute of a cuBLASLt descriptor.
 template <class T>
 T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, TypeTag<T>) {
   T value{};
@@ -130,7 +130,7 @@ TEST_CASE("fused products of linear layers say what each pointer is") {
   const auto view = [&](int at, DType type, const Shape& shape) {
     return View<Cuda>(memory + at, type, shape);
   };
-  // Columns of the column-major c are rows here.
+  // The columns of the column-major c are the rows of ours.
   const auto check_call = [&](const CublasCall& call, cublasLtEpilogue_t epilogue, int left,
                               int right, int c, int bias, std::byte* aux, std::int64_t m,
                               std::int64_t n, std::int64_t k) {
@@ -175,7 +175,7 @@ TEST_CASE("fused products of linear layers say what each pointer is") {
     CHECK(gradients.call().bias_type == DType::f32);
     CHECK(gradients.call().beta == 1);
   }
-  // GELU with tanh is not for f32.
+  // f32 must not use GELU's tanh form.
   const auto square = view(0, DType::f32, {8, 8}), vector = view(1, DType::f32, {8});
   CHECK_FALSE(LinearGelu<Cuda>{square, square, vector, square, square}.fits());
   CHECK_FALSE(LinearGeluGradient<Cuda>{square, square, square, square}.fits());
@@ -188,7 +188,7 @@ TEST_CASE("sums that a library has written are added to beta times what is there
     auto to = random_tensor<float>(cpu, {5}, 2);
     auto expected = widened(to);
     for (std::size_t at = 0; at < 5; ++at) expected[at] = beta * expected[at] + widened(fresh)[at];
-    if (beta == 0) fill(cpu, to.mut(), NAN);  // is not read
+    if (beta == 0) fill(cpu, to.mut(), NAN);  // beta 0: not read
     add_fresh<Cpu>(cpu, fresh.view(), beta, to.mut());
     CHECK(distance(widened(to), expected) < 1e-6);
   }
@@ -224,7 +224,7 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   add_key(call);
   CHECK(keys.size() == 12);
   CHECK(texts.size() == 12);
-  call.beta = 1;  // not another problem
+  call.beta = 1;  // beta does not change the key
   add_key(call);
   CHECK(keys.size() == 12);
 }
@@ -246,7 +246,7 @@ TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
           }
           CHECK((one == largest) == (!differs || detail::size_class(rows, 8) == rows));
         };
-        // Rows of x in x w, and in dy^T x; no others are rounded.
+        // Classes round up the rows of x in x w and in dy^T x, and no other extent.
         check_class(rows, 5, 8, !ta);
         check_class(8, 5, rows, ta && !tb);
       }
@@ -331,7 +331,7 @@ TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an
       for (const auto type : {DType::bf16, DType::f16})
         for (const bool deterministic : {false, true})
           for (const auto kind : {Kind::forward, Kind::backward_data}) {
-            if (kind == Kind::backward_data && s.c == 3) continue;  // of images
+            if (kind == Kind::backward_data && s.c == 3) continue;  // images need no dx
             if (gpu.major != 9 && (deterministic || type == DType::f16)) continue;
             const CudnnTarget target(gpu.for_cudnn());
             CAPTURE(gpu.name);
@@ -349,7 +349,7 @@ TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an
               CAPTURE(problem.text());
               const auto found = candidates(problem.graph(), target, problem.rules(deterministic));
               REQUIRE(!found.empty());
-              // A compiled kernel cannot be loaded without a GPU.
+              // Without a GPU, a compiled kernel cannot be loaded.
               if (!found.front().compiles())
                 CHECK(CudnnPlan::make(problem.graph(), target, found.front(),
                                       problem.rules(deterministic)));
@@ -408,7 +408,7 @@ TEST_CASE("cuDNN makes kernels of attention with dropout") {
                                : attention_backward_graph(problem, dq_sums_for(problem, 9, false));
     const auto found = candidates(graph, h200, rules);
     REQUIRE(!found.empty());
-    // Without a GPU what it has made cannot be loaded, and nothing before that may go wrong.
+    // Without a GPU the plan cannot be loaded, but no earlier step may fail.
     const bool made = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
     char said[512] = "";
     if (!made) cudnnGetLastErrorString(said, sizeof said);

@@ -1,7 +1,7 @@
-// NcclComm over a fake of CUDA and NCCL: nothing waits for itself, and a wait for a rank that does not come is told.
-// A program of its own, since it brings its own cudaMalloc and so on.
+// NcclComm over fakes of CUDA and NCCL: no rank deadlocks with itself, and an error names a missing rank. A program of
+// its own, because it replaces cudaMalloc and similar functions.
 #include <tests/cuda/fake_ranks.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>
@@ -53,15 +53,15 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   CHECK(wrong == 0);
 }
 
-// Those of a run, as docs/gpu.md has them: mesh, sums of gradients, weights tied over the first and the last stage,
-// messages of both directions.
+// Makes the communicators of a training run, as in docs/gpu.md: mesh, gradient sums, weights tied over the first and
+// the last stage, messages in both directions.
 TEST_CASE("nccl fake: an axis of one rank has no communicator") {
   const auto communicators = [](MeshShape shape) {
     const auto made = [](Cuda& dev) {
       return fake::made_on.at(static_cast<std::size_t>(dev.number())).load();
     };
     const auto counted = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
-      const int others = made(dev) - 1;  // the world's is of this run
+      const int others = made(dev) - 1;  // the world's own is not counted
       Mesh<Cuda> mesh(world, shape);
       CHECK(mesh.tensor().size() == shape.tensor);
       mesh.tensor().barrier();
@@ -79,7 +79,7 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
     });
     return *std::max_element(counted.begin(), counted.end());
   };
-  CHECK(communicators({.data = 4}) == "3");  // the world, the axis, sums
+  CHECK(communicators({.data = 4}) == "3");  // world, axis, gradient sums
   CHECK(communicators({.tensor = 4}) == "2");
   CHECK(communicators({.data = 2, .tensor = 2}) == "4");
   CHECK(communicators({.pipeline = 4}) == "8");
@@ -89,10 +89,10 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
 TEST_CASE("nccl fake: a group is split when its collectives are done") {
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
           auto x = on_gpu(dev, DType::f32, {1});
-          fake::of(dev.stream()).put([] { sleep_ms(50); });  // the GPU has other work first
+          fake::of(dev.stream()).put([] { sleep_ms(50); });  // earlier work of the GPU
           const auto event = world.all_reduce(dev, x.mut());
           auto part =
-              world.split(0, world.rank());  // the fake refuses it while anything is under way
+              world.split(0, world.rank());  // the fake refuses a split while work is pending
           event.wait();
           part.barrier();
         }) == "no error");
@@ -162,7 +162,7 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
   });
   CHECK(has(crossed, "waits in all_reduce of 1 f32 (sum) at nccl_fake.cpp:"));
 
-  for (const bool sends : {false, true}) {  // the first message splits the group, too
+  for (const bool sends : {false, true}) {  // a first message also splits the group
     const auto alone = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
       if (world.rank() == 1) return sleep_ms(5000);
       if (sends) world.send(dev, on_gpu(dev, DType::f32, {1}), 1);
@@ -208,7 +208,7 @@ TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refus
   struct Gpu {
     int multiprocessors, collective, message;
   };
-  // H200 and H100, B200, A100, A10, L4, A30; slices of an H100 and an A100 by MIG
+  // H200 and H100, B200, A100, A10, L4, A30; MIG slices of an H100 and an A100
   for (const auto& gpu : {Gpu{132, 24, 4}, Gpu{148, 24, 4}, Gpu{108, 24, 4}, Gpu{72, 16, 3},
                           Gpu{58, 14, 2}, Gpu{56, 13, 2}, Gpu{16, 2, 1}, Gpu{14, 2, 1}}) {
     CAPTURE(gpu.multiprocessors);
@@ -261,7 +261,7 @@ TEST_CASE("nccl fake: the time limit counts from where the device begins") {
           world.all_reduce(dev, x.mut()).wait();
           for (int step = 0; step < 6; ++step) {
             fake::of(dev.stream()).put([] { sleep_ms(600); });
-            world.all_reduce(dev, x.mut()).wait();  // the host is long done when the device begins
+            world.all_reduce(dev, x.mut()).wait();  // the host is done before the device begins
           }
           dev.synchronize();
           check(holds(dev, x, {128}), "another sum");
@@ -303,7 +303,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
       },
       options);
   for (const auto& text : wrong) CHECK(text == "");
-  std::map<std::string, std::set<std::string>> said;  // by key
+  std::map<std::string, std::set<std::string>> said;  // texts by key
   std::map<std::string, int> times;
   for (const auto& recorder : recorders) {
     const auto contents = recorder->contents();
@@ -323,7 +323,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
   CHECK(said["world#3"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
   CHECK(times["world#3"] == 3);
   CHECK(times["world.2@2#1"] == 2);
-  // Messages go in queues, which are parts of the group.
+  // Each queue of messages is a subgroup of the group.
   for (const std::string edge : {":0>2#1", ":1>2#1", ":2>1#1"}) {
     int ends = 0;
     for (const auto& [key, count] : times) ends += key.ends_with(edge) ? count : 0;

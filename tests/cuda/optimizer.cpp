@@ -1,4 +1,4 @@
-// Optimizer updates and squared norms beside their twins on the Cpu, in as many launches for any segments.
+// Optimizer updates and squared norms agree with the Cpu's, and take the same number of launches for any segments.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/segments.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};
 
-// A rate for each of `count` parameters.
+// Returns a learning rate for each of `count` parameters.
 template <class Dev>
 Tensor<Dev> rates_of(Dev& dev, std::size_t count) {
   std::vector<double> rates;
@@ -26,7 +26,7 @@ Tensor<Dev> rates_of(Dev& dev, std::size_t count) {
   return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(count)}, rates);
 }
 
-// step(dev, weights, state) is one step; two are taken, and one that does not go.
+// Compares both devices after two steps and a skipped one. step(dev, weights, state) makes one step.
 template <class T, class Step>
 void same_as_cpu(const std::vector<Kind>& kinds, Step step) {
   Gpu gpu;
@@ -187,7 +187,7 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
   Gpu gpu;
   const auto alone = [&](const std::vector<Kind>& kinds) {
     Weights<Gpu, float> w(gpu, kinds);
-    // The last one holds what it would hold by itself.
+    // The last segment has the same values in every table.
     const auto count = kinds.back().count;
     const auto own = random_on<float>(gpu, {count}, 5);
     const auto first = w.firsts[kinds.size() - 1];
@@ -244,7 +244,7 @@ TEST_CASE("offloaded optimizer state lies in the host's memory; the Cpu has no o
   ParameterStore<Gpu> store(gpu, list, {.compute = DType::bf16, .state_on_host = true});
   const AdamW<Gpu> optimizer(gpu, store, {});
   CHECK(gpu.host_bytes ==
-        3 * sizeof(float) * static_cast<std::size_t>(store.size()));  // masters, two moments
+        3 * sizeof(float) * static_cast<std::size_t>(store.size()));  // masters and two moments
   Cpu cpu;
   const ParameterStore<Cpu> other(cpu, {}, {.state_on_host = true});
   CHECK(message_of([&] { (void)other.make_buffer(cpu); }) ==

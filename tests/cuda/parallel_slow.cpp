@@ -1,5 +1,5 @@
-// The cases of parallel/ and train/ on the GPU: data, tensor and pipeline parallelism, reducers, tied weights, the
-// global loss and the trainer, over weights and messages that lie there.
+// The tests of parallel/ and train/ on the GPU: data, tensor and pipeline parallelism, reducers, tied weights, the
+// global loss, and the trainer. Weights and messages are in GPU memory.
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>

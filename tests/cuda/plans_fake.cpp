@@ -1,8 +1,8 @@
-// Plans of cuDNN between processes, over its fake: the first compiles on several threads, later ones read files, and a
-// file that cannot be used is made anew.
+// cuDNN plans shared by processes, over the fake cuDNN. The first process compiles on several threads, later processes
+// read files, and an unusable file is replaced.
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_cudnn.hpp>
-// The fakes first: what follows calls them.
+// The fakes come first, because the headers below call them.
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/library_report.hpp>
 #include <tests/comm/ranks.hpp>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// A folder for the files of choices and plans, and engines that compile, until it goes.
+// A temporary folder for the files of choices and plans, and engines that compile plans.
 struct Processes {
   Folder folder;
   std::string choices = folder / "choices";
@@ -29,10 +29,10 @@ struct Processes {
   }
 };
 
-// What one process did.
+// The record of one process.
 struct Did {
   bool ran = true;
-  int engine = -1;  // of the last problem
+  int engine = -1;  // engine of the last problem
   int compilations = 0, plans_read = 0, heuristics = 0;
   std::vector<std::string> said{};
 };
@@ -79,7 +79,7 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
     CHECK(warm.heuristics == 0);
     CHECK(warm.said.empty());
   }
-  // Other problems have files of their own.
+  // Each problem has its own file.
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == fake::engines);
   CHECK(all.files().size() == 2);
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
@@ -100,7 +100,7 @@ TEST_CASE("plans fake: many candidates are timed, and few of them compiled") {
 
 TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN's") {
   using namespace dhp::detail::cuda;
-  auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded to 512 samples
+  auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded up to 512 samples
   const auto memory =
       std::exchange(fake::gpu_memory.total, (std::size_t{512} * 4 * 256 * 64 * 4 - 1) * 16);
   Cuda dev(small({}));
@@ -113,10 +113,10 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   CHECK(plans(0, DqSums::rows));
   CHECK_FALSE(plans(2, DqSums::rows));
   CHECK_FALSE(plans(0, DqSums::dense));
-  problem.dropout = 0.1;  // nothing else has its numbers
+  problem.dropout = 0.1;  // only cuDNN has these random numbers
   CHECK(plans(2, DqSums::rows));
   const auto said = library_refusals(dev);
-  REQUIRE(said.size() == 1);  // for each kind of problem
+  REQUIRE(said.size() == 1);  // one sentence for each kind of problem
   CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("plans fake: without a file nothing is kept") {
   CHECK(process({}).compilations == fake::engines);
   CHECK(process({}).compilations == fake::engines);
   CHECK(all.files().empty());
-  // A folder that cannot be made stops nobody.
+  // Without a usable folder, the process still runs.
   CHECK(process({.plan_cache = "/no/such/folder/choices"}).ran);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("plans fake: plans of another version are not given to cuDNN, and repl
     const auto then = process(options);
     CHECK(then.ran);
     CHECK(then.compilations == compiled);
-    // Without a choice for the version, a device that times asks for no kept plan.
+    // A device that times finds no choice for this version, so it asks for no kept plan.
     REQUIRE(then.said.size() == (deterministic ? 1 : 0));
     if (deterministic)
       CHECK(has(then.said[0], "(it is of another GPU, driver or library version)"));
@@ -224,7 +224,7 @@ TEST_CASE("plans fake: deterministic devices keep plans, but read no choices of 
   CHECK(warm.engine == 0);
   CHECK(warm.compilations == 0);
   CHECK(warm.plans_read == 1);
-  // What other rules allowed is not taken.
+  // A plan that was chosen under other rules is not used.
   CHECK(process({}).compilations == fake::engines);
   CHECK(process({.deterministic = true}, {"a"}, rules).compilations == 0);
   ::unsetenv("DHP_PLAN_CACHE");

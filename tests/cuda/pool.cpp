@@ -1,4 +1,4 @@
-// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; with packs and without.
+// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; aligned and unaligned.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cuda/elementwise.hpp>
@@ -16,7 +16,7 @@ const Case cases[] = {{{2, 8, 8, 5}, {3, 2, 1}}, {{1, 7, 5, 16}, {3, 2, 1}},
                       {{2, 1, 1, 3}, {3, 2, 1}}, {{1, 6, 3, 2}, {3, 3, 0}},
                       {{1, 9, 7, 8}, {2, 3, 1}}, {{1, 6, 6, 4}, {1, 2, 0}}};
 
-// Makes small integers of x: many are equal.
+// Rounds x to small integers, so that many elements are equal.
 template <class Dev>
 void round_all(Dev& dev, Tensor<Dev>& x) {
   auto values = widened(dev, x.view());

@@ -1,6 +1,6 @@
-// BERT on several ranks of emulated devices: recorded steps give the bits of unrecorded ones.
+// BERT on several ranks of emulated devices: recorded and unrecorded steps have the same bits.
 #include <tests/cuda/emulated_comm.hpp>
-// The emulated device first: what follows is instantiated for it.
+// The emulated device comes first, because the headers below are instantiated for it.
 #include <dhp/cuda/kernels.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
@@ -18,15 +18,15 @@ constexpr int steps = 3;
 
 struct Found {
   std::vector<double> losses, norms;
-  int replayed = 0;  ///< steps, of all ranks
+  int replayed = 0;  ///< replayed steps of all ranks
 };
 
-/// fixed(step): whether its masked rows are filled up.
+/// fixed(step): whether the step's masked rows are padded to a fixed number.
 template <class Fixed>
 Found train(const Layout& layout, bool record, Fixed fixed) {
   Found found;
   std::mutex mutex;
-  // Emulated calls are done one after the other, so that sums beside the backward pass would wait for each other.
+  // Emulated calls run one after another, so sums that overlap with the backward pass would deadlock.
   const RunSettings settings{
       .compute = DType::f32, .reducer = Plain{}, .micro_batches = 2, .record = record};
   const auto batch = [](Emulated& dev, int step, std::int64_t k, bool filled) {

@@ -1,4 +1,4 @@
-// Reductions: sizes around packs, tiles and blocks, addresses that do not allow packs, no rows at all.
+// Reductions: sizes around packs, tiles and blocks; unaligned addresses; no rows at all.
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cuda/reduce.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -14,14 +14,14 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
   CAPTURE(to_text(shape));
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
     const Shape columns{shape.back() - padding};
-    // With beta 0, what was there (NaN) is not read.
+    // With beta 0, the old values (NaN) are not read.
     auto sums = beta == 0 ? side.fresh_sums(columns) : side.sums(columns, 2);
     const auto all = side.elements({shape.count() + skip}, 1);
     column_sums(side.dev, all.view().slice(skip, all.count()).as(shape), sums.mut(), beta,
                 padding > 0);
     return side.results(sums);
   });
-  // A sum of terms near 1 that may cancel.
+  // The terms are near 1, and their sum may cancel.
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;
   CHECK(distance(got[0], right[0], size) <= tolerance<A>);
 }
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("one element that is not finite is found", T, double, float, 
       CHECK(found(-infinity, at, skip) == 1);
       CHECK(found(NAN, at, skip) == 1);
     }
-  CHECK(found(NAN, 0, 1) == 0);  // before the view
+  CHECK(found(NAN, 0, 1) == 0);  // outside the view
 }
 
 TEST_CASE("the flag stays as it is where all is finite") {

@@ -1,5 +1,5 @@
-// Rows and columns on the GPU: moved bit by bit, summed by entry; lists of rows around the length
-// from which they are summed in parts, more rows than one tile of the sort.
+// Rows and columns on the GPU: copied bit by bit, and summed by entry. Lists of rows have lengths around long_list, and
+// there are more rows than one tile of the sort.
 #include <dhp/cpu/embedding.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/rows.hpp>
@@ -32,12 +32,12 @@ TEST_CASE("rows are grouped by entry, in their order, for any number of entries"
     for (const std::int64_t entries : {1, 255, 256, 70000}) {
       if (rows > 1024 && entries < 256) continue;
       INFO("rows ", rows, " entries ", entries);
-      // Ids from -3 on, a few of them outside; some entries have many rows.
+      // Ids begin at -3, so some are outside the table. Some entries have many rows.
       std::vector<std::int32_t> ids;
       for (std::int64_t row = 0; row < rows; ++row)
         ids.push_back(
             static_cast<std::int32_t>((row % 3 == 0 ? row * 7919 : row % 5) % (entries + 2) - 3));
-      const auto skip = rows % 2;  // one address allows no packs
+      const auto skip = rows % 2;  // odd: no packs
       auto behind = ids;
       behind.insert(behind.begin(), static_cast<std::size_t>(skip), 0);
       const auto grouped = detail::cuda::group_rows(
@@ -66,7 +66,7 @@ TEST_CASE("rows are grouped by entry, in their order, for any number of entries"
 }
 
 TEST_CASE("every part of a long list has a slot of its own") {
-  // Lists of all lengths around the limits, one after the other.
+  // Lists of all lengths around the limits, in turn.
   const std::int32_t lengths[] = {1,   64, 65, 63, 128, 129, 0,  127, 66, 1,
                                   200, 65, 65, 64, 300, 2,   65, 191, 0,  192};
   std::vector<std::int32_t> keys, starts;
@@ -77,7 +77,7 @@ TEST_CASE("every part of a long list has a slot of its own") {
   }
   const auto entries = static_cast<std::int64_t>(starts.size());
   starts.push_back(static_cast<std::int32_t>(keys.size()));
-  keys.insert(keys.end(), 100, static_cast<std::int32_t>(entries));  // rows of no entry
+  keys.insert(keys.end(), 100, static_cast<std::int32_t>(entries));  // rows outside the table
   const detail::cuda::RowLists lists{static_cast<std::int64_t>(keys.size()), entries, nullptr,
                                      keys.data(), starts.data()};
   std::vector<int> summed(keys.size(), 0);
@@ -186,7 +186,7 @@ TEST_CASE_TEMPLATE("scatter_add rounds the sum of rows once", T, double, float, 
 
 TEST_CASE("few rows are added in their order, onto what is there; a row of no entry is left out") {
   Gpu gpu;
-  // In this order the first two cancel; in any other the 1 is lost.
+  // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy =
       Tensor<Gpu>::from_host(gpu, {5, 1}, std::vector<float>{1e30f, -1e30f, 7.0f, 1.0f, 8.0f});
   auto dx = Tensor<Gpu>::from_host(gpu, {2, 1}, std::vector<float>{5.0f, 0.0f});

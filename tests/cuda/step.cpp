@@ -20,7 +20,7 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
   };
   std::vector<double> many(1000, 0.25), losses(4 * 700, 1.0);
   CHECK(decide(gpu, losses, many) == decide(cpu, losses, many));
-  losses[4 * 500 + 1] = nan;  // not a sum
+  losses[4 * 500 + 1] = nan;  // not a loss sum
   CHECK(decide(gpu, losses, many) == decide(cpu, losses, many));
   losses[4 * 699] = nan;
   CHECK(decide(gpu, losses, many).decision == StepDecision::skip);

@@ -1,5 +1,5 @@
-// Both example models, trained on the GPU beside the same on the Cpu. Heads are as wide as BERT's, so that in 16 bits,
-// where nothing is dropped, a library's attention is part of a model that learns.
+// Both example models trained on the GPU and on the Cpu. Heads are as wide as BERT's, so that in 16 bits, without
+// dropout, the model uses the library's attention.
 #include <examples/resnet50/model.hpp>
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -11,7 +11,7 @@ namespace {
 #ifdef __CUDACC__
 constexpr int steps = 20;
 #else
-constexpr int steps = 4;  // emulated, thread by thread
+constexpr int steps = 4;  // few, because emulation is slow
 #endif
 
 struct Bert {
@@ -40,9 +40,9 @@ struct ResNet {
 
   template <class Dev>
   Model<Dev> model(ModelBuilder<Dev>& build) const {
-    // Blocks start as the identity, so that few ReLUs count. One within rounding of 0 opens on one device alone, and
-    // from there losses part by what its gradient is worth: without this, for pixels of mean 4 at a rate of 0.05, by
-    // 5e-3 in step 4, and as far on the Cpu in f64 between these pixels and the same moved by an ulp of f32.
+    // Blocks start as the identity, so that few ReLUs are near 0. A ReLU within rounding of 0 may open on one device
+    // only, and the losses then diverge. Without this option they differed by 5e-3 in step 4 (pixels of mean 4, rate
+    // 0.05). On the Cpu in f64, a change of the pixels by one ulp of f32 made the same difference.
     return examples::resnet(
         build,
         {.depth = 14, .width = 8, .image_size = side, .classes = classes, .zero_init_gamma = true});

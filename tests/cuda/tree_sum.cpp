@@ -1,4 +1,4 @@
-// Sums along a tree: bit for bit those of the Cpu.
+// Tree sums have the bits of the Cpu's.
 #include <dhp/cpu/tree_sum.hpp>
 #include <dhp/cuda/tree_sum.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -14,7 +14,7 @@ TEST_CASE_TEMPLATE("tree sums have the bits of the Cpu, in place and onto y of a
           using Dev = std::remove_reference_t<decltype(side.dev)>;
           auto parts = side.elements({leaves, columns}, 1);
           auto y = random_tensor(side.dev, type, {columns - 2}, 2);
-          if (beta == 0) y = Tensor<Dev>(side.dev, type, y.shape());  // what was there is not read
+          if (beta == 0) y = Tensor<Dev>(side.dev, type, y.shape());  // beta 0: not read
           dhp::detail::tree_sum(side.dev, parts.mut(),
                                 dhp::detail::TreeSum(leaves, {0, leaves}).adds(), y.mut(), beta);
           return side.results(parts, y);

@@ -1,9 +1,9 @@
-// Which algorithms of a library a device takes, over a fake of CUDA, cuBLASLt and NCCL: the fastest on its GPU, found
-// once for sizes near each other, but the same on all ranks that must get the same bits.
+// The choice of library algorithms, over fakes of CUDA, cuBLASLt and NCCL: the fastest on the GPU, found once for
+// similar sizes, and the same on all ranks that must have equal bits.
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_cudnn.hpp>
 #include <tests/cuda/fake_ranks.hpp>
-// The fakes first: what follows calls them.
+// The fakes come first, because the headers below call them.
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/train/trainer.hpp>
@@ -18,7 +18,7 @@ CudaOptions small(int gpu = 0, bool deterministic = false) {
           .deterministic = deterministic};
 }
 
-// Numbers of rows from 1 to 1000, each once, in no order.
+// Returns the numbers of rows from 1 to 1000, each once, in a shuffled order.
 std::vector<std::int64_t> all_rows() {
   std::vector<std::int64_t> made;
   for (std::int64_t at = 1; at < 1009; ++at)
@@ -26,7 +26,7 @@ std::vector<std::int64_t> all_rows() {
   return made;
 }
 
-// What a linear layer multiplies, of x [rows, in], w [out, in], dy [rows, out].
+// The products of a linear layer: x [rows, in], w [out, in], dy [rows, out].
 enum class Pass { y, dx, dw };
 constexpr std::int64_t in = 6, out = 9;
 
@@ -41,14 +41,14 @@ class Products {
     c_ = Tensor<Cuda>(dev, DType::f32, {room});
   }
 
-  // Whether cuBLASLt did it.
+  // Returns whether cuBLASLt computed the product.
   bool run(Pass pass, std::int64_t rows) {
     return dev_.cached<dhp::detail::cuda::CublasPlans>().run(dev_, call(pass, rows));
   }
   bool can(Pass pass, std::int64_t rows) {
     return dev_.cached<dhp::detail::cuda::CublasPlans>().can(dev_, call(pass, rows));
   }
-  // The algorithm that did it, or -1; looks at the end of the result, and behind it.
+  // Returns the algorithm that ran, or -1. Also checks the last elements of the result, and those after it.
   int algorithm_of(Pass pass, std::int64_t rows) {
     dev_.fill_zero(c_.mut().bytes(), c_.mut().size_bytes());
     if (!run(pass, rows)) return -1;
@@ -92,7 +92,7 @@ class Products {
   ConstView<Cuda> b_;
 };
 
-// Until it goes: what the fake of cuBLASLt can do.
+// Sets the abilities of the fake cuBLASLt until its own destruction.
 struct Abilities {
   explicit Abilities(fake::Can can, fake::Can seems_to = {}) {
     fake::can = std::move(can);
@@ -102,11 +102,11 @@ struct Abilities {
   Abilities& operator=(const Abilities&) = delete;
   ~Abilities() { fake::can = fake::seems_to = {}; }
 };
-// How often a device timed: each algorithm starts six times for that.
+// Number of starts in one timing: each algorithm starts six times.
 constexpr std::size_t starts_of_a_timing = 6 * fake::algorithms;
 std::size_t starts() { return fake::ran[0].size(); }
 
-// What a trainer needs to be made.
+// A minimal model for making a trainer.
 struct NoModel {
   Tensor<Cuda> forward_backward(Cuda&, const Step<Cuda>&) { return {}; }
   Tensor<Cuda> evaluate(Cuda&, const Step<Cuda>&) { return {}; }

@@ -1,4 +1,4 @@
-// Faults that are put in on purpose; each is named.
+// Kernels with deliberate faults: the checks must name each fault.
 #include <tests/cuda/ptx/said_of.hpp>
 
 using namespace tests::faults;

@@ -1,4 +1,4 @@
-// The faulty kernels as nvcc compiles them.
+// The faulty kernels, compiled by nvcc.
 #include <dhp/cuda/launch.cuh>
 #include <tests/cuda/ptx/faults.hpp>
 

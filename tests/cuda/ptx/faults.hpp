@@ -1,4 +1,4 @@
-// Kernels with one fault each, for the checks of kernels to find, and the same without it.
+// Kernels that have one fault each or, with `faulty` false, none.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -17,7 +17,7 @@ inline constexpr bool on_gpu = true;
 inline constexpr bool on_gpu = false;
 #endif
 
-/// Of blocks of 64 threads with as many floats of shared memory; y has `words` floats.
+/// Two blocks of 64 threads; a block has shared memory for 64 floats. y has `words` floats.
 inline constexpr int words = 1024;
 inline constexpr dhp::detail::cuda::Grid grid{2, 64, 64 * sizeof(float)};
 
@@ -54,7 +54,7 @@ struct TwoBlocksWrite {
     if (block.thread() == 0) y[faulty ? 0 : block.index()] = static_cast<float>(block.index());
   }
 };
-/// A block reads what the next one writes.
+/// A block reads the element that the next block writes.
 template <bool faulty>
 struct ReadsNextBlock {
   float* y;
@@ -129,7 +129,7 @@ struct MisalignedPack {
     dhp::detail::cuda::store(mine, dhp::detail::cuda::Pack<float, 4>{{1, 2, 3, 4}});
   }
 };
-/// The elements of a matrix of 2^33 elements from `first` on.
+/// Reads elements of a matrix of 2^33 elements, from `first` on.
 template <bool faulty>
 struct IndexOf32Bits {
   float* y;
@@ -162,7 +162,7 @@ struct OtherArguments {
     if (grid_thread(block) < count) y[grid_thread(block)] = 1;
   }
 };
-/// y gets 1 + thread / 1000 as bf16 bits; the faulty one rounds towards zero.
+/// Writes 1 + thread / 1000 to y as bf16 bits; the faulty kernel rounds towards zero.
 template <bool faulty>
 struct RoundedByAssembler {
   float* y;

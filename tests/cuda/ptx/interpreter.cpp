@@ -10,11 +10,11 @@ namespace {
 
 constexpr const char* own = "dhp::detail::cuda::";
 
-/// Of "void dhp::detail::cuda::run_kernel<K>(K)" K.
+/// Returns K of "void dhp::detail::cuda::run_kernel<K>(K)".
 [[nodiscard]] std::string struct_of(const std::string& function) {
   const std::string before = "void dhp::detail::cuda::run_kernel<";
   if (function.rfind(before, 0) != 0) return function;
-  // What follows is "K>(K)", or "K >(K)" if K ends with ">".
+  // `rest` is "K>(K)", or "K >(K)" if K ends with ">".
   const auto rest = function.substr(before.size());
   for (const std::string between : {">(", " >("}) {
     const auto length = (rest.size() - between.size() - 1) / 2;

@@ -1,4 +1,4 @@
-// The executor that runs kernels as nvcc compiled them, and what it saw of them.
+// The executor that runs kernels as compiled by nvcc, and its record of them.
 #pragma once
 
 #include <tests/cuda/executor.hpp>
@@ -18,11 +18,11 @@ class Interpreter {
   void allocated(std::span<const std::byte> block);
   void freed(const std::byte* block);
 
-  /// What all launches of compiled kernels did.
+  /// Returns the counts of all launches.
   [[nodiscard]] Counts total() const;
-  /// A line per kernel of dhp, with what the launch of the most sectors did.
+  /// Writes a line for each kernel of dhp: the counts of its launch with the most sectors.
   void write_table(const std::string& path) const;
-  /// Prints how many of dhp's kernels have run, and which have not; false if any.
+  /// Prints how many of dhp's kernels have run, and which have not. Returns whether all have.
   [[nodiscard]] bool all_ran() const;
 
  private:
@@ -31,12 +31,12 @@ class Interpreter {
     Counts all{}, largest{};
   };
   mutable std::mutex mutex_;
-  std::map<std::string, Compiled> kernels_;  ///< by the name of the struct
+  std::map<std::string, Compiled> kernels_;  ///< by the name of the kernel's struct
   std::map<std::string, int> not_compiled_;
   std::map<const std::byte*, std::size_t> memory_;
 };
 
-/// Kept forever: devices free their memory as late as at the end of the program.
+/// Never destroyed, because devices may free memory at the very end of the program.
 [[nodiscard]] Interpreter& interpreter();
 
 }  // namespace tests::ptx

@@ -1,5 +1,5 @@
-// A kernel as nvcc compiles it: its PTX, decoded. Everything that an instruction reads is a register; constants and
-// what a thread knows of itself are written into registers before it starts.
+// A kernel as decoded PTX. All operands of instructions are registers: constants, and the thread's position in the
+// grid, are written into registers before the thread starts.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@ namespace tests::ptx {
 
 inline constexpr int lanes = 32;
 using Bits = std::uint64_t;
-using Register = std::array<Bits, lanes>;  ///< of all threads of a warp
+using Register = std::array<Bits, lanes>;  ///< one value per thread of a warp
 using Mask = std::uint32_t;                ///< a bit per thread of a warp
 inline constexpr Mask whole_warp = 0xffffffffu;
 
 struct Instruction;
-/// What the threads in the mask do with their registers.
+/// Applies the instruction to the registers of the threads in the mask.
 using Operation = void (*)(Register* registers, const Instruction& instruction, Mask mask);
 
-/// The registers that a kernel always has.
+/// The registers that every kernel has.
 enum Fixed : int { thread, threads, block, blocks, arguments, local, shared, carry, unused, fixed };
 
-/// shuffle, matrices (ldmatrix) and product (mma) are of a whole warp.
+/// shuffle, matrices (ldmatrix) and product (mma) act on a whole warp.
 enum class Kind : std::uint8_t {
   operation,
   load,
@@ -44,10 +44,10 @@ enum class Space : std::uint8_t { generic, global, shared, local, arguments };
 struct Instruction {
   Kind kind = Kind::operation;
   Space space = Space::generic;
-  bool guard_value = true;  ///< threads act whose guard has this value
+  bool guard_value = true;  ///< value of the guard register for threads that act
   bool extends_sign = false;
   bool transposes = false;            ///< matrices that it loads
-  std::uint8_t bytes = 0, count = 1;  ///< of memory: an element's, and elements
+  std::uint8_t bytes = 0, count = 1;  ///< memory: bytes of an element; elements
   int guard = -1;
   Operation operation = nullptr;
   std::array<int, 4> to{};
@@ -55,12 +55,12 @@ struct Instruction {
   int address = 0;
   std::int64_t offset = 0;
   int target = 0;
-  std::array<int, 2> file{}, line{};  ///< of the source, and where that is called
+  std::array<int, 2> file{}, line{};  ///< place in the source, and of its caller
 };
 
 struct Kernel {
   std::string name;
-  std::shared_ptr<const std::vector<std::string>> files{};  ///< of the source, by number
+  std::shared_ptr<const std::vector<std::string>> files{};  ///< source files, by number
   std::vector<Instruction> code{};
   std::vector<std::pair<int, Bits>> constants{};
   int registers = fixed;
@@ -68,10 +68,10 @@ struct Kernel {
   int most_threads = 1024;
 };
 
-/// Throws for what it does not know.
+/// Throws for unknown statements.
 [[nodiscard]] std::vector<Kernel> parse(std::istream& ptx);
 
-/// For "fma.rn.f32" and its like. Throws for what it does not know.
+/// Returns the operation of an opcode such as "fma.rn.f32". Throws for unknown opcodes.
 [[nodiscard]] Operation operation_named(std::string_view opcode);
 
 }  // namespace tests::ptx

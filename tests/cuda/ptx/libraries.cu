@@ -1,5 +1,5 @@
-// The kernels that stand around calls of CUDA's libraries, which only trees for GPUs have; those of all other ops are
-// read off the headers (cmake/emulated_ops.cmake).
+// The kernels around calls of CUDA's libraries, which only builds for GPUs have. cmake/emulated_ops.cmake finds the
+// kernels of all other ops in the headers.
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/launch.cuh>

@@ -36,7 +36,7 @@ void each(Mask mask, const Body& body) {
   }
 }
 
-/// DHP_LEAVE_OUT=FILE:LINE leaves one barrier out; DHP_LIST_BARRIERS=1 prints those reached.
+/// DHP_LEAVE_OUT=FILE:LINE skips one barrier; DHP_LIST_BARRIERS=1 prints the barriers that were reached.
 class Barriers {
  public:
   ~Barriers() {
@@ -324,7 +324,7 @@ Machine::Found Machine::find(const Warp& warp, const Instruction& next, int lane
       memory_.begin(), memory_.end(), at,
       [](const auto* address_, const Memory& block) { return address_ < block.data(); });
   if (behind != memory_.begin()) recent = *std::prev(behind);
-  const auto beyond = at - (recent.data() + recent.size());  // of no block: the nearest is named
+  const auto beyond = at - (recent.data() + recent.size());  // in no block: names the nearest
   if (behind != memory_.end() && beyond > behind->data() - at) recent = *behind;
   return {recent, Space::global};
 }
@@ -392,7 +392,7 @@ void Machine::count_sectors(std::span<std::uintptr_t> addresses, unsigned bytes)
 
 void Machine::count_cycles(const Addresses& addresses, Mask mask, unsigned bytes) {
   constexpr unsigned word = 4, banks = 32;
-  // 128 bytes at a time: of wide elements, a half or a quarter of the warp.
+  // Counts 128 bytes at a time; with wide elements these are a half or a quarter of the warp.
   const int together =
       bytes <= word ? lanes : lanes * static_cast<int>(word) / static_cast<int>(bytes);
   for (int first = 0; first < lanes; first += together) {

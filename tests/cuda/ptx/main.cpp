@@ -1,5 +1,5 @@
-// test_ptx TABLE PTX... [-- options of doctest]: the quick tests of kernels, which run as nvcc compiled them. TABLE
-// gets a line per kernel. Without options every kernel of the files must have run.
+// test_ptx TABLE PTX... [-- options of doctest] runs the quick tests of kernels as compiled by nvcc. It writes a line
+// for each kernel to TABLE. Without options, every kernel of the files must have run.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <tests/cuda/ptx/interpreter.hpp>
 

@@ -1,4 +1,4 @@
-// What instructions compute. Each is a function of one thread's operands; the compiler makes loops over a warp of it.
+// The arithmetic of instructions. Each is a function of one thread's operands, which the compiler loops over a warp.
 #include <dhp/core/error.hpp>
 #include <tests/cuda/ptx/kernel.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 __extension__ using Unsigned128 = unsigned __int128;
 
-/// Bits of 16, 32 or 64 as the number that an instruction takes them for; registers are not typed.
+/// Reads a register of 16, 32 or 64 bits as type T; PTX registers have no types.
 template <class T>
 T value(Bits bits) {
   if constexpr (std::is_same_v<T, bool>) return bits != 0;
@@ -27,7 +27,7 @@ template <class T>
 Bits bits(T value) {
   if constexpr (std::is_same_v<T, float>) return std::bit_cast<std::uint32_t>(value);
   else if constexpr (std::is_same_v<T, double>) return std::bit_cast<Bits>(value);
-  else return static_cast<Bits>(value);  // of signed ones with their sign
+  else return static_cast<Bits>(value);  // extends the sign
 }
 
 template <class Body>
@@ -40,7 +40,7 @@ void each(Mask mask, const Body& body) {
   }
 }
 
-/// Of a lambda without captures, whose types say what it takes registers for.
+/// Makes an operation of a lambda without captures, whose parameter types say how to read registers.
 template <class F, class R, class... A>
 Operation of(F, R (F::*)(A...) const) {
   return [](Register* registers, const Instruction& instruction, Mask mask) {
@@ -91,7 +91,7 @@ void check_divisor(T b) {
 template <class T>
 void integers(Table& table, const std::string& name) {
   compare<T>(table, name);
-  // In 64 bits, so that nothing overflows.
+  // Computed in 64 bits, so that nothing overflows.
   table["add" + name] = of([](T a, T b) { return T(Bits(a) + Bits(b)); });
   table["sub" + name] = of([](T a, T b) { return T(Bits(a) - Bits(b)); });
   table["mul" + name] = of([](T a, T b) { return T(Bits(a) * Bits(b)); });
@@ -173,12 +173,12 @@ void floats(Table& table, const std::string& name) {
   table["mov" + name] = of([](Word a) { return a; });
 }
 
-/// Without subnormals.
+/// Sets subnormal numbers to 0.
 template <class T>
 T flushed(T a) {
   return std::abs(a) < std::numeric_limits<T>::min() ? std::copysign(T(0), a) : a;
 }
-/// x to the nearest number with so many bits of mantissa, ties to even, or towards zero; a half's or bf16's bits.
+/// Returns the bits of x as a half or bf16, with this many mantissa bits: rounded to nearest even, or towards zero.
 template <int exponent_bits, int mantissa_bits, bool truncates = false>
 std::uint16_t narrowed(float x) {
   constexpr int bias = (1 << (exponent_bits - 1)) - 1;
@@ -191,7 +191,7 @@ std::uint16_t narrowed(float x) {
   const double scaled = std::ldexp(size, mantissa_bits - exponent);
   const auto mantissa =
       static_cast<std::uint32_t>(truncates ? std::trunc(scaled) : std::nearbyint(scaled));
-  // Subnormal ones have no hidden bit to take away; what rounds up to 2 carries into the exponent.
+  // Subnormal numbers have no hidden bit. A mantissa that rounds up to 2 carries into the exponent.
   const auto number = (static_cast<std::uint32_t>(exponent + bias - 1) << mantissa_bits) + mantissa;
   return std::uint16_t(sign | std::min(number, infinite));
 }
@@ -204,7 +204,7 @@ float widened(std::uint16_t half) {
   return half & 0x8000 ? -size : size;
 }
 
-/// visit(any number of a type, its name)
+/// Calls visit(any number of a type, the type's name).
 void for_integers(const auto& visit) {
   visit(std::int8_t(), ".s8");
   visit(std::uint8_t(), ".u8");
@@ -238,7 +238,7 @@ void conversions(Table& table, const std::string& from) {
   }
 }
 
-/// A sum or difference of T with a carry in from[2] and out to[1].
+/// A sum or difference of T, with carry in from from[2] and carry out to to[1].
 template <class T, bool subtracts>
 void with_carry(Register* registers, const Instruction& instruction, Mask mask) {
   const auto [a, b, c] = std::array{instruction.from[0], instruction.from[1], instruction.from[2]};
@@ -252,7 +252,7 @@ void with_carry(Register* registers, const Instruction& instruction, Mask mask) 
   });
 }
 
-/// `count` registers side by side in one of `size` bits, and back.
+/// Joins `count` registers into one of `size` bits, or splits it.
 template <int size, int count>
 void pack(Register* registers, const Instruction& instruction, Mask mask) {
   constexpr int part = size / count;
@@ -273,7 +273,7 @@ void unpack(Register* registers, const Instruction& instruction, Mask mask) {
   });
 }
 
-/// mma.m16n8k16: from[0..3] have a (16 x 16), from[4..5] b (16 x 8), from[6..9] c (16 x 8), as PTX's manual says.
+/// mma.m16n8k16: a (16 x 16) is in from[0..3], b (16 x 8) in from[4..5], c (16 x 8) in from[6..9], as in PTX's manual.
 template <bool is_bf16>
 void product(Register* registers, const Instruction& instruction, Mask) {
   double a[16][16], b[16][8];
@@ -309,7 +309,7 @@ Table all_operations() {
   words<std::uint16_t>(table, ".b16");
   words<std::uint32_t>(table, ".b32");
   words<std::uint64_t>(table, ".b64");
-  for (const char* size : {"16", "32", "64"})  // signs matter to neither
+  for (const char* size : {"16", "32", "64"})  // the same for signed and unsigned
     for (const char* opcode : {"mov", "selp"})
       for (const char* type : {".u", ".s"})
         table[opcode + std::string(type) + size] = table.at(opcode + std::string(".b") + size);
@@ -333,13 +333,13 @@ Table all_operations() {
   table["cvt.rz.bf16.f32"] = of([](float a) { return narrowed<8, 7, true>(a); });
   table["ex2.approx.ftz.f32"] = of([](float a) { return flushed(std::exp2(flushed(a))); });
   table["rcp.approx.ftz.f32"] = of([](float a) { return 1 / flushed(a); });
-  table["rcp.approx.ftz.f64"] = of([](double a) {  // the upper half is computed
+  table["rcp.approx.ftz.f64"] = of([](double a) {  // only the upper half is exact
     return std::bit_cast<Bits>(1 / flushed(a)) >> 32 << 32;
   });
   table["shf.l.wrap.b32"] = of([](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
     return std::uint32_t((Bits{high} << 32 | low) << (by & 31) >> 32);
   });
-  // CUDA's own function of this name; its code is not looked at.
+  // CUDA's own function, which is not interpreted.
   table["call.__internal_accurate_pow"] = of([](double a, double b) { return std::pow(a, b); });
   table["add.cc.b32"] = &with_carry<std::uint32_t, false>;
   table["sub.cc.b32"] = &with_carry<std::uint32_t, true>;

@@ -1,4 +1,4 @@
-// Reads PTX as nvcc writes it: one statement or label on a line, calls on several.
+// Parses the PTX that nvcc writes: one statement or label on a line; calls span several lines.
 #include <dhp/core/error.hpp>
 #include <tests/cuda/ptx/kernel.hpp>
 #include <tests/cuda/ptx/races.hpp>
@@ -23,7 +23,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
   return parts;
 }
-/// Without its brackets.
+/// Removes the brackets.
 std::string_view inside(std::string_view text) { return text.substr(1, text.size() - 2); }
 std::string_view trimmed(std::string_view text) {
   constexpr const char* blank = " \t\n";
@@ -47,7 +47,7 @@ struct Statement {
   [[nodiscard]] bool has(std::string_view word) const {
     return std::find(words.begin() + 1, words.end(), word) != words.end();
   }
-  /// In bytes, of the element type, which stands last.
+  /// Returns the bytes of the element type, which is the last word.
   [[nodiscard]] int size() const { return std::stoi(words.back().substr(1)) / 8; }
 
   std::string guard, opcode;
@@ -59,7 +59,7 @@ class Body {
  public:
   explicit Body(Kernel& kernel) : kernel_(kernel) {}
 
-  /// .loc FILE LINE COLUMN[, function_name NAME, inlined_at FILE LINE COLUMN]
+  /// Parses .loc FILE LINE COLUMN[, function_name NAME, inlined_at FILE LINE COLUMN].
   void place(std::istringstream text) {
     std::string word;
     text >> word >> now_.file[0] >> now_.line[0];
@@ -100,7 +100,7 @@ class Body {
   }
 
  private:
-  /// The register of that name.
+  /// Returns the register with this name.
   int named(const std::string& name) {
     static const std::map<std::string, int> fixed_names{{"%tid.x", thread},  {"%ntid.x", threads},
                                                         {"%ctaid.x", block}, {"%nctaid.x", blocks},
@@ -172,7 +172,7 @@ class Body {
     const bool loads = text.words[0] == "ld";
     const auto& values = text.operands[loads ? 0 : 1];
     const auto place = split(inside(text.operands[loads ? 1 : 0]), '+');
-    // A function's arguments and its result are registers here.
+    // Arguments and results of functions are registers.
     if (text.has("param") &&
         (place[0].rfind("param", 0) == 0 || place[0].rfind("retval", 0) == 0)) {
       next.operation = operation_named("mov.b64");
@@ -197,7 +197,7 @@ class Body {
     const auto& name = text.words[0];
     auto operands = text.operands;
     std::string opcode = name;
-    // These words change nothing: the usual rounding, the lower half, what all threads do alike.
+    // These words change nothing here: default rounding, lower half, uniform execution.
     static const std::set<std::string> silent{"rn", "lo", "uni", "to", "global", "local", "param"};
     for (std::size_t at = 1; at < text.words.size(); ++at)
       if (!silent.contains(text.words[at])) opcode += "." + text.words[at];

@@ -31,19 +31,19 @@ namespace tests {
   return at >= memory.data() && at < memory.data() + memory.size();
 }
 
-/// A byte's last accesses. Whatever is of another life is forgotten.
+/// The last accesses to a byte, within the present launch or block.
 struct Cell {
   std::uint32_t life = 0;        ///< of global memory the launch, of shared memory the block
-  std::uint32_t written_in = 0;  ///< how many barriers had been passed, over all blocks
+  std::uint32_t written_in = 0;  ///< number of barriers passed before, in all blocks
   std::uint32_t read_in = 0;
   std::int32_t writing_block = -1;
   std::int32_t first_reading_block = -1;
   std::int16_t writer = -1;
-  std::int16_t reader = -1;  ///< the first since the last barrier
+  std::int16_t reader = -1;  ///< first since the last barrier
   std::int16_t other_reader = -1;
 };
 
-/// The cells of all bytes that kernels have touched, by page.
+/// The cells of all bytes that kernels have accessed, by page.
 class Shadow {
  public:
   [[nodiscard]] Cell& at(std::uintptr_t address) {
@@ -94,7 +94,7 @@ class Races {
   void reads(int thread, const std::byte* memory, std::size_t bytes) {
     access(thread, memory, bytes, [&](Cell& cell, Place place) { read(cell, place); });
   }
-  /// value: what it will be, if known. Threads may write what is there.
+  /// value: the new bytes, if known. A write that changes nothing is no race.
   void writes(int thread, const std::byte* memory, std::size_t bytes,
               const std::byte* value = nullptr) {
     access(thread, memory, bytes, [&](Cell& cell, Place place) {
@@ -102,7 +102,7 @@ class Races {
       write(cell, place, value != nullptr && value[at] == *place.byte);
     });
   }
-  /// Bytes of global memory that the launch has read, and those it has written: each once.
+  /// read() and written() return the bytes of global memory that the launch has read and written, each counted once.
   [[nodiscard]] std::int64_t read() const { return read_; }
   [[nodiscard]] std::int64_t written() const { return written_; }
 

@@ -1,4 +1,4 @@
-// What a check says of a kernel.
+// Runs a kernel and returns the error of the checks.
 #pragma once
 
 #include <tests/cuda/emulator.hpp>
@@ -7,7 +7,7 @@
 
 namespace tests::faults {
 
-/// The error of its launch; empty if there is none.
+/// Returns the error of the launch; empty if there is none.
 template <class Kernel>
 std::string said_of(std::vector<float>* result = nullptr) {
   Emulated dev;
@@ -22,7 +22,7 @@ std::string said_of(std::vector<float>* result = nullptr) {
   if (result != nullptr) result->assign(y, y + words);
   return "";
 }
-/// The faulty one is named by these words, and the other is not.
+/// Checks that the error of the faulty kernel contains these words, and that the correct kernel has no error.
 template <template <bool> class Kernel>
 bool is_named(const std::string& in_words) {
   const auto said = said_of<Kernel<true>>(), of_right = said_of<Kernel<false>>();

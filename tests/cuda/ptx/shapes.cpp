@@ -1,5 +1,5 @@
-// The kernels that move most bytes of a training step, with its lengths of rows. What the byte ledger (bench/gpu/dry)
-// takes for granted is seen in compiled code: each tensor is moved once, and a warp's bytes lie side by side.
+// The kernels that move the most bytes in a training step, with typical row lengths. Checks the assumptions of the byte
+// ledger (bench/gpu/dry) on compiled code: each tensor is moved once, and a warp's bytes are adjacent.
 #include <dhp/cuda/kernels.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/ptx/interpreter.hpp>
@@ -8,10 +8,10 @@
 
 namespace {
 
-/// Checks the bytes and the 32-byte sectors that the launches of op move. bytes: what the ledger counts, which op may
-/// miss by a twentieth. needless: the share of sectors beyond the best order that is allowed; L1 has them when the next
-/// request of a thread asks for the rest. Prints: the two byte counts, bytes of sectors as they are and at best,
-/// instructions of warps, and cycles of shared memory as they are and at best.
+/// Checks the bytes and 32-byte sectors that op's launches move. bytes: the ledger's count; op may differ by 5 %.
+/// needless: allowed share of sectors beyond the minimum, which L1 serves if a thread's next request reads the rest.
+/// Prints both byte counts, bytes of sectors (actual and minimum), instructions of warps, and cycles of shared memory
+/// (actual and minimum).
 void moves(const char* what, std::int64_t bytes, const auto& op, double needless = 0.02) {
   auto& all = ptx::interpreter();
   const auto before = all.total();
@@ -45,7 +45,7 @@ TEST_CASE("BERT: each tensor is moved once, in whole sectors") {
     detail::residual_layer_norm_forward(dev, x, other, numbers, options, gamma, beta, 1e-12,
                                         sum.mut(), y.mut(), mean.mut(), inv_std.mut());
   });
-  // Each block writes sums of its rows, which a second launch reads.
+  // Each block writes the sums of its rows, and a second launch reads them.
   moves("its gradient", 4 * activation + 2 * 2 * 4 * columns * 256, [&] {
     detail::residual_layer_norm_backward(dev, x, other, gamma, mean, inv_std, numbers, options,
                                          sum.mut(), y.mut(), dgamma.mut(), dbeta.mut(), 0);
@@ -53,7 +53,7 @@ TEST_CASE("BERT: each tensor is moved once, in whole sectors") {
   moves("dropout", 2 * activation, [&] { dropout(dev, x, numbers, options, y.mut()); });
   moves("a sum", 3 * activation, [&] { add(dev, x, other, y.mut()); });
   moves("GELU", 2 * activation, [&] { activation_forward(dev, Activation::gelu, x, y.mut()); });
-  moves(  // with the sums of 32 tiles of rows, which a second launch reads
+  moves(  // a second launch reads the sums of 32 row tiles
       "column sums", activation + 2 * 32 * 4 * columns,
       [&] { column_sums(dev, x, dgamma.mut(), 0); }, 0.1);
 
@@ -118,7 +118,7 @@ TEST_CASE("optimizers: each tensor is moved once, in whole sectors") {
   Weights<Gpu, bf16> w(dev, {{count}});
   const auto state = make_step_state(dev, StepState{.learning_rate = 0.1, .updates = 1});
   const auto rates = side.tensor({1}, std::vector{0.1});
-  // Gradient; moments and masters both ways; values of 16 bits.
+  // Reads gradients; reads and writes moments and masters; writes 16-bit values.
   moves("AdamW", (4 + 3 * 8 + 2) * count, [&] {
     detail::adamw_update(dev, {}, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
                          w.masters.mut());
@@ -150,7 +150,7 @@ TEST_CASE("ResNet: each tensor is moved once, in whole sectors") {
         detail::batch_norm_backward_apply(dev, dy, x, vectors, false, vector, vector, 1568,
                                           dx.mut());
       },
-      0.5);  // a thread has few rows here for its part of the vectors
+      0.5);  // a thread has few rows for its part of the vectors
   const Shape image{2, 56, 56, 64};
   const PoolGeometry geometry{3, 2, 1};
   const auto pooled = pool_output_shape(image, geometry);
