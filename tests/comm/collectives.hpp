@@ -184,7 +184,7 @@ inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
   return wrong == 0 ? "" : concat(wrong, " values are wrong");
 }
 
-// Two ranks: a send waits when the edge is full, and not before. sent: how many messages rank 0 has sent.
+// Two ranks: a send blocks only when send_capacity() messages are unreceived. sent: number of rank 0's completed sends.
 inline std::string wrong_capacity(Comm<Cpu>& world, Cpu& dev, std::atomic<int>& sent) {
   const int capacity = world.send_capacity();
   if (world.rank() == 0) {

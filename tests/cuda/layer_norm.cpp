@@ -217,7 +217,7 @@ TEST_CASE("no rows: nothing but the sums is written") {
 TEST_CASE("more rows than the grid has warps or blocks") {
   check_forward<float>({132 * 16 * 4 + 5, 4});
   check_backward<float>({132 * 16 * 4 + 5, 4});
-  check_forward<float>({132 * 16 + 5, 3});  // one block per row group
+  check_forward<float>({132 * 16 + 5, 3});  // 3 columns: one block per row
   check_backward<float>({132 * 16 + 5, 3});
 }
 

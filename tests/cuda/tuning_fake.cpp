@@ -189,7 +189,7 @@ TEST_CASE("tuning fake: a thousand numbers of rows are timed a few times, and al
     for (const auto number : rows) CHECK(products.algorithm_of(pass, number) == 2);
     CHECK(starts() - before == 1000 + 40 * starts_of_a_timing);
     CHECK(fake::proposals - asked == 40);
-    // Layers and steps of one size ask for nothing, and wait for nobody.
+    // Further calls of one size make no request to the library and do not wait.
     const int checked = fake::checks;
     CHECK(products.run(pass, rows.back()));
     CHECK(products.run(pass, rows.back()));
@@ -207,7 +207,7 @@ TEST_CASE("tuning fake: where a class's algorithm cannot do a size, that size's 
     return algorithm == 0 ? rows != 11 : algorithm == 1 || rows % 4 == 0;
   };
   const auto all = [](int, const fake::ProductSize&) { return true; };
-  // The library knows, or finds out when it is to run.
+  // The library refuses before the run, or only when it runs.
   for (const bool knows : {true, false}) {
     CAPTURE(knows);
     const Abilities abilities(fourths, knows ? fake::Can() : fake::Can(all));
@@ -238,7 +238,7 @@ TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those be
   CHECK(products.algorithm_of(Pass::y, 10) == -1);
   CHECK_FALSE(products.can(Pass::y, 10));
   CHECK(products.can(Pass::y, 11));
-  CHECK(products.algorithm_of(Pass::y, 11) == 2);  // is timed, since the first could not be
+  CHECK(products.algorithm_of(Pass::y, 11) == 2);  // timed now: the first size could not run
   CHECK(products.algorithm_of(Pass::y, 12) == -1);
   CHECK_FALSE(products.can(Pass::y, 12));
   CHECK(products.algorithm_of(Pass::y, 13) == 2);
@@ -295,7 +295,7 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
     CHECK(fake::engines_asked.back() == 1);
     CHECK(run(dev, "a"));
     CHECK(fake::engines_asked == std::vector<int>{1});
-    // What has run may refuse other arguments.
+    // A plan that has run may refuse other arguments.
     refuse_below(2);
     CHECK(run(dev, "a"));
     CHECK(fake::engines_asked.back() == 2);
@@ -311,7 +311,7 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
     REQUIRE(plans.uses(true).size() == 2);
     CHECK(has(plans.uses(true).front().refusal, "cudnnBackendExecute"));
   }
-  // Any other error is one.
+  // Any other status is an error.
   Cuda dev(small(0, true));
   fake::plan_runs = [](const auto&) { return CUDNN_STATUS_EXECUTION_FAILED; };
   CHECK(has(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
@@ -339,7 +339,7 @@ TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and
     Cuda dev(options);
     Products products(dev);
     const auto before = starts();
-    // Whatever comes first, and where the one of the class cannot, nothing is timed either.
+    // No size is timed, in any order, even if the algorithm of its class cannot run it.
     for (const auto pass : {Pass::y, Pass::dx, Pass::dw}) {
       CHECK(products.algorithm_of(pass, 101) == 2);
       CHECK(products.algorithm_of(pass, 104) == 2);
@@ -347,7 +347,7 @@ TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and
     }
     CHECK(products.algorithm_of(Pass::y, 97) == 0);
     CHECK(starts() - before == 10);
-    // What is not in the file.
+    // This size's class is not in the file.
     CHECK(products.algorithm_of(Pass::dx, deterministic ? 400 : 200) == (deterministic ? 0 : 1));
   }
 }

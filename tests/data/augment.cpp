@@ -1,4 +1,4 @@
-// Augmentation: a pure function of (seed, epoch, sample), that keeps its promises about size and area.
+// Augmentation: a pure function of (seed, epoch, sample) whose results have the promised size and area.
 #include <dhp/data/augment.hpp>
 #include <tests/support/test.hpp>
 
@@ -68,7 +68,7 @@ TEST_CASE("augment: extreme strips find a box and a fit") {
 }
 
 TEST_CASE("augment: fit takes the center") {
-  auto image = dhp::Image::blank(64, 128, 1);  // black, but white in the middle 64 columns
+  auto image = dhp::Image::blank(64, 128, 1);  // black, except for 64 white columns in the middle
   for (int y = 0; y < 64; ++y)
     for (int x = 32; x < 96; ++x) image.pixels[image.at(y, x)] = 255;
   const auto made = dhp::fit(image, 16, 16);

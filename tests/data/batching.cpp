@@ -1,4 +1,4 @@
-// Batching: closed forms that cover each epoch exactly once, whatever the number of replicas.
+// Batching: closed forms that cover each epoch exactly once, for any number of replicas.
 #include <dhp/data/batching.hpp>
 #include <tests/support/test.hpp>
 
@@ -41,7 +41,7 @@ TEST_CASE("batching: a step knows its epoch and offset directly") {
   CHECK(plan.micro_batches() == 1);
   CHECK(batching.plan(10).epoch == 3);
   CHECK(batching.plan(10).first == 0);
-  // Seven micro-batches over three replicas are 3, 2, 2.
+  // Seven micro-batches on three replicas: 3, 2 and 2.
   CHECK(dhp::Batching(700, 28, 4).plan(1).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 

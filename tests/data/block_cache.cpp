@@ -1,5 +1,5 @@
-// The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends
-// nothing.
+// The cache of blocks: a cached block is read from the file once, the cache stays within its limit, and an unwritable
+// folder is no error.
 #include <dhp/data/block_cache.hpp>
 #include <tests/support/threads.hpp>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-// A file of bytes 0, 1, 2, ... in memory, and what was read of it.
+// A file of bytes 0, 1, 2, ... in memory. Records its reads.
 struct Slow {
   explicit Slow(std::size_t size) : bytes(size) {
     for (std::size_t at = 0; at < size; ++at) bytes[at] = static_cast<std::byte>(at * 7);
@@ -19,7 +19,7 @@ struct Slow {
       read += to.size();
     };
   }
-  /// Reads all of it in parts of 7 bytes.
+  /// Reads the whole file in parts of 7 bytes.
   void check_all(dhp::detail::BlockCache& cache, std::size_t number) {
     for (std::size_t at = 0; at < bytes.size(); at += 7) {
       std::vector<std::byte> part(std::min<std::size_t>(7, bytes.size() - at));
@@ -111,7 +111,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   slow.check_all(cache, number);
   CHECK(warnings.size() == 1);
   CHECK(slow.read == 64);
-  // A full disk: what was read is used.
+  // On a full disk, the bytes are still returned.
   folder.write("full/there", bytes_of("x"));
   dhp::detail::BlockCache full(
       folder / "full", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);

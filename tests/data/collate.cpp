@@ -1,4 +1,4 @@
-// Host arrays and their way to the device.
+// Host arrays and their upload to the device.
 #include <dhp/data/collate.hpp>
 #include <dhp/device/cpu.hpp>
 #include <tests/support/test.hpp>

@@ -7,7 +7,7 @@
 
 namespace tests {
 
-/// parse(bytes, name) returns whether it was read, or throws.
+/// parse(bytes, name) returns whether the bytes could be read, or throws.
 template <class Parse>
 bool survives(const Parse& parse, const dhp::Bytes& bytes, const std::string& name) {
   try {
@@ -25,7 +25,7 @@ void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
   REQUIRE(survives(parse, good, name));
   for (std::size_t size = 0; size < good.size(); ++size) {
     CAPTURE(size);
-    // A copy of exactly that size, so that reading one byte too far is seen.
+    // A copy of exactly this size, so that AddressSanitizer detects a read beyond it.
     CHECK(!survives(
         parse, dhp::Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)), name));
   }

@@ -1,4 +1,4 @@
-// Datasets over datasets: each adaptor is again a dataset, a pure function of the index.
+// Datasets over datasets: each adaptor is a dataset again, a pure function of the index.
 #include <dhp/data/dataset.hpp>
 #include <tests/support/test.hpp>
 

@@ -1,4 +1,4 @@
-// The order of an epoch: each sample once, for every size and window; reads of a window stay in few blocks.
+// The order of an epoch has each sample once, for every size and window. Reads within a window stay in few blocks.
 #include <dhp/data/epoch_order.hpp>
 #include <tests/support/test.hpp>
 
@@ -42,7 +42,7 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
         const auto most = (window + order.block() - 1) / order.block() + 2;
         CHECK(static_cast<std::int64_t>(blocks.size()) <= most);
       }
-      CHECK(neighbors < size / window * 3 + 10);  // one a window is expected
+      CHECK(neighbors < size / window * 3 + 10);  // the expected number is one per window
     }
 }
 
@@ -56,13 +56,13 @@ TEST_CASE("epoch order: another one in each epoch and seed, in blocks, windows, 
     for (std::int64_t place = 0; place < 500; ++place)
       CHECK(dhp::detail::EpochOrder(500, window, 1, 0)(place) == whole(place));
   }
-  // Each epoch has other blocks in its first window, and each window an order of its own in its blocks of 7.
+  // The first window has other blocks in another epoch, and each window orders the 7 samples of a block differently.
   const auto now = all(dhp::detail::EpochOrder(490, 49, 1, 0));
   const auto next = all(dhp::detail::EpochOrder(490, 49, 1, 1));
   CHECK(std::set(now.begin(), now.begin() + 49) != std::set(next.begin(), next.begin() + 49));
   CHECK_FALSE(std::equal(now.begin(), now.begin() + 49, now.begin() + 49,
                          [](auto one, auto other) { return one % 7 == other % 7; }));
-  // Every sample comes early and late: the mean place of one over many epochs is that of the middle.
+  // Samples have no preferred place: over many epochs, the mean place of a sample is the middle.
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
     const auto samples = all(dhp::detail::EpochOrder(103, 10, 1, epoch));

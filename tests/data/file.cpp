@@ -1,4 +1,4 @@
-// Whole files, and the cursor that parsers use.
+// Reads of whole files, and the cursor with which parsers read bytes.
 #include "damage.hpp"
 
 TEST_CASE("file: missing, empty, a directory, too large: each is named") {

@@ -1,4 +1,4 @@
-// Samples of a function: rows in the order asked for, and samples that do not fit.
+// Samples of a function: rows in the requested order, and errors for samples of the wrong length.
 #include <dhp/data/function_samples.hpp>
 #include <tests/support/tensors.hpp>
 

@@ -1,4 +1,4 @@
-// gunzip: what gzip writes, members one after another, and damage.
+// gunzip: gzip's output, several members in a row, and damage.
 #include "damage.hpp"
 
 #ifdef DHP_HAS_ZLIB
@@ -32,7 +32,7 @@ TEST_CASE("gzip: what was packed comes back, small and large, in one member or t
   two.insert(two.end(), second.begin(), second.end());
   CHECK(dhp::gunzip(two, "x") == bytes_of("some text, some text, some textmore"));
   CHECK(dhp::gunzip(gzip({}), "x").empty());
-  two.resize(two.size() + 1000);  // as a tape's blocks are filled
+  two.resize(two.size() + 1000);  // zeros, as after a block on tape
   CHECK(dhp::gunzip(two, "x") == bytes_of("some text, some text, some textmore"));
   two.push_back(std::byte{1});
   CHECK_THROWS_WITH_AS((void)dhp::gunzip(two, "x"), Contains("not gzip after"), dhp::Error);

@@ -1,4 +1,4 @@
-// IDX: strict, whatever the bytes are.
+// IDX: the reader is strict for any bytes.
 #include <dhp/data/idx.hpp>
 
 #include "damage.hpp"

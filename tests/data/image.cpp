@@ -1,4 +1,4 @@
-// Sets of equal images from IDX and .npy pairs.
+// Sets of images of one size, from pairs of IDX or .npy files.
 #include <dhp/data/image.hpp>
 
 #include "damage.hpp"

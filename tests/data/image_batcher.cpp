@@ -1,4 +1,4 @@
-// Image batches: shape, normalization in every type, labels, and which sample an error is about.
+// Image batches: shape, normalization in every type, labels, and errors that name the sample.
 #include <dhp/data/image_batcher.hpp>
 #include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
@@ -93,7 +93,7 @@ TEST_CASE("image batcher: statistics of the channels") {
   CHECK(statistics.deviation[1] == 1);
 }
 
-// Its images cannot be read, its labels can.
+// A dataset with readable labels but unreadable images.
 struct LabelsAlone {
   using Sample = dhp::LabeledImage;
   [[nodiscard]] std::int64_t size() const { return 10; }
@@ -121,7 +121,7 @@ TEST_CASE("image batcher: labels alone need no image, through slices, orders and
   CHECK(labels_of(dhp::detail::Reordered(
             LabelsAlone{}, dhp::detail::EvenOrder{LabelsAlone{}.size(), 2, 0, false})) ==
         std::vector<std::int32_t>{2, 1});
-  // Without labels of their own, images are read as ever.
+  // If the dataset cannot read labels alone, it reads images as before.
   const dhp::ImageBatcher whole(two_images(), {.height = 2, .width = 2, .channels = 1});
   CHECK(whole.labels_only().collate(both, 0) == whole.collate(both, 0));
 }

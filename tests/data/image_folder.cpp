@@ -1,4 +1,4 @@
-// A directory of images by class. The decoder here is a toy, so that this needs no image library.
+// A directory of images by class. The decoder is a toy, so that the test needs no image library.
 #include <dhp/data/image_folder.hpp>
 
 #include "shards.hpp"
@@ -20,7 +20,7 @@ TEST_CASE("image folder: classes and files in the order of their names") {
   folder.write("README", bytes_of("not a class"));
   folder.write(".elsewhere/z.toy", bytes_of("TOYz"));
   std::filesystem::create_symlink("../.elsewhere", folder / "dog/linked");
-  std::filesystem::create_symlink("../..", folder / "dog/linked/above");  // goes round
+  std::filesystem::create_symlink("../..", folder / "dog/linked/above");  // a cycle
   std::filesystem::create_symlink(".", folder / "cat/itself");
   const dhp::ImageFolder data(folder / "", toy(), {.threads = 2});
   CHECK(data.class_names() == std::vector<std::string>{"cat", "dog"});

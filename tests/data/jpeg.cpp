@@ -1,4 +1,4 @@
-// JPEG: written by libjpeg, read by us; parts of images; damage.
+// JPEG: files written by libjpeg and read by dhp, parts of images, damage.
 #include "damage.hpp"
 
 #ifdef DHP_HAS_JPEG
@@ -10,7 +10,7 @@
 
 namespace {
 
-// A smooth image, so that the loss of the format stays small.
+// A smooth image, so that the format's loss stays small.
 dhp::Image smooth(int height, int width, int channels) {
   auto made = dhp::Image::blank(height, width, channels);
   for (int y = 0; y < height; ++y)
@@ -93,7 +93,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
     const auto read = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
     CHECK(read.height == height);
     CHECK(read.width == width);
-    // The center of its pixel (2, 2) in the whole image.
+    // Checks the center of pixel (2, 2) of the whole image.
     const int scale = 32 / height;
     const int at = (5 * scale - 1) / 2;
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
@@ -109,7 +109,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
 TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
   auto image = smooth(75, 90, 3);
   for (std::size_t at = 0; at < image.pixels.size(); at += 7)
-    image.pixels[at] ^= 0x5a;  // colors vary
+    image.pixels[at] ^= 0x5a;  // so that colors vary
   std::mt19937 random(1);
   const auto below = [&](int limit) {
     return static_cast<int>(random() % static_cast<unsigned>(limit));
@@ -132,7 +132,7 @@ TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
           CHECK(part == dhp::crop(whole, box));
         }
       }
-  // What lies below the part is not decoded, but its absence is seen.
+  // Rows below the part are not decoded, but an error reports if they are missing.
   auto file = encode(image);
   const auto top = [](int, int width) { return dhp::detail::Box{0, 0, 8, width}; };
   CHECK(dhp::detail::decode_jpeg(file, "x", {.part = top}).height == 8);
@@ -149,7 +149,7 @@ TEST_CASE("jpeg: batches of parts are those of whole images") {
     [[nodiscard]] Sample get(std::int64_t index) const { return folder.get(index); }
   };
   const Folder photos;
-  photos.write("a/0.jfif", encode(smooth(60, 80, 3)));  // as some browsers name a JPEG
+  photos.write("a/0.jfif", encode(smooth(60, 80, 3)));  // .jfif is a JPEG as some browsers name it
   const dhp::ImageFolder folder(photos.path, {dhp::jpeg_decoder()});
   const dhp::ImageBatcherOptions options{
       .height = 24,
@@ -195,7 +195,7 @@ TEST_CASE("jpeg: size and number of scans are limited") {
   CHECK_THROWS_WITH_AS(
       (void)dhp::detail::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
       Contains("above the limit"), dhp::Error);
-  // Each coefficient of a block alone, bit by bit: 568 scans.
+  // A scan for each bit of each coefficient of a block: 568 scans.
   const auto scan = [](int coefficient, int above, int bit) {
     return jpeg_scan_info{1, {}, coefficient, coefficient, above, bit};
   };

@@ -1,5 +1,5 @@
-// The loader: the same bytes for any number of threads, replicas that cover the step, a start at any step,
-// errors that name the sample, and a clean end at any time.
+// The loader: the same bytes for any number of threads, replicas that cover the step, a start at any step, errors that
+// name the sample, and a clean end at any time.
 #include <dhp/data/loader.hpp>
 #include <dhp/device/cpu.hpp>
 #include <tests/support/test.hpp>
@@ -103,7 +103,7 @@ TEST_CASE("loader: replicas see what one replica sees") {
     CHECK(ids.size() == 27);
     CHECK(std::set<std::int64_t>(ids.begin(), ids.end()).size() == 27);
   }
-  CHECK(joined.front().ids != joined[7].ids);  // another order in the next epoch
+  CHECK(joined.front().ids != joined[7].ids);  // the next epoch has another order
   CHECK(joined.back().samples == 3);
 }
 

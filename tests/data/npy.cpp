@@ -1,4 +1,4 @@
-// .npy: what is written is read again; what NumPy writes is read; the header is read strictly.
+// .npy: written files can be read again, NumPy's files can be read, and the header is read strictly.
 #include <dhp/data/npy.hpp>
 
 #include "damage.hpp"

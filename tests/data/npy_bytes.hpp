@@ -9,7 +9,7 @@
 
 namespace tests {
 
-/// The bytes of a version-1 file; T is u8, i32, i64, float or double.
+/// Returns the bytes of a version-1 file; T is u8, i32, i64, float or double.
 template <class T>
 dhp::Bytes npy_bytes(const dhp::Shape& shape, std::span<const T> values) {
   dhp::check(static_cast<std::int64_t>(values.size()) == shape.count(), "an .npy of shape ", shape,

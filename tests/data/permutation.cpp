@@ -1,4 +1,4 @@
-// The permutation: a bijection for every size, and spread well enough to be a shuffle.
+// The permutation: a bijection for every size, random enough for a shuffle.
 #include <dhp/data/permutation.hpp>
 #include <tests/support/test.hpp>
 
@@ -38,5 +38,5 @@ TEST_CASE("permutation: neighbors are not kept together") {
   int neighbors = 0;
   for (std::int64_t place = 1; place < 60000; ++place)
     if (order(place) == order(place - 1) + 1) ++neighbors;
-  CHECK(neighbors < 10);  // one is expected
+  CHECK(neighbors < 10);  // the expected number is one
 }

@@ -1,4 +1,4 @@
-// PNG: written by libpng, read by us; damage.
+// PNG: files written by libpng and read by dhp; damage.
 #include "damage.hpp"
 
 #ifdef DHP_HAS_PNG
@@ -45,7 +45,7 @@ TEST_CASE("png: pixels come back, in color and in gray") {
 
 TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or counted") {
   auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
-  const auto chunk = [&](const std::string& type, const std::string& data) {  // behind IHDR
+  const auto chunk = [&](const std::string& type, const std::string& data) {  // inserted after IHDR
     auto bytes = std::string(3, '\0') + static_cast<char>(data.size()) + type + data;
     const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 4,
                            static_cast<uInt>(bytes.size() - 4));
@@ -55,7 +55,7 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
   };
   chunk("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
   CHECK(dhp::detail::decode_png(file, "x") == dhp::Image{2, 3, 3, six});
-  // Rows of pixels a b c / d e f, and how each orientation shows them.
+  // The rows of pixels "abc/def", and how each orientation shows them.
   const char* const shown[] = {"abc/def",  "cba/fed",  "fed/cba",  "def/abc",
                                "ad/be/cf", "da/eb/fc", "fc/eb/da", "cf/be/ad"};
   const auto plain = file;

@@ -1,4 +1,4 @@
-// Crops and sizes.
+// Crops and resizes.
 #include <dhp/data/resize.hpp>
 #include <tests/support/test.hpp>
 
@@ -37,12 +37,12 @@ TEST_CASE("resize: a constant stays constant, at any size") {
 }
 
 TEST_CASE("resize: known values") {
-  // Doubling: weights 3/4 and 1/4 between neighbors, the ends repeat.
+  // Doubling uses weights 3/4 and 1/4 of two neighbors; pixels at the ends repeat.
   CHECK(resize(gray(1, 2, {0, 100}), 1, 4) == gray(1, 4, {0, 25, 75, 100}));
   CHECK(resize(gray(2, 1, {0, 100}), 4, 1) == gray(4, 1, {0, 25, 75, 100}));
-  // Halving: a triangle over four: weights 1, 3, 3, 1, cut and renormalized at the ends.
+  // Halving uses weights 1, 3, 3, 1 of four neighbors; at the ends the weights inside the image are renormalized.
   CHECK(resize(gray(1, 4, {0, 80, 80, 160}), 1, 2) == gray(1, 2, {46, 114}));
-  // Fine stripes become gray when shrunk four times: no aliasing.
+  // Shrinking fine stripes to a quarter makes them gray, because the filter is antialiased.
   const auto stripes =
       resize(gray(1, 16, {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255}), 1, 4);
   for (const auto value : stripes.pixels) CHECK(std::abs(value - 128) < 16);

@@ -1,4 +1,4 @@
-// The random numbers of a sample: repeatable, and apart from those of other samples, epochs and uses.
+// The random numbers of a sample are repeatable, and independent of other samples, epochs and uses.
 #include <dhp/data/sample_random.hpp>
 #include <tests/support/test.hpp>
 

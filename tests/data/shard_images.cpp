@@ -1,4 +1,4 @@
-// Images of shards through an index: made once, remade when a shard changes, shared by processes; damage.
+// Images of shards through an index: made once, remade if a shard changes, shared by processes; damage.
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/shard_images.hpp>
 #include <tests/support/threads.hpp>
@@ -123,7 +123,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   CHECK(open(folder / "s", {.skip_bad = true}).index_was_kept());
   CHECK(open(folder / "s", {.skip_bad = true}).skipped() == good.skipped());
   CHECK(open(folder / "s").size() ==
-        5);  // an index without damaged parts is not for those who refuse them
+        5);  // the index without damaged parts is not reused
 }
 
 TEST_CASE("shard images: a shard that is cut off after its index was made") {

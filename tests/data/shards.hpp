@@ -8,7 +8,7 @@
 
 namespace tests {
 
-// "TOY" and one letter: an image of one pixel of that value.
+// A toy image: "TOY" and one letter, whose code is the value of the only pixel.
 inline dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
                              const dhp::DecodeOptions& options) {
   dhp::check(bytes.size() == 4, "", name, ": damaged toy");
@@ -24,7 +24,7 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
   return made;
 }
 
-// Protocol Buffers: a field of bytes, of up to 16,383 of them.
+// Returns a bytes field of a protocol buffer, of up to 16,383 bytes.
 inline std::string field(int number, const std::string& bytes) {
   std::string made(1, static_cast<char>(number << 3 | 2));
   if (bytes.size() >= 128) made += static_cast<char>((bytes.size() & 127) | 128);
@@ -59,7 +59,7 @@ inline std::string octal(std::uint64_t value, std::size_t digits) {
   for (auto at = digits; at-- > 0; value >>= 3) made[at] = static_cast<char>('0' + (value & 7));
   return made;
 }
-/// A member of a ustar file.
+/// Returns a member of a ustar file.
 inline std::string member(const std::string& name, const std::string& contents, char type = '0',
                           const std::string& prefix = {}) {
   std::string header(512, '\0');

@@ -1,4 +1,4 @@
-// Tar shards with WebDataset's names: groups, long names, labels and damage.
+// Tar shards in WebDataset's format: groups of members, long names, labels, damage.
 #include <dhp/data/tar.hpp>
 
 #include "shards.hpp"
@@ -89,7 +89,7 @@ TEST_CASE("tar: what is wrong is named with its byte") {
   said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
   try {
     (void)scan(member("1.cls", "cat") + tar_end);
-  } catch (const dhp::Error& error) {  // the way out stands there once
+  } catch (const dhp::Error& error) {  // the advice appears only once
     CHECK(error.sentence().find("skip-bad") == error.sentence().rfind("skip-bad"));
   }
   CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),

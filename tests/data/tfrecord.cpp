@@ -1,4 +1,4 @@
-// TFRecord shards of tf.Examples: labels, places and damage.
+// TFRecord shards of tf.Examples: labels, positions of images, damage.
 #include <dhp/data/tfrecord.hpp>
 
 #include "shards.hpp"
@@ -63,7 +63,7 @@ TEST_CASE("tfrecord: what is wrong is named with its byte") {
     said(record(example(entry("image", bytes_feature("TOY1")) + entry("label", field(3, list)))),
          "its label has several values");
   said("<html>404</html>", "byte 0: is an HTML page");
-  // Of a number that never ends, a field longer than its message, and a group.
+  // A number without an end, a field longer than its message, and a group are no fields of a tf.Example.
   said(record(std::string(12, '\xff')), "too many bytes");
   said(record("\x0a\x7fwords"), "a field of 127 bytes in a record with 5 left");
   said(record("\x0b"), "is not a tf.Example");

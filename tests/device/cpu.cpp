@@ -12,7 +12,7 @@ TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outli
     dev.fill_zero(block.get(), bytes);
     const auto* place = block.get();
     const auto other = dev.allocate(bytes);
-    CHECK(other.get() != place);  // both are in use
+    CHECK(other.get() != place);  // the first block is still in use
     block.reset();
     CHECK(dev.allocate(bytes).get() == place);
     last = other;
@@ -28,7 +28,7 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   auto persistent = dev.allocate_persistent(1000);
   CHECK(reinterpret_cast<std::uintptr_t>(persistent.get()) % 64 == 0);
   CHECK(memory.held_bytes() == size + 1000);
-  persistent.reset();  // is not kept
+  persistent.reset();  // this block is not cached
   block.reset();       // is
   CHECK(memory.in_use_bytes() == 0);
   CHECK(memory.held_bytes() == size);
@@ -37,7 +37,7 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   CHECK(memory.held_bytes() == size);
   auto freed = dev.allocate(5000);
   freed.reset();
-  dev.memory().trim();  // what is in use stays
+  dev.memory().trim();  // blocks in use stay
   CHECK(memory.held_bytes() == size);
   block.reset();
   dev.memory().trim();
@@ -80,11 +80,11 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
       (void)dev->allocate(7),
       Contains("cannot allocate 7 bytes for a tensor in the host program's memory"), dhp::Error);
   dev.reset();
-  block.reset();  // may outlive the device
+  block.reset();  // the block may outlive the device
   CHECK(host.in_use == 0);
 }
 
-// Runs and communicators keep references to it.
+// The device cannot be moved, because runs and communicators keep references to it.
 static_assert(!std::is_move_constructible_v<Cpu> && !std::is_move_assignable_v<Cpu>);
 
 TEST_CASE("cpu: more than there is, is refused in a sentence") {

@@ -70,7 +70,7 @@ TEST_CASE("meta: counts work by step, pass and layer, and what a layer keeps") {
       const auto layer = dev.scope(std::string("a"));
       kept = dev.allocate(1024);
       const auto deeper = dev.scope(std::string("b"));
-      const auto inside = dev.scope(std::string("c"));  // its work is the layer's
+      const auto inside = dev.scope(std::string("c"));  // counts as the layer's work
       dev.count_product(7, Bytes{40});
       dev.count_call(5);
     }

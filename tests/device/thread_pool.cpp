@@ -11,11 +11,11 @@ namespace {
 
 using dhp::detail::ThreadPool;
 
-/// As long as it lives there is memory for the stacks of `threads` more threads and half of another one's.
+/// While it exists, there is memory for the stacks of `threads` more threads and for half of another stack.
 class RoomForThreads {
  public:
   explicit RoomForThreads(int threads) {
-    // Large stacks: half of one is enough for all else that a thread or a sanitizer takes.
+    // Stacks are so large that half of one suffices for all other memory of threads and sanitizers.
     constexpr std::size_t stack_bytes = std::size_t{256} << 20;
     pthread_attr_t large;
     ::pthread_attr_init(&large);
@@ -79,7 +79,7 @@ TEST_CASE("pool: tiles run at the same time, one for each thread") {
   std::atomic<int> met = 0;
   pool.run(threads, [&](std::int64_t) {
     ++begun;
-    // Ends when all have begun; the limit is for the day when they do not.
+    // Returns when all threads have begun. The limit is only reached if they do not.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (begun < threads && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
     if (begun == threads) ++met;
@@ -115,7 +115,7 @@ TEST_CASE("pool: no threads is no pool") {
 
 TEST_CASE("pool: where a thread cannot be started the others end, and an error says so") {
   const RoomForThreads room(2);
-  for (int round = 0; round < 3; ++round) {  // the room is free again after each
+  for (int round = 0; round < 3; ++round) {  // the room is free again after each round
     CHECK_THROWS_WITH_AS(ThreadPool(8),
                          Contains("thread 4 of a pool of 8 cannot be started (Resource "
                                   "temporarily unavailable); choose fewer"),

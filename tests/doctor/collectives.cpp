@@ -5,7 +5,7 @@ using namespace examples::doctor;
 
 namespace {
 
-// A communicator that spoils the last byte of what one of its operations gives.
+// A communicator that changes the last byte of the result of one operation.
 struct Spoiling {
   Comm<Cpu> comm;
   std::string operation;
@@ -45,7 +45,7 @@ struct Spoiling {
   }
 };
 
-// The first wrong element of each rank; rank 1 alone spoils.
+// Returns the first wrong element of each rank. Only rank 1 changes results.
 std::vector<WrongElement> found_on(int ranks, const std::string& spoiled, int bad_rank = -1) {
   return on_ranks(ranks, [&](Comm<Cpu>& world, Cpu& dev) {
     CollectivePatterns<Cpu, Spoiling> patterns(

@@ -6,7 +6,7 @@ using namespace examples::doctor;
 
 namespace {
 
-// Every pair of ranks has 10 GB/s, but for those that rate(first, second) names.
+// All pairs of ranks have 10 GB/s, except those to which rate(first, second) gives another rate.
 template <class Rate>
 std::vector<Problem> judged(std::vector<std::string> hosts, Rate rate) {
   dhp::Cpu dev;
@@ -66,7 +66,7 @@ TEST_CASE("links: a rank with slow links only is named alone, and explains those
     CHECK(found[0].ranks == std::set<int>{2});
     CHECK(found[0].sentence.starts_with("the fastest link of rank 2 (host a) has 1.00 GB/s, 10.0"));
   }
-  // It does not explain a link that is far slower than its others.
+  // A slow rank does not explain a link that is far slower than the rank's other links.
   const auto found = judged(one_host(5), [](int first, int second) {
     return first == 2 && second == 4 ? 0.01 : first == 2 || second == 2 ? 1 : 10;
   });

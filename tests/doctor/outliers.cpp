@@ -4,7 +4,7 @@
 using namespace examples::doctor;
 
 TEST_CASE("outliers: a rate is compared with the median of the others of its kind") {
-  // Two kinds of hosts, one of them ten times as fast: only rank 2 is slow.
+  // There are two kinds of hosts, one ten times as fast as the other. Only rank 2 is slow.
   const auto found = slowdowns({10, 11, 2, 12, 100, 101}, {"a", "a", "a", "a", "b", "b"});
   REQUIRE(found.size() == 6);
   CHECK(found[2].others == 11);

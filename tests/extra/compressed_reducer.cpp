@@ -1,4 +1,4 @@
-// Reducers that compress, beside plain computations in double.
+// Compressing reducers, against direct computations in double.
 #include <dhp/cpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>
 #include <tests/parallel/layouts.hpp>
@@ -12,7 +12,7 @@ struct Matrix {
 };
 constexpr Matrix shapes[] = {{24, 16}, {5, 12}, {40, 9}};
 
-// Each takes the replicas' gradients with their memories, leaves what is not sent, and returns the sum. q: of PowerSGD.
+// Each takes gradients plus error memories, leaves the new errors there, and returns the sum. q: PowerSGD's.
 Values plainly(SixteenBit, Matrix, std::vector<Values>& all, Values&) {
   Values sum(all[0].size(), 0.0);
   for (auto& mine : all)
@@ -157,7 +157,7 @@ TEST_CASE("a skipped step leaves the memory as it was, in the loss scale of the 
 
 TEST_CASE("the bytes of a step are those of the formula") {
   constexpr std::int64_t steps = 3,
-                         vectors = 16 + 6;  // the bias, the statistic
+                         vectors = 16 + 6;  // of the bias and the statistic
   const CallCounts::Group all{0, 1, 2};
   const auto run = [&](const ReducerChoice& choice) {
     return Cases::run(3, choice, DType::f32, Cases::plain_steps(steps)).counts;
@@ -175,7 +175,7 @@ TEST_CASE("the bytes of a step are those of the formula") {
         4 * vectors + 4 * 2 * (24 + 16 + 5 + 12 + 40 + 9));
   CHECK(bytes(OneBit{}, CallKind::all_reduce) == 4 * vectors);
   CHECK(bytes(OneBit{}, CallKind::all_gather) == 24 * 16 / 8 + 8 + 40 * 9 / 8 + 3 * 8);
-  // A rank at which P and Q are no smaller than the filter: it is summed as it is.
+  // At rank 4, P and Q are no smaller than the filter, so the filter is summed uncompressed.
   CHECK(bytes(PowerSgd{.rank = 4}, CallKind::all_reduce) ==
         4 * (vectors + 60) + 4 * 4 * (24 + 16 + 40 + 9));
 }

@@ -1,4 +1,4 @@
-// Reducers that compress, on any device: replicas with gradients drawn by replica, step and parameter.
+// Compressing reducers on any device. Gradients are random numbers by replica, step and parameter.
 #pragma once
 
 #include <dhp/comm/observe/count.hpp>
@@ -10,25 +10,25 @@ namespace tests {
 
 using Values = std::vector<double>;
 
-/// What replicas came to.
+/// The results of a run.
 struct CompressedRun {
   std::vector<std::vector<std::vector<Values>>> sums;  ///< [replica][step][parameter]
   std::vector<std::vector<Values>> unsent;             ///< [replica][matrix], after the last step
   std::shared_ptr<CallCounts> counts;                  ///< of replica 0
 };
 
-/// What a step is multiplied by, and what becomes of it.
+/// The loss scale of a step, and the decision on it.
 struct CompressedStep {
   double scale = 1;  ///< the loss scale
   StepDecision decision = StepDecision::apply;
-  double spoiled = 0;  ///< written into replica 1's gradients unless 0
+  double spoiled = 0;  ///< if not 0, written into replica 1's gradients
   int number = 0;      ///< of the gradients
 };
 
 template <class Dev>
 class CompressedCases {
  public:
-  static constexpr std::array<int, 3> matrices{0, 2, 5};  // of the trained parameters
+  static constexpr std::array<int, 3> matrices{0, 2, 5};  // indices of the trained matrices
 
   static ParameterStore<Dev> make_store(Dev& dev,
                                         ParameterStoreOptions options = {.compute = DType::f64}) {
@@ -44,7 +44,7 @@ class CompressedCases {
     return {dev, list, options};
   }
 
-  /// Element `at` of a replica's gradient.
+  /// Returns element `at` of a replica's gradient.
   static double drawn(int replica, int step, int parameter, std::size_t at) {
     const RandomStream random{.seed = 3,
                               .series = static_cast<std::uint32_t>(step),
@@ -93,7 +93,7 @@ class CompressedCases {
     return result;
   }
 
-  /// All that replicas send and what they remember is all that they had; all replicas get the same bits.
+  /// Checks that sent sums and remaining errors add up to all gradients, and that all replicas have the same bits.
   static void conserves(const ReducerChoice& choice, DType type, double tolerance) {
     constexpr int replicas = 3, steps = 4;
     const auto result = run(replicas, choice, type, plain_steps(steps));
@@ -113,7 +113,7 @@ class CompressedCases {
       }
       CHECK(distance(got, all) <= tolerance);
     }
-    // Vectors and running statistics are sums; what is frozen has none.
+    // Vectors and running statistics are plain sums; frozen parameters have no gradient.
     for (const int parameter : {1, 3}) {
       const auto& sums = result.sums[0].back()[static_cast<std::size_t>(parameter)];
       for (std::size_t at = 0; at < sums.size(); ++at) {

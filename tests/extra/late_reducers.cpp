@@ -1,4 +1,4 @@
-// Gradients that come late, and replicas that step alone, against the same in plain doubles.
+// Delayed gradients and local steps of replicas, against direct computations in double.
 #include <dhp/cpu.hpp>
 #include <dhp/extra/verify.hpp>
 #include <dhp/nn/batch_norm.hpp>
@@ -18,7 +18,7 @@ struct Settings {
   bool batch_norm = false;
   DType compute = DType::f64;
   bool deterministic = false;
-  bool norms_know = true;  ///< of the replicas
+  bool norms_know = true;  ///< Norms is given the replicas
 };
 
 double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
@@ -33,7 +33,8 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica
 
 using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 
-// y = w x, w = 1 at first, target 0. body(dev, trainer, store, next, replica) on each replica; next(step): its batches.
+// y = w x, w = 1 at first, target 0. Calls body(dev, trainer, store, next, replica) on each replica; next(step):
+// batches.
 template <class Body>
 void on_replicas(const Settings& settings, Body body) {
   const RunSettings run{.compute = settings.compute,
@@ -69,7 +70,7 @@ double weight_of(ParameterStore<Cpu>& store, std::size_t at = 0) {
   return widened(dev, store.parameters()[at]->value)[0];
 }
 
-// The weight on each replica after each step; synchronizes: once more after that.
+// Returns the weight on each replica after each step; with `synchronizes`, once more after a synchronize().
 std::vector<std::vector<double>> weights(const Settings& settings, bool synchronizes = false) {
   std::vector<std::vector<double>> found(replicas);
   on_replicas(settings, [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {
@@ -97,7 +98,7 @@ void check_equal(const std::vector<double>& found, const std::vector<double>& ex
   CHECK(distance(found, expected) < 1e-14);
 }
 
-// Each replica's weight after each step, with plain doubles.
+// Computes each replica's weight after each step directly.
 std::vector<std::vector<double>> local(const LocalSgd& options, double rate) {
   std::vector<std::vector<double>> found(replicas);
   std::vector<double> w(replicas, 1);
@@ -161,7 +162,7 @@ TEST_CASE("steps without a gradient are skipped, also after weights were loaded"
 }
 
 TEST_CASE("replicas step on the means over their own samples, and average their weights") {
-  // DiLoCo's: an outer step of Nesterov's momentum along the mean of what replicas moved by.
+  // DiLoCo's outer step uses Nesterov momentum along the mean change of the replicas.
   const LocalSgd outer{.every = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
   for (const auto& options :
        {LocalSgd{.every = 1}, LocalSgd{.every = 2}, LocalSgd{.every = 3}, outer}) {
@@ -231,7 +232,7 @@ TEST_CASE("running statistics are those of the step, on all replicas") {
   CHECK(plain[0][0] != plain[0][1]);
   const auto alone = statistics(LocalSgd{.every = 5}, 2);
   for (std::size_t r = 0; r < replicas; ++r) check_equal(alone[r], plain[0]);
-  // The first step is skipped, so the third one's is the second move.
+  // The first step is skipped, so the third step makes the second update.
   std::vector<std::vector<double>> late(replicas);
   on_replicas({.reducer = Delayed{.steps = 1}, .rate = 0, .batch_norm = true},
               [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {

@@ -1,4 +1,4 @@
-// Synthetic gradients: chains of one weight per stage against the same in plain doubles, and what is refused.
+// Synthetic gradients: chains of one weight per stage against direct computations in double, and refusals.
 #include <dhp/cpu.hpp>
 #include <dhp/extra/synthetic_gradients.hpp>
 #include <tests/support/layouts.hpp>
@@ -28,7 +28,7 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int k) {
   return regression_batch(k, std::move(x), std::move(target));
 }
 
-// Of the chain y = w_last ... w_1 w_0 x: each stage's weight and predictor after the steps, of replica 0.
+// The chain y = w_last ... w_1 w_0 x: each stage's weight and predictor after the steps, on replica 0.
 struct Chain {
   std::vector<double> w, a;
   friend bool operator==(const Chain&, const Chain&) = default;
@@ -63,7 +63,7 @@ Chain run(const Settings& settings, int steps) {
             return sample(dev, settings, step, static_cast<int>(k));
           });
           (void)trainer.step(batches);
-          (void)trainer.evaluate(batches);  // changes nothing
+          (void)trainer.evaluate(batches);  // must change nothing
         }
         const auto at = static_cast<std::size_t>(mesh.pipeline_index());
         if (mesh.data_index() != 0) return;
@@ -73,7 +73,7 @@ Chain run(const Settings& settings, int steps) {
   return found;
 }
 
-// The same in plain doubles.
+// Computes the same chain directly in double.
 Chain expected(const Settings& settings, int steps) {
   const auto stages = static_cast<std::size_t>(settings.stages);
   Chain chain{{}, std::vector<double>(stages, 0)};
@@ -82,7 +82,7 @@ Chain expected(const Settings& settings, int steps) {
     std::vector<double> of_w(stages, 0), of_a(stages, 0), squares(stages, 0);
     for (int k = 0; k < settings.micro_batches; ++k) {
       std::vector<double> y{x_of(step, k)};
-      for (const double w : chain.w) y.push_back(w * y.back());  // y[s + 1]: what stage s sends
+      for (const double w : chain.w) y.push_back(w * y.back());  // y[s + 1]: output of stage s
       double truth = 2 * (y.back() - wanted) / settings.micro_batches;
       for (std::size_t s = stages; s-- > 0;) {
         double used = truth;

@@ -1,4 +1,4 @@
-// Verified steps: what one rank computes wrong is found before the update, and the rank is named, in every layout.
+// Verified steps find wrong numbers of a rank before the update, and name the rank, in every layout.
 #include <dhp/cpu.hpp>
 #include <dhp/extra/verify.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -6,13 +6,13 @@
 
 namespace {
 
-/// Flips one bit of a gradient on the first tensor rank of a replica, so often from step 2 on.
+/// Flips one bit of a gradient on the first tensor rank of a replica, in this many passes from step 2 on.
 struct Fault {
   int replica = -1;
   int times = 1;
 };
 
-/// The identity, but for the fault.
+/// The identity layer, except for the fault.
 class Faulty : public ElementwiseLayer<Cpu> {
  public:
   explicit Faulty(int times) : left_(times) {}
@@ -33,9 +33,9 @@ struct Case {
   MeshShape mesh{};
   ZeroStage stage = ZeroStage::none;
   std::int64_t micro_batches = 4;
-  int every = 2;  ///< 0: none
+  int every = 2;  ///< 0: no verified steps
   Fault fault{};
-  int flips_weight = -1;  ///< a rank
+  int flips_weight = -1;  ///< rank that flips a weight
 };
 
 MicroBatch<Cpu> micro_batch(Cpu& dev, std::int64_t index) {
@@ -114,7 +114,7 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   CHECK_FALSE(outvoted({4, 5, 6}).has_value());
 
   using detail::verification::Signatures;
-  // 3x1x1; passes of right replicas give 10, 11, 12 for shares 0, 1, 2, and sums of 7.
+  // Layout 3x1x1: correct passes give the fingerprints 10, 11 and 12 for shares 0, 1 and 2, and 7 for sums.
   const auto right = [](int replica, int passes) {
     Signatures made{.weights = 3};
     for (int pass = 0; pass < passes; ++pass) made.passes.push_back({10 + (replica + pass) % 3, 7});
@@ -123,19 +123,19 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   const MeshShape three{.data = 3};
   std::vector<Signatures> all{right(0, 2), right(1, 2), right(2, 2)};
   CHECK(detail::verification::compare(three, all).agrees);
-  all[1].passes[0].given = 99;  // two passes cannot tell
+  all[1].passes[0].given = 99;  // two passes cannot tell which is wrong
   CHECK_FALSE(detail::verification::compare(three, all).agrees);
   CHECK(detail::verification::compare(three, all).wrong.empty());
   all = {right(0, 3), right(1, 3), right(2, 3)};
   all[1].passes[0].given = 99;
-  all[0].passes[0].sums = all[1].passes[0].sums = all[2].passes[0].sums = 8;  // as a consequence
+  all[0].passes[0].sums = all[1].passes[0].sums = all[2].passes[0].sums = 8;  // follows from it
   CHECK(detail::verification::compare(three, all).what == "gradients");
   CHECK(detail::verification::compare(three, all).wrong == std::vector{1});
   all = {right(0, 3), right(1, 3), right(2, 3)};
   all[2].passes[1].sums = 8;
   CHECK(detail::verification::compare(three, all).what == "sums of gradients");
   CHECK(detail::verification::compare(three, all).wrong == std::vector{2});
-  all[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
+  all[0].passes[1].sums = 8;  // with several replicas the wrong rank is unknown
   CHECK(detail::verification::compare(three, all).wrong.empty());
   all = {right(0, 2), right(1, 2), right(2, 2)};
   all[2].weights = 4;

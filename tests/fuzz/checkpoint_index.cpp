@@ -1,4 +1,4 @@
-// libFuzzer: any bytes are the index of a checkpoint that is read, and written as it is read, or refused with an Error.
+// libFuzzer: the reader accepts any bytes as an index, and writes this index unchanged, or refuses them with an Error.
 #include <dhp/train/checkpoint_index.hpp>
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string input(reinterpret_cast<const char*>(data), size);
   const std::string path = "some/index.json";
-  // Without its right checksum nothing would be read.
+  // A valid checksum line, without which all inputs would be refused.
   const auto text =
       input.starts_with("{") ? input : dhp::detail::checkpoint::first_line(input) + input;
   const bool of_all_shards = size % 2 == 0;

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes are a safetensors file that is read, or refused with an Error.
+// libFuzzer: the reader accepts any bytes as a safetensors file, or refuses them with an Error.
 #include <dhp/train/safetensors.hpp>
 
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// The file that this input stands for: itself, or a header of the length that it says, and some data.
+/// Makes the file from the input: the input itself or, if it starts with {, this header with its length, and some data.
 std::string file_of(const std::string& input) {
   if (input.size() < 2 || input[0] != '{') return input;
   const auto data_bytes = static_cast<unsigned char>(input.back());

@@ -102,17 +102,17 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
     CHECK(pairs.decode(pairs.encode(text)) == text);
   CHECK(pairs.decode(std::vector<std::int32_t>{264, 1 + 'a', -1}) == "a");
   CHECK_THROWS_AS((void)train_byte_pairs(texts, 257), dhp::Error);
-  BytePairRules rules;  // of overlapping pairs the one that was found first is merged
+  BytePairRules rules;  // of overlapping pairs, the one found first
   rules.tokens = {"a", "b", "c", "bc", "ab"};
   rules.merges = {{"b", "c"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abcabx") == std::vector<std::int32_t>{0, 3, 4});
-  rules.tokens = {"a", "b", "ab", "aba"};  // also if the pair is there only after another merge
+  rules.tokens = {"a", "b", "ab", "aba"};  // also pairs that exist only after a merge
   rules.merges = {{"ab", "a"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abab") == std::vector<std::int32_t>{3, 1});
-  rules.tokens = {"a", "b", "c", "bc", "ab"};  // of a pair that stands twice the last place counts
+  rules.tokens = {"a", "b", "c", "bc", "ab"};  // of a pair given twice, the last counts
   rules.merges = {{"a", "b"}, {"b", "c"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abc") == std::vector<std::int32_t>{0, 3});
-  rules.merges = {{"a", "b"}};  // a token of the merges may be special, too
+  rules.merges = {{"a", "b"}};  // a merged token may be special, too
   rules.special = SpecialTokens({"ab"});
   rules.special_ids = {4};
   CHECK(BytePairs(rules).encode("aabb") == std::vector<std::int32_t>{0, 4, 1});
@@ -169,7 +169,7 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", "x"}};
       },
       "tokenizer.json is damaged: ");
-  // What is put around a text: one token before it, or nothing.
+  // The template around a text may be one token before it, or nothing.
   const auto template_of = [](Json& j) -> Json& { return j["post_processor"]["single"]; };
   refuses([&](Json& j) { template_of(j)[0]["SpecialToken"]["id"] = "[no]"; },
           "the token before each text, \"[no]\" is not in its vocabulary");
@@ -201,14 +201,14 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
             .first == end_of_text);
   refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
   refuses([](Json& j) { j["model"]["dropout"] = 0.1; }, "leaves out merges at random");
-  // An added token whose letters are the bytes of another has its own id.
+  // An added token may have the letters of another token's bytes. It has its own id.
   const auto spaced = with([](Json& j) {
     j["added_tokens"].push_back({{"id", j["model"]["vocab"].size()}, {"content", " "}});
   });
   const auto own = static_cast<std::int32_t>(spaced.size() - 1);
   CHECK(spaced.encode("x y") == std::vector{pairs.find("x"), own, pairs.find("y")});
   refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");
-  // Llama's: another split, merges as pairs, and whole words that are tokens.
+  // Llama's tokenizer: another split, merges as pairs, whole words that are tokens.
   const auto llama = with([](Json& j) {
     const auto level = j["pre_tokenizer"];
     j["pre_tokenizer"] = {{"type", "Sequence"},

@@ -1,4 +1,4 @@
-// Documents as samples of a causal decoder, and how tokens are chosen.
+// Documents as samples of a causal decoder, and the choice of tokens.
 #include <examples/gpt/document_samples.hpp>
 #include <examples/gpt/sampling.hpp>
 #include <tests/support/test.hpp>
@@ -67,7 +67,7 @@ TEST_CASE("sequences: a split has each sample once") {
 
 TEST_CASE("a token is the likeliest, or drawn from the likeliest") {
   const std::vector<double> scores{0, std::log(4.0), std::log(2.0), std::log(4.0), std::log(1.0)};
-  CHECK(chosen_token(scores, {}, 0.9) == 1);  // of equal ones the first
+  CHECK(chosen_token(scores, {}, 0.9) == 1);  // of equal scores, the first
   const auto shares = [&](const Sampling& sampling) {
     std::map<std::int32_t, int> count;
     for (int at = 0; at < 1200; ++at) ++count[chosen_token(scores, sampling, (at + 0.5) / 1200)];

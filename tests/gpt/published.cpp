@@ -1,4 +1,4 @@
-// config.json of a decoder: the tokens that begin and end texts, and a head beside the words' table.
+// config.json of a decoder: the tokens that begin and end texts, and a head with its own weights.
 #include <dhp/train/safetensors.hpp>
 #include <examples/gpt/published.hpp>
 #include <tests/support/folder.hpp>

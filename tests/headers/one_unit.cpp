@@ -1,4 +1,4 @@
-// Everything included in two files of one program: a function that is not inline would clash.
+// Two files of one program include all headers: a function that is not inline would clash.
 #include <dhp/default_device.hpp>
 #include <dhp/dhp.hpp>
 

@@ -1,4 +1,4 @@
-// Prints what the environment says of this process, in one line; what makes no sense, as every program does.
+// Prints this process's rank by the environment in one line, or an error if the variables make no sense.
 #include <dhp/comm/rendezvous/process_rank.hpp>
 
 #include <cstdio>

@@ -6,7 +6,7 @@
 using namespace examples;
 
 namespace {
-/// Logits of which these classes are the largest.
+/// Counts samples from logits in which the classes `found` are the largest.
 ClassCounts counts(std::size_t classes, const std::vector<std::int32_t>& labels,
                    const std::vector<std::int32_t>& found) {
   std::vector<float> logits(labels.size() * classes, 0);
@@ -60,7 +60,7 @@ TEST_CASE("patience: so many evaluations without a better value, of a loss a low
   CHECK(patience.sentence() ==
         "loss was best after step 15 (1.5), and no better in 2 evaluations since");
   CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), Contains("measure top1"), dhp::Error);
-  Patience later("loss", 3, best);  // of a loaded run
+  Patience later("loss", 3, best);  // of a continued run
   later.take(25, {{"loss", 1}});    // it is measured again
   later.take(30, {{"loss", 1.6}});
   CHECK(later.is_over());

@@ -3,7 +3,7 @@
 
 namespace {
 
-struct Numbers {  // a sample counts itself
+struct Numbers {  // sample i is the number i
   [[nodiscard]] std::int64_t size() const { return 3; }
   [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) const {
     dhp::HostBatch batch;

@@ -1,4 +1,4 @@
-// The files for TensorBoard, read back by a reader that shares the checksum alone with their writer.
+// The event files for TensorBoard. The reader here shares only the checksum with the writer.
 #include <examples/report/event_file.hpp>
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
@@ -13,7 +13,7 @@ std::uint64_t little_endian(const std::string& bytes, std::size_t at, int count)
     value = value << 8 | static_cast<unsigned char>(bytes.at(at + static_cast<std::size_t>(byte)));
   return value;
 }
-/// The data of each record; both checksums are right.
+/// Returns the data of each record; checks both checksums.
 std::vector<std::string> records_of(const std::string& file) {
   const auto right = [](const std::string& data, std::uint64_t masked) {
     const auto moved = static_cast<std::uint32_t>(masked) - 0xa282ead8u;
@@ -30,7 +30,7 @@ std::vector<std::string> records_of(const std::string& file) {
   }
   return found;
 }
-/// The fields of a message by number: varints and fixed ones as their bits, others as their bytes.
+/// Returns the fields of a message by number: the bits of varints and fixed numbers, the bytes of all others.
 std::multimap<int, std::string> fields_of(const std::string& message) {
   std::multimap<int, std::string> fields;
   std::size_t at = 0;

@@ -6,7 +6,7 @@ namespace {
 
 using examples::FlightRecordFile;
 
-// What rank 3 of 4 has called: a sum, a message that failed, a barrier under way, and something of no group.
+// The calls of rank 3 of 4: a sum, a failed message, a pending barrier, and an entry without a group.
 struct Calls {
   std::shared_ptr<FlightRecorder> recorder = std::make_shared<FlightRecorder>();
   dhp::detail::GroupRecorder world{recorder, 3, 4}, part = world.of_part({3, 0});
@@ -59,7 +59,7 @@ TEST_CASE("flight record file: what is written is what is read") {
   CHECK(barrier.needs == std::vector<int>{0, 1, 2});
   CHECK(has(barrier.where, "flight_record_file.cpp:"));
   CHECK(other.group == "");
-  CHECK(folder.files().size() == 1);  // nothing is left beside it
+  CHECK(folder.files().size() == 1);  // no other file is left
 }
 
 TEST_CASE("flight record file: the moment in UTC, and a path of its own for each rank") {

@@ -1,5 +1,4 @@
-// What a training step of the models computes, by formula and as the operations of one are counted; and Meta's
-// counting.
+// FLOP of a training step: the models' formulas against the operations that Meta counts in one step.
 #include <dhp/train/memory_plan.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/plan/model_work.hpp>
@@ -9,7 +8,7 @@
 
 namespace {
 
-/// Of the rank of each stage and replica, one step of `micro_batches`; the sum over them.
+/// Counts one step of `micro_batches` on the rank of each stage and replica; returns the sum.
 template <class Describe, class MakeBatch>
 double counted(MeshShape layout, Describe describe, MakeBatch batch, std::int64_t micro_batches) {
   double flop = 0;
@@ -147,6 +146,6 @@ TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient o
                 batch, 4) == flop);
     }
   }
-  // 4.09 billion multiplications and as many additions, as torchvision tells for its resnet50.
+  // torchvision gives 4.09 billion multiply-adds for its resnet50.
   CHECK(examples::resnet_forward_flop({}) == Approx(2 * 4.09e9).epsilon(0.005));
 }

@@ -1,4 +1,4 @@
-// The simulation of a job whose ranks fail, against the closed form of Daly and what is known exactly.
+// The simulation of a job with failing ranks, against Daly's closed form and cases with exact results.
 #include <examples/goodput/goodput.hpp>
 #include <tests/support/test.hpp>
 
@@ -6,7 +6,7 @@ namespace {
 
 using examples::GoodputOptions, examples::GoodputSimulation;
 
-/// A failure every hour, and spares for all: what the closed form is of.
+/// A failure every hour, and always a spare: the assumptions of the closed form.
 GoodputOptions hourly() {
   return {.ranks = 1000,
           .ranks_per_replica = 1,
@@ -82,9 +82,9 @@ TEST_CASE("goodput: ranks that are slow make every step longer") {
   options.save = 1e-9;
   options.interval = 1e5;
   options.slow_every =
-      1.8e6;  // with 1000 ranks one begins every half an hour and stays for as long
+      1.8e6;  // 1000 ranks: one begins each half hour and lasts as long
   options.slow_factor = 1.5;
-  const double any = 1 - std::exp(-1.);  // of infinitely many servers, one at least is busy
+  const double any = 1 - std::exp(-1.);  // P(a server of M/G/inf is busy)
   CHECK(goodput(options) == Approx(1 / (1 - any + 1.5 * any)).epsilon(0.1));
 }
 

@@ -1,5 +1,5 @@
-// Ten mistakes of the kind that layouts hide. Each is seeded from outside into one layout: the first step differs from
-// the serial run's, and the trace of values names the layer that has the mistake, if a layer has it.
+// Ten mistakes that layouts tend to hide. Each is put into one layout: the first step then differs from the serial
+// run's, and the trace of values names the layer with the mistake, if it is in a layer.
 #include <examples/compare/values.hpp>
 #include <examples/report/value_trace.hpp>
 #include <tests/support/folder.hpp>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// One step of a model in a layout, and what is done to it.
+/// A step of a model in a layout, and the mistakes in it.
 struct Run {
   Layout layout{};
   ZeroStage sharded = ZeroStage::none;
@@ -23,10 +23,10 @@ struct Run {
 };
 struct Outcome {
   RunResult result{};
-  std::string values{};  // as in a file of --trace-values
+  std::string values{};  // as in a --trace-values file
 };
 
-/// Biases begin with zeros, of which a wrong part would look right.
+/// Biases begin with 0, so a wrong part of one would look right.
 float bias_at(std::int64_t index) { return 0.1F * static_cast<float>(index % 7 - 3); }
 void put(Cpu& dev, View<Cpu> to, const std::vector<float>& values) {
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(values.data()),
@@ -86,7 +86,7 @@ Outcome outcome(const Run& of) {
   return made;
 }
 
-/// What is printed in its lifetime.
+/// Captures standard output during its lifetime.
 struct Said {
   std::ostringstream text;
   std::streambuf* before = std::cout.rdbuf(text.rdbuf());
@@ -95,7 +95,7 @@ struct Said {
   Said& operator=(const Said&) = delete;
   ~Said() { std::cout.rdbuf(before); }
 };
-/// What dhp_compare says of their values.
+/// Returns dhp_compare's output for the values of two runs.
 std::string comparison(const Outcome& right, const Outcome& found) {
   const Folder folder;
   for (const auto& [name, of] : {std::pair{"a", &right}, std::pair{"b", &found}})
@@ -106,7 +106,7 @@ std::string comparison(const Outcome& right, const Outcome& found) {
 }
 
 constexpr const char* no_value = "values that both have are the same, to the last bit";
-/// Compares a run with the serial one: which numbers of the first step differ, and where the first value does.
+/// Compares a run with the serial one: which numbers of the first step differ, and where the first value differs.
 void check_found(const Outcome& right, const Run& run, bool loss, bool norm,
                  const std::string& where) {
   const auto found = outcome(run);
@@ -126,7 +126,7 @@ const Layout replicas{{.data = 2}}, tensor{{.tensor = 2}}, stages{{.pipeline = 2
 }  // namespace
 
 TEST_CASE("layout mistakes: without one nothing differs") {
-  CHECK(serial().result.norms[0] > 0.5);  // it is clipped
+  CHECK(serial().result.norms[0] > 0.5);  // above the clip
   for (const auto& layout : {replicas, tensor, stages, all_axes})
     check_found(serial(), {.layout = layout}, false, false, no_value);
   check_found(serial(), {.layout = replicas, .sharded = ZeroStage::weights}, false, false,

@@ -1,4 +1,4 @@
-// In which layouts an elastic run may go on: the model, the micro-batches and the ranks' memory decide.
+// The layouts in which an elastic run can continue. The model, the micro-batches and the ranks' memory decide.
 #include <examples/run/layout_planner.hpp>
 #include <tests/support/test.hpp>
 
@@ -16,7 +16,7 @@ struct Rows {
   }
 };
 
-/// Four layers, which can be split in six; steps of 4 micro-batches, the last one of an epoch of 3.
+/// Four layers, whose width can be split in six. A step has 4 micro-batches, an epoch's last step 3.
 Model<Meta> four_layers(ModelBuilder<Meta>& build, bool) {
   build.place({{"*.in.*", Placement::columns},
                {"*.out.weight", Placement::rows},
@@ -58,7 +58,7 @@ TEST_CASE(
         INFO(to_text(layout));
         CHECK(planner.step_time(layout).has_value() == (data <= 4 && tensor <= 6 && pipeline <= 4));
       }
-  made.setup.waits_for_replicas = true;  // with as many micro-batches for each, in steps of 4 and 3
+  made.setup.waits_for_replicas = true;  // equally many for each replica, in steps of 4 and 3
   examples::LayoutPlanner equal(made.setup, std::size_t{1} << 30);
   CHECK(equal.step_time({1, 2, 2}).has_value());
   CHECK_FALSE(equal.step_time({2, 1, 1}).has_value());
@@ -74,11 +74,11 @@ TEST_CASE("memory planner: the inputs of a whole step, though it runs few of the
   made.setup.options.global_batch = 12;
   examples::MemoryPlanner fewer(
       {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
-  CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // an input and targets, as blocks
+  CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // one input and targets, as blocks
 }
 
 TEST_CASE("memory planner: of resident data those of one step") {
-  struct Longer : Rows {  // after the first step
+  struct Longer : Rows {  // longer after the first step
     [[nodiscard]] static HostBatch collate(std::span<const std::int64_t> indices, std::int64_t k) {
       std::vector<std::int64_t> longer(indices[0] < 16 ? 4 : 400);
       return Rows::collate(longer, k);
@@ -123,9 +123,9 @@ TEST_CASE("layout planner: by the least memory of the ranks that the job began w
     examples::LayoutPlanner planner(made.setup, bytes);
     return planner.step_time({1, 1, 1}).has_value();
   };
-  std::size_t least = 1;  // that is enough
+  std::size_t least = 1;  // bytes that are enough
   while (!allowed(least)) least *= 2;
-  REQUIRE(least > 8000);  // twice four layers of 110 weights, with gradients and two momenta
+  REQUIRE(least > 8000);  // two states: four layers of 110 weights, gradients, two momenta
   run_ranks<Dev>(3, [&](Comm<Dev> world) {
     Dev dev;
     const bool newcomer = world.rank() == 0;
@@ -133,7 +133,7 @@ TEST_CASE("layout planner: by the least memory of the ranks that the job began w
     auto old = world.split(newcomer ? -1 : 0, world.rank());
     if (!newcomer) planner.agree_on_limit(dev, old);
     planner.agree_on_limit(dev, world);
-    CHECK(planner.step_time({1, 1, 1}).has_value());  // not the newcomer's limit
+    CHECK(planner.step_time({1, 1, 1}).has_value());  // the newcomer's limit does not count
     CHECK(planner.step_time({1, 2, 1}).has_value());
   });
   run_ranks<Dev>(2, [&](Comm<Dev> world) {

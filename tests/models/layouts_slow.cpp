@@ -1,4 +1,4 @@
-// The example models in layouts: each gives the serial run's numbers, with exact sums every bit of them.
+// The example models in layouts: each layout gives the serial run's numbers, with exact sums to the bit.
 #include <examples/resnet50/model.hpp>
 #include <tests/parallel/layouts.hpp>
 
@@ -37,7 +37,7 @@ void check_models(double tolerance, const RunSettings& settings, MakeModel make_
 }  // namespace
 
 TEST_CASE("ResNet gives the serial run's numbers in every layout, fp64") {
-  // The last batch norms see 2 x 2 pixels of 4 samples, the last gammas start at zero: no chaos.
+  // The last batch norms see 2 x 2 pixels of 4 samples, and the last gammas start at 0, so rounding errors do not grow.
   const examples::ResNetConfig config{.depth = 14,
                                       .width = 8,
                                       .image_size = 16,

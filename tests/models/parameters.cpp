@@ -1,5 +1,5 @@
-// The models have the original ones' parameters: how many, and under which names. They are counted
-// from the description alone; BERT large would take gigabytes.
+// The models have the parameters of the originals: their number and names. Only a description is made, because BERT
+// large would take gigabytes.
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// Elements of each tensor, by name; a tied one counts once.
+/// Elements of each tensor, by name; a tied tensor counts once.
 using Sizes = std::map<std::string, std::int64_t>;
 
 struct Description {

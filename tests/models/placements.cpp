@@ -1,4 +1,4 @@
-// The models' tables of placements say what the stores of their ranks hold.
+// The models' tables of placements determine what each rank's store holds.
 #include <dhp/cpu.hpp>
 #include <examples/bert/encoder.hpp>
 #include <examples/resnet50/model.hpp>
@@ -6,7 +6,7 @@
 
 namespace {
 
-/// What each of two ranks holds: "placement dimension parts", by parameter, from the memory of its store.
+/// Returns what each of two ranks holds: "placement dimension parts" by parameter, read from the store's memory.
 template <class Describe>
 std::map<std::string, std::string> held(const Describe& describe) {
   std::map<std::string, std::string> found[2];

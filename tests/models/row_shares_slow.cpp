@@ -1,5 +1,5 @@
-// Ranks that share the rows between the layers that a tensor axis splits: BERT, GPT-2's and Llama's shapes have the
-// serial run's numbers, with exact sums every bit of them, also of samples of length 1 and fewer rows than ranks.
+// Ranks share rows between the layers that the tensor axis splits. BERT, GPT-2 and Llama give the serial run's numbers,
+// with exact sums to the bit. Samples may have length 1, and there may be fewer rows than ranks.
 #include <dhp/comm/observe/count.hpp>
 #include <dhp/train/memory_plan.hpp>
 #include <examples/bert/encoder.hpp>
@@ -12,7 +12,7 @@ namespace {
 enum class Kind { bert, classes, gpt_2, llama };
 constexpr Kind kinds[] = {Kind::bert, Kind::classes, Kind::gpt_2, Kind::llama};
 
-/// Two packed samples of any length from 1 on, with the side inputs of BERT and of a decoder.
+/// Two packed samples of any length from 1 on, with the side inputs of BERT or of a decoder.
 MicroBatch<Cpu> packed(Cpu& dev, std::int64_t k, Kind kind) {
   constexpr std::int64_t lengths[][2] = {{7, 2}, {1, 1}, {2, 1}, {5, 1}, {16, 11}, {9, 1}, {3, 1}};
   std::vector<std::int32_t> ids, positions, segments, offsets{0}, used, labels, first_rows, masked;
@@ -48,7 +48,7 @@ MicroBatch<Cpu> packed(Cpu& dev, std::int64_t k, Kind kind) {
   add("first_rows", first_rows);
   add("predicted_rows", first_rows);
   add("next_labels", std::vector<std::int32_t>{1, 0});
-  const auto counted = std::ssize(ids) - 2;  // a sample's last token has no label
+  const auto counted = std::ssize(ids) - 2;  // the last token has no label
   batch.counts = {{"tokens", counted}, {"masked_tokens", std::ssize(masked)}, {"samples", 2}};
   return batch;
 }
@@ -56,7 +56,7 @@ MicroBatch<Cpu> packed(Cpu& dev, std::int64_t k, Kind kind) {
 struct Described {
   bool shares = true;
   bool recompute = false;
-  bool adapters = false;  ///< alone are trained
+  bool adapters = false;  ///< trains only the adapters
   bool heads = false;     ///< are exchanged on a context axis
 };
 template <class Config>
@@ -283,8 +283,8 @@ TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
       Tape<Meta> tape({}, &batch);
       Tensor<Meta> x(dev, DType::f32, {shares ? rows / ranks : rows, columns});
       (void)second.forward(dev, first.forward(dev, std::move(x), tape), tape);
-      // In 16 bits rows * columns * (8 + 24 / ranks) bytes are Korthikanti's without attention's scores and masks.
-      // Beside them are four statistics of a row, and one for each head. Attention's y is held by two layers.
+      // In 16 bits these are rows * columns * (8 + 24 / ranks) bytes: Korthikanti's formula without attention's scores
+      // and masks. Added are four statistics of a row, and one for each head. Two layers hold attention's y.
       const auto whole = rows * (4 * columns + 4), split = rows * (12 * columns + heads);
       CHECK(static_cast<std::int64_t>(tape.size_bytes()) ==
             4 * ((shares ? whole / ranks : whole) + split / ranks + rows * columns / ranks));
@@ -294,7 +294,7 @@ TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
 TEST_CASE(
     "context axis: four times the tokens on four ranks take a rank at most 1.1 times as much") {
   const auto most = [](std::int64_t length, int ranks) {
-    std::size_t bytes = 0;  // of the rank that takes most
+    std::size_t bytes = 0;  // most bytes of any rank
     std::mutex mutex;
     const auto batch = [&](Cpu& dev, std::int64_t k) {
       auto made = tests::token_batch(dev, 1, length, 31);

@@ -14,7 +14,7 @@ TEST_CASE("parts of a run: together they are the wall time, and waits are not co
     const dhp::WaitClock::Scope scope(waits.get(), of);
     std::this_thread::sleep_for(milliseconds(10));
   };
-  wait(dhp::WaitClock::messages);  // not in a step
+  wait(dhp::WaitClock::messages);  // before any part
   parts.enter(Part::compute);
   std::this_thread::sleep_for(milliseconds(10));
   wait(dhp::WaitClock::collectives);

@@ -1,4 +1,4 @@
-// The search for the shortest schedule: what it finds is proved and runs as long as it says, and what is known is met.
+// The search for the shortest schedule: its results are proved, run as long as it says, and agree with known lengths.
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 #include <examples/schedules/shortest_schedule.hpp>
@@ -26,9 +26,9 @@ void is_proven(int length, const ScheduleProblem& of) {
   CHECK(found.at_least == length);
 }
 
-/// The same by trying everything, waiting too, without a bound: the slots of the shortest.
+/// Returns the slots of the shortest schedule, by trying all actions and waits without a bound.
 int by_trying_all(const ScheduleProblem& of) {
-  // By stage: begun forwards and backwards of its two chunks, and weights; slots of the last; which it was.
+  // By stage: begun forwards and backwards of two chunks, begun weights; slots left of the last action, and its kind.
   using State = std::vector<std::array<int, 7>>;
   const int last = of.parts() - 1;
   const int costs[] = {of.forward, of.forward, of.backward_input, of.backward_input,
@@ -111,7 +111,7 @@ TEST_CASE("shortest schedule: with the room of 1F1B none is shorter than zero-bu
 }
 
 TEST_CASE("shortest schedule: room for one micro-batch is one at a time on the first stage") {
-  // It goes to the end and back, and its weight gradient on stage 0 ends before the next one starts.
+  // A micro-batch goes to the end and back, and its weight gradient on stage 0 ends before the next micro-batch begins.
   is_proven(3 * (2 * 2 + 1), {.stages = 2, .micro_batches = 3, .memory = 1});
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("shortest schedule: in a V with little room a stage leaves some of it 
   const auto found = found_for({.stages = 2, .micro_batches = 4, .memory = 2, .v_shaped = true});
   REQUIRE(found.length);
   CHECK(*found.length == found.at_least);
-  // Each micro-batch is twice on stage 1 before its first weight gradient there: one at a time.
+  // Each micro-batch is on stage 1 twice before its first weight gradient there, so micro-batches run one at a time.
   CHECK(*found.length >= 4 * (2 * 2 + 1));
   CHECK(*found.length < 4 * (2 * 4 + 1));
 }

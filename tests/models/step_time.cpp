@@ -1,4 +1,4 @@
-// The planner's model of a step against formulas by hand, the files of clusters, and the search.
+// The planner's model of a step against formulas computed by hand; cluster files; the search.
 #include <examples/plan/search.hpp>
 #include <tests/support/tensors.hpp>
 #include <tests/support/test.hpp>
@@ -9,7 +9,7 @@ using examples::Cluster;
 using examples::Layout;
 using examples::ModelWork;
 
-/// A second for 1e9 FLOP, bytes, or bytes of a link; two ranks on a host.
+/// 1e9 FLOP, 1e9 bytes, or 1e9 bytes over a link take one second. A host has two ranks.
 Cluster simple() {
   Cluster made;
   made.devices = 2;
@@ -20,7 +20,7 @@ Cluster simple() {
   return made;
 }
 
-/// Four layers: a second forward, two backward, 1e6 parameters and 1e6 bytes kept in each; an update of a second.
+/// Four layers. Each takes 1 s forward and 2 s backward, has 1e6 parameters and keeps 1e6 bytes. Updates take 1 s.
 ModelWork four_layers() {
   ModelWork work;
   work.layers.resize(4);
@@ -83,7 +83,7 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
   CHECK(time.total() == Approx((8 + 3) * 3 + 0.25));
   CHECK(time.idle_share == Approx(3.0 / 11));
   CHECK(time.memory_bytes == Approx(16e6 + 4 * 1e6));
-  // Many micro-batches are extended from fewer.
+  // The time of many micro-batches is extrapolated.
   auto many = examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
                                      return std::make_shared<const ModelWork>(four_layers());
                                    }});
@@ -103,17 +103,17 @@ TEST_CASE("step time: buckets that are ready early are hidden, the last one is n
 
 TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forward pass") {
   auto cluster = simple();
-  cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s for a sum, and 4 s for weights
+  cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s to sum, 4 s to gather weights
   auto work = four_layers();
   work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   const Layout layout{.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 2};  // two micro-batches each
-  // Each layer is a bucket. Only the first weights and the last sum are waited for.
+  // Each layer is a bucket. Only the gather of the first weights and the sum of the last gradients are exposed.
   CHECK(model_of(cluster, work)(layout)->data == Approx(1 + 1));
-  // TCP takes the only core.
+  // TCP uses the host's only core.
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
   CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
-  // A slow link has weights, sums once a layer has both passes, and sums that wait for the next backward pass.
+  // On a slow link, the gather, the sum of each layer, and the sums that delay the next backward pass are exposed.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
@@ -126,7 +126,7 @@ TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") 
   work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 3})->data ==
         Approx(1 + 1));
-  // A slow link has weights, both passes of the last layer, four sums, and two gathers: the last two layers' stay.
+  // On a slow link, the gathers of both passes, four sums, and two more gathers are exposed; the last two layers stay.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 4, .zero = 3})->data ==
         Approx(16 + 3 + (4 + 2) * 4 - 12));
@@ -142,8 +142,8 @@ TEST_CASE("step time: groups across hosts use the links of hosts side by side") 
   cluster.devices = 4;
   model = model_of(cluster, four_layers());
   CHECK(model.exchange(1, 1e8, 3, 1, 3) == Approx(0.1));
-  CHECK(model.exchange(1, 1e8, 3, 1, 6) == Approx(1));  // the second one is on two hosts
-  // Two stages of a host send fast, and the second one's messages go to another host.
+  CHECK(model.exchange(1, 1e8, 3, 1, 6) == Approx(1));  // this group is on two hosts
+  // Both stages of a host send within the host or, from the second stage, to another host.
   auto work = four_layers();
   for (auto& layer : work.layers) layer.output_bytes = 1e8;
   cluster.devices = 2;
@@ -165,7 +165,7 @@ TEST_CASE("step time: ranks on the same cores do no more than these") {
 
 TEST_CASE("search: the fastest that fits, with the reason of the others") {
   auto cluster = simple();
-  cluster.memory_bytes = 60e6;  // 68e6 on one stage
+  cluster.memory_bytes = 60e6;  // one stage needs 68e6
   auto model = model_of(cluster, four_layers());
   const examples::Choices choices{
       .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};

@@ -4,8 +4,8 @@
 using namespace examples;
 
 TEST_CASE("stragglers: slow for two periods, measured by ranks with the same work, told once") {
-  // 3 x 2 x 2: tensor, then data, then pipeline. The second stage has twice the work, the last replica half the
-  // samples.
+  // Mesh 3 x 2 x 2: tensor is innermost, then data, then pipeline. Stage 2 has twice the work, the last replica half
+  // the samples.
   const dhp::MeshShape mesh{.data = 3, .tensor = 2, .pipeline = 2};
   std::vector<OwnWork> usual;
   for (int rank = 0; rank < 12; ++rank) {
@@ -19,7 +19,7 @@ TEST_CASE("stragglers: slow for two periods, measured by ranks with the same wor
   CHECK(stragglers.found(mesh, slow).empty());
   CHECK(stragglers.found(mesh, slow) == std::vector{7});
   CHECK(Stragglers::usual_s(mesh, slow, 7) == Approx(0.02));
-  CHECK(stragglers.found(mesh, slow).empty());  // it is known
+  CHECK(stragglers.found(mesh, slow).empty());  // reported already
   CHECK(stragglers.found(mesh, usual).empty());
   CHECK(stragglers.found(mesh, slow).empty());
   CHECK(stragglers.found(mesh, slow) == std::vector{7});

@@ -1,4 +1,4 @@
-// Synthetic images: repeatable, and with labels that can be learned.
+// Synthetic images: repeatable, with labels that can be learned.
 #include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
@@ -16,7 +16,7 @@ TEST_CASE("synthetic: pure in the index, another seed makes other images") {
     CHECK(a.get(index).label == index % 3);
     CHECK(a.get(index).image != other.get(index).image);
   }
-  CHECK(a.get(0).image != a.get(3).image);  // same class, other noise
+  CHECK(a.get(0).image != a.get(3).image);  // same class, different noise
   CHECK_THROWS_AS((void)a.get(20), dhp::Error);
 }
 

@@ -12,7 +12,7 @@ json read(const std::string& path) {
   return json::parse(file);
 }
 
-// Of one rank, with its number in everything.
+// Fills a rank's trace; the rank's number is in all times and sizes.
 void fill(Trace& trace, int rank, int more = 0) {
   const double s = 1e-3 * rank;
   const int track = trace.add_track("group 1 of 3 ranks");
@@ -75,7 +75,7 @@ TEST_CASE("trace_file: a process for each rank, its lanes, and times of one cloc
         std::tie(spans[rank][0], spans[rank][1], spans[rank][2], spans[rank][3]);
     CHECK(is(step, concat("step of rank ", rank), 0, 0, 6000));
     CHECK(is(reduce, "all_reduce", 1, 1000, 3000));
-    CHECK(is(early, "issued \"early\"", 1, 4000, 1000));  // behind the one before
+    CHECK(is(early, "issued \"early\"", 1, 4000, 1000));  // after the previous call
     CHECK(is(wait, "waits for all_reduce", 0, 3000, 1000));
     CHECK(reduce.at("cat") == "communication");
     CHECK(reduce.at("args").at("bytes") == 100 + rank);
@@ -141,7 +141,7 @@ TEST_CASE("clock_offset: of several round trips the shortest counts") {
     int asked = 0;
     return clock_offset(dev, world, [&] {
       if (world.rank() == 0) return 1000.0;
-      // Rank 1 asks twice a trip: the first trips take long, the third is quick.
+      // Rank 1 makes two trips: the first trips are slow, the third one is fast.
       const double trips_s[] = {0, 9, 100, 107, 200, 201, 300, 308};
       return asked < 8 ? trips_s[asked++] : 400.0 + 10 * asked++;
     });

@@ -1,4 +1,4 @@
-// A step of each rank by itself, in layouts that use every kind of communicator: it ends without the other ranks.
+// A step of each rank alone, in layouts that use every kind of communicator: it needs no other rank.
 #include <examples/run/warm_up.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/tensors.hpp>

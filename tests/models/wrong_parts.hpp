@@ -1,4 +1,4 @@
-// Parts of a run with mistakes of the kind that layouts hide: a layer, a loss and a reducer.
+// Parts with mistakes that layouts tend to hide: a layer, a loss and a reducer.
 #pragma once
 
 #include <dhp/parallel/data.hpp>
@@ -8,10 +8,10 @@
 
 namespace tests {
 
-/// A layer for which a micro-batch is another one.
+/// A layer that gets a changed micro-batch.
 struct WithBatch {
   std::shared_ptr<AnyLayer<Cpu>> inner;
-  /// What a layer sees of a micro-batch; called ahead of its forward pass.
+  /// Returns the micro-batch that the inner layer gets; called before its forward pass.
   std::function<MicroBatch<Cpu>(Cpu&, const MicroBatch<Cpu>&)> seen;
   struct Pass {
     Pass(const StepContext& context, MicroBatch<Cpu> of)
@@ -47,11 +47,11 @@ inline void replace(AnyLayer<Cpu>& layer,
 inline Model<Cpu> right_model(ModelBuilder<Cpu>& build) {
   return everything<Cpu>(build, {.blocks = 2});
 }
-/// Two layers of its last block.
+/// Indices of the two layers of the model's last block.
 inline constexpr std::size_t attention = 4, feed_forward = 6;
 
-/// The words of masked rows, with smoothed labels. local: each rank smooths over its own words, whose targets then sum
-/// up to more than 1. By public means: the loss of smoothing 1 comes on top.
+/// The loss of masked words, with smoothed labels. local: each rank smooths over its own words, so targets add up to
+/// more than 1. Made from public parts: adds the loss of smoothing 1.
 class SmoothedWords {
  public:
   SmoothedWords(ModelBuilder<Cpu>& build, const ParameterList<Cpu>& table, bool local)
@@ -104,7 +104,7 @@ inline Model<Cpu> smooth_model(ModelBuilder<Cpu>& build, bool local) {
   return model;
 }
 
-/// Divides by the tokens of this replica alone.
+/// Divides by this replica's own tokens.
 struct CountsAlone final : detail::PlainReducer<Cpu>, Replicas<Cpu> {
   struct Options {
     friend CountsAlone make_reducer(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group,

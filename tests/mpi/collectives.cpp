@@ -1,5 +1,5 @@
-// collectives: what every communicator must do, over the ranks that mpirun has started: in sessions on a host that
-// has MPI messages of its own under way all the time. Prints what is wrong, and ends with 1.
+// collectives: the tests of every communicator, over the ranks of mpirun, in sessions on a host program that always has
+// MPI messages of its own in flight. Prints errors and then exits with 1.
 #define DOCTEST_CONFIG_IMPLEMENT  // what tests share includes doctest; main() is below
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/comm/progress.hpp>
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// The host's own traffic: with every tag that dhp's messages may have, to and from each other rank.
+/// The host's own messages, with every tag that dhp's messages may have, between all pairs of ranks.
 class HostTraffic {
  public:
   HostTraffic() {
@@ -24,7 +24,7 @@ class HostTraffic {
         MPI_Irecv(&received_[at], 1, MPI_INT, peer, tag, MPI_COMM_WORLD, &requests_.back());
       }
   }
-  /// What was begun before all of dhp's ends after it.
+  /// Finishes the messages that were begun before dhp's calls; returns errors.
   std::string wrong() {
     for (int peer = 0; peer < size_; ++peer)
       for (int tag = 0; tag < tags; ++tag)
@@ -46,7 +46,7 @@ class HostTraffic {
   std::vector<MPI_Request> requests_{};
 };
 
-/// 80 MB to the next rank, and 80 MB summed.
+/// Sends 80 MB to the next rank, and sums 80 MB.
 std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   const std::int64_t count = 20'000'000;
   const int n = world.size(), me = world.rank();
@@ -61,7 +61,7 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   return same_bits(x.to_host<float>(dev), sums) ? "" : "all_reduce";
 }
 
-/// A world of its own, for messages without a communicator.
+/// Messages of a world without a communicator.
 struct Alone {
   explicit Alone(MPI_Comm host, std::size_t piece_bytes)
       : context(std::make_shared<detail::MpiContext>(host, 60, std::make_shared<std::mutex>())),
@@ -73,7 +73,7 @@ struct Alone {
   detail::MpiMessages messages;
 };
 
-/// Messages in pieces, as those above 1 GiB are: with an end that is no whole piece, and several under way.
+/// Messages in pieces, like those above 1 GiB: the last piece is not full, and several messages are in flight.
 std::string wrong_pieces(MPI_Comm host) {
   Alone alone(host, 1000);
   std::string wrong;
@@ -97,7 +97,7 @@ std::string wrong_pieces(MPI_Comm host) {
   return wrong;
 }
 
-/// A wait for a message that nobody has sent ends with the world, while every peer lives; so does one for a barrier.
+/// When the world ends, waits for a message without a sender and for a barrier must end, though all peers still run.
 std::string wrong_end(MPI_Comm host) {
   Alone alone(host, detail::MpiMessages::longest_piece_bytes);
   std::vector<std::byte> out(1 << 20), in(1 << 20);
@@ -106,7 +106,7 @@ std::string wrong_end(MPI_Comm host) {
   auto barrier = alone.context->rank() == 0
                      ? nullptr
                      : alone.messages.start({.call = {.kind = CallKind::barrier}});
-  MPI_Barrier(host);  // worlds end on all ranks within a moment
+  MPI_Barrier(host);  // worlds end on all ranks at about the same time
   alone.latch.abort("the end");
   std::string wrong;
   for (auto* const handle : {&received, &barrier}) {
@@ -133,7 +133,7 @@ std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
   return same ? "" : "sums of three threads differ";
 }
 
-/// Half of the ranks, by a communicator of the host's, beside all of them.
+/// A session of half of the ranks, over a communicator of the host, beside a session of all ranks.
 std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
   auto world = whole.world();
   MPI_Comm half = MPI_COMM_NULL;
@@ -141,7 +141,7 @@ std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
   std::string wrong;
   {
     MpiSession session(half, {.timeout_s = 60});
-    MPI_Comm_free(&half);  // dhp has its own
+    MPI_Comm_free(&half);  // dhp has made its own
     auto part = session.world();
     if (part.size() != world.size() / 2) return "the size of the half";
     if (part.rank() != (world.size() - 1 - world.rank()) / 2) wrong += "its order; ";
@@ -158,7 +158,7 @@ std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
   return wrong;
 }
 
-/// Alone, and closed twice.
+/// A session of one rank, closed twice.
 std::string wrong_alone(Cpu& dev) {
   MpiSession session(MPI_COMM_SELF);
   auto world = session.world();
@@ -193,7 +193,7 @@ std::string wrong_refusals() {
   expect(both, "", "an intercommunicator");
   MPI_Comm_free(&both);
   MPI_Comm_free(&half);
-  // Of no machine: RFC 5737. All ranks are told.
+  // No machine has this address (RFC 5737). All ranks get the error.
   expect(MPI_COMM_WORLD, "192.0.2.1", "rank 0 has no address for the other ranks");
   return wrong;
 }

@@ -1,7 +1,7 @@
-// faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws
-// with messages under way, stops itself, sleeps, calls what the others do not, or makes no session (absent). Each rank
-// says what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session. faults
-// levels: a session is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
+// faults WHAT WHO LIMIT_S: in the 20th round of dhp's calls, rank WHO misbehaves: it throws, throws with messages in
+// flight, stops itself, sleeps, makes another call than the others, or makes no session (absent). Each rank prints how
+// it ended. If all ranks still exist, the host continues with its own MPI calls and a new session. faults levels: a
+// session is refused before MPI is initialized, at a thread level that is too low, and after MPI is finalized.
 #include <dhp/comm/mpi/session.hpp>
 #include <tests/support/misbehaving.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace dhp;
 
-/// The host's own work goes on as if nothing had been.
+/// Returns "" if the host's own MPI calls, and a new session, still work.
 std::string goes_on(int size) {
   const int one = 1;
   int sum = 0;
@@ -76,7 +76,7 @@ int main(int count, char** arguments) {
     say(me, concat("failed: ", number));
   }
   if (what == "stop" || what == "sleep" ||
-      what == "absent") {  // there is no going on without a rank
+      what == "absent") {  // a rank is missing: MPI calls cannot end
     MPI_Barrier(others);
     MPI_Abort(MPI_COMM_WORLD, 3);
   }

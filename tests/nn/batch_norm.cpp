@@ -1,4 +1,4 @@
-// What batch norm remembers of its training, and what evaluation makes of it.
+// Batch norm's running statistics: how training updates them, and how evaluation uses them.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/batch_norm.hpp>
 #include <dhp/nn/recompute.hpp>
@@ -6,7 +6,7 @@
 
 namespace {
 
-/// One channel, one number for each of the batch's images.
+/// Returns images of one pixel and one channel.
 Tensor<Cpu> images(Cpu& dev, const std::vector<double>& values) {
   return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size()), 1, 1, 1}, values);
 }
@@ -38,7 +38,7 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
     Tape<Cpu> tape({});
     (void)norm.layer.forward(dev, images(dev, values), tape);
   }
-  // Means 2 and 5; unbiased variances 2 and 13.
+  // The means are 2 and 5, the unbiased variances 2 and 13.
   const auto stays = make_step_state(dev, {.decision = StepDecision::skip});
   norm.store.update_running_statistics(dev, 0.1, 2, stays.view());
   CHECK(norm.value_of("bn.running_mean") == 0);
@@ -46,7 +46,7 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
   norm.store.update_running_statistics(dev, 0.1, 2, goes.view());
   CHECK(norm.value_of("bn.running_mean") == Approx(0.1 * 3.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.running_var") == Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
-  CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
+  CHECK(norm.value_of("bn.weight") == 1);  // the update changes no trained parameter
 }
 
 TEST_CASE("running statistics: evaluation normalizes by them and adds nothing") {

@@ -1,4 +1,4 @@
-// Between split and whole channels on the Cpu.
+// Gathering and scattering of channels on the Cpu.
 #include <dhp/cpu.hpp>
 #include <tests/nn/channels.hpp>
 

@@ -1,4 +1,4 @@
-// Gathering is the inverse of scattering channels, and each is the other's backward. On any device.
+// Gathering channels is the inverse of scattering them, and each is the other's backward pass. On any device.
 #pragma once
 
 #include <dhp/nn/channels.hpp>
@@ -37,7 +37,7 @@ class ChannelCases {
           check(gather.output_shape(split_shape, batch) == shape, "gather: its output shape");
           check(whole.shape() == shape, "gather: ", whole.shape());
           check(widened(dev, whole) == values, "gather after scatter is not the identity");
-          // Each is the other's backward.
+          // Each is the other's backward pass.
           const auto back = scatter.backward(dev, split.share(), tape);
           check(widened(dev, back) == values, "the backward of scatter is not gather");
           const auto forth = gather.backward(dev, x.share(), tape);
@@ -50,7 +50,7 @@ class ChannelCases {
   static_assert(Layer<GatherChannels<Dev>, Dev>);
   static_assert(Layer<ScatterChannels<Dev>, Dev>);
 
-  // Runs body(dev, build) on each rank of a tensor axis; it throws where something is wrong.
+  // Runs body(dev, build) on each rank of a tensor axis; body throws if a check fails.
   template <class Body>
   static void on_tensor_ranks(int ranks, Body body) {
     on_ranks_of<Dev>(ranks, [&](Dev& dev, Comm<Dev> world) {

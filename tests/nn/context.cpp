@@ -1,4 +1,4 @@
-// The context axis: a decoder's losses and gradients in layouts with it are the serial run's.
+// The context axis: in layouts with it, a decoder's losses and gradients are those of the serial run.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/dropout.hpp>
@@ -18,7 +18,7 @@ struct Variant {
   bool causal = true, padded = false, recomputed = false, heads = false;
 };
 
-// The last norm, the head and the cross-entropy of labels.
+// The last norm, the head, and the cross-entropy of the labels.
 class Head {
  public:
   explicit Head(ModelBuilder<Cpu>& build)
@@ -81,7 +81,7 @@ Model<Cpu> decoder(ModelBuilder<Cpu>& build, const Variant& variant) {
   return model;
 }
 
-// Samples of uneven lengths, one token among them; label -1 here and there.
+// Samples of uneven lengths, some of one token; some labels are -1.
 MicroBatch<Cpu> batch_of(Cpu& dev, int step, std::int64_t k, const Variant& variant) {
   const std::vector<std::vector<std::int32_t>> lengths{
       {13, 1, 6}, {1, 1, 1}, {9, 12, 2}, {7, 3, 5}};

@@ -1,4 +1,4 @@
-// A feed-forward pair has the bits of Linear, GELU and Linear on the Cpu. And which of its gradients are deferred.
+// On the Cpu, a feed-forward pair has the bits of Linear, GELU and Linear. Also: which of its gradients are deferred.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
@@ -62,7 +62,7 @@ TEST_CASE("feed forward: gradients are deferred, but that of the bias before GEL
       const auto now = run(true, each);
       each.defer = true;
       const auto late = run(true, each);
-      CHECK(late.deferred == 4);  // two weights of two micro-batches
+      CHECK(late.deferred == 4);  // two weights, two micro-batches
       REQUIRE(late.early.size() == 4);
       CHECK_FALSE(any(late.early[0]));
       CHECK(late.early[1] == late.gradients[1]);

@@ -1,4 +1,4 @@
-// Fused parameters: one matrix, in place or by copies, in stores of every kind.
+// Fused parameters form one matrix, in place or copied, in stores of every kind.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/fused_parameters.hpp>
 #include <tests/support/tensors.hpp>
@@ -85,7 +85,7 @@ TEST_CASE("fused parameters: contributions reach each gradient, with and without
 }
 
 TEST_CASE("fused parameters: what may be joined lies together, in every store") {
-  // A page has 16384 elements: all three on one, or whole pages of each.
+  // A page has 16384 elements. All three parameters fit into one page, or each consists of whole pages.
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{64, 64},
                                       {128, 128},
                                       {256, 128},

@@ -1,4 +1,4 @@
-// Layers split over the tensor axis, also unevenly, have the outputs and gradients of one rank. On any device.
+// Layers split over the tensor axis, evenly or not, have the outputs and gradients of one rank. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
@@ -27,7 +27,7 @@ class TensorCases {
       build.place({{"l.*", Placement::columns}});
       return Linear<Dev>(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
     });
-    // with the weight of another, and perhaps a bias of its own
+    // A layer with the weight of another layer, and perhaps its own bias.
     for (const bool bias : {true, false})
       check_split({.output = Side::split, .in = {6, 5}}, [bias](ModelBuilder<Dev>& build) {
         build.place({{"*", Placement::words}});
@@ -57,7 +57,7 @@ class TensorCases {
       build.place(placements);
       return pair(build, {});
     });
-    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {  // a half block with its norm first
+    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {  // half a block, norm first
       build.place(placements);
       Sequential<Dev> norm;
       norm.add("norm", LayerNorm<Dev>(build, "norm", 5));
@@ -69,7 +69,7 @@ class TensorCases {
     const Placements split{{"first.*", Placement::columns},
                            {"second.weight", Placement::rows},
                            {"second.bias", Placement::replicated}};
-    for (const auto& placements : {split, Placements{}})  // without a table all is replicated
+    for (const auto& placements : {split, Placements{}})  // without a table, all is replicated
       check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {
         build.place(placements);
         return FeedForward<Dev>(build, "first", "second", {.columns = 5, .inner = 11});
@@ -107,7 +107,7 @@ class TensorCases {
 
   enum class Side { whole, split };
 
-  /// What a layer with these ends does, as unsplit tensors.
+  /// How x and y of a layer are split, and the unsplit shape of x.
   struct Ends {
     Side input = Side::whole;
     Side output = Side::whole;
@@ -115,7 +115,7 @@ class TensorCases {
   };
   using Tensors = std::map<std::string, std::vector<double>>;
 
-  // One forward and backward pass with given x and dy on `ranks` ranks.
+  // Runs one forward and backward pass with given x and dy on `ranks` ranks.
   template <class Make>
   static Tensors pass(int ranks, const Ends& ends, Make make) {
     Tensors found;
@@ -152,7 +152,7 @@ class TensorCases {
       if (ends.output == Side::split) dy = dhp::detail::take_part(dev, group, dy, 1);
       auto dx = layer.backward(dev, dy.share(), tape);
       if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
-      Tensor<Dev> sum;  // with a gradient that every rank has, whole or its part
+      Tensor<Dev> sum;  // dx plus a gradient that ranks hold whole or in parts
       if (dx) {
         static_cast<void>(layer.forward(dev, x.share(), tape));
         sum = backward_onto(dev, layer, std::move(dy),
@@ -161,7 +161,7 @@ class TensorCases {
       }
 
       const std::lock_guard lock(mutex);
-      // Every rank must find the same.
+      // Checks that every rank finds the same values.
       const auto note = [&](const std::string& name, std::vector<double> values) {
         const auto [at, fresh] = found.try_emplace(name, values);
         check(fresh || distance(values, at->second) < 1e-12, name, " differs between ranks");

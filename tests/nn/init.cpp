@@ -1,4 +1,4 @@
-// Initial values: many at once have the same bits as one by one.
+// Initial values: many at once have the bits of values computed one by one.
 #include <dhp/nn/init.hpp>
 #include <tests/support/test.hpp>
 
@@ -31,12 +31,12 @@ TEST_CASE_TEMPLATE("initial values: a range has its elements' bits", T, double, 
         check_same<T>(init, first, count);
       }
   check_same<T>(normal(0.02), 3, 500000);
-  // Subnormal numbers and zeros of both signs, numbers too large.
+  // Subnormal numbers, zeros of both signs, and overflow.
   for (const double deviation : {1e-7, 1e-40, 1e-45, 1e-310, 1e5, 1e38})
     check_same<T>(normal(deviation), 5, 1000);
 }
 
-// A border between two floats is as near as can be: what the last bit of double is decides.
+// The values are as near as possible to a rounding boundary of T, so the last bit of the double decides.
 TEST_CASE_TEMPLATE("initial values: ties round alike", T, float, bf16, f16) {
   const double border = 1 + (is_16_bit<T> ? (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11) : 0x1p-24);
   for (std::int64_t at = 0; at < 4000; ++at) {

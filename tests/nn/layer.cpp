@@ -1,4 +1,4 @@
-// The check of what layers return: off, it costs and changes nothing; on, it names the innermost layer.
+// The check of layers' results: when off, it costs and changes nothing; when on, it names the innermost layer.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/recompute.hpp>
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// outer > body > inner, where inner's weight is not finite.
+/// Nested layers outer > body > inner; inner's weight is not finite.
 AnyLayer<Cpu> nested(ModelBuilder<Cpu>& build, bool recomputed) {
   Sequential<Cpu> body;
   body.add("fine", Linear<Cpu>(build, "fine", {.in = 2, .out = 2}));
@@ -60,7 +60,7 @@ TEST_CASE("layers: an input gradient that is not finite is told from an output")
 
 namespace {
 
-/// Asks for more than there is.
+/// A layer that runs out of memory.
 struct Greedy : ElementwiseLayer<Cpu> {
   Tensor<Cpu> forward(Cpu&, Tensor<Cpu>, Tape<Cpu>&) { throw OutOfMemory(4096, "GPU 3"); }
   Tensor<Cpu> backward(Cpu&, Tensor<Cpu> dy, Tape<Cpu>&) { return dy; }

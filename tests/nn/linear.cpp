@@ -1,4 +1,4 @@
-// The gradients of a linear layer: with deferred weight gradients, and when layers share an input.
+// A linear layer's gradients: deferred weight gradients, and layers that share an input.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 

@@ -1,4 +1,4 @@
-// One list of micro-batches on the Cpu, and what its sums are of, which is the host's work.
+// GlobalLoss on the Cpu, and the checks of its sums on the host.
 #include <dhp/cpu.hpp>
 #include <tests/nn/loss.hpp>
 

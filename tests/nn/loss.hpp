@@ -1,4 +1,4 @@
-// One list of micro-batches, summed in its order, wherever they were computed. On any device.
+// GlobalLoss adds the micro-batches in their order, on whichever ranks they were computed. On any device.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -6,7 +6,7 @@
 
 namespace tests {
 
-/// The two terms of micro-batch `index`; sums whose total depends on the order that they are added in.
+/// The two terms of micro-batch `index`. The total of the sums depends on the order of additions.
 inline std::vector<double> loss_of(std::int64_t index) {
   const double sums[] = {1e16, 1.0, -1e16, 3.5, 0.1};
   const auto k = static_cast<double>(index);
@@ -50,7 +50,7 @@ class GlobalLossCases {
     on_ranks_of<Dev>(shape.size(), [&](Dev& dev, Comm<Dev> world) {
       Mesh<Dev> mesh(std::move(world), shape);
       const auto part = part_of(micro_batches, mesh.data().size(), mesh.data().rank());
-      // The loss is held by the last stage alone; micro-batches may stand in any order.
+      // Only the last stage holds the loss; micro-batches may be in any order.
       std::vector<MicroBatch<Dev>> batches;
       std::vector<double> entries;
       for (auto index = part.last; index-- > part.first;) {

@@ -65,7 +65,7 @@ TEST_CASE("store: the first contribution of a step overwrites, and what gets non
           fill(dev, store.gradients(list[at]->range), std::nan(""));
       store.begin_gradients(dev);
       list[0]->accumulate(dev, write);
-      // one of two has a contribution already
+      // One of the two parameters already has a contribution.
       dhp::detail::accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
         for (const auto& view : views) write(view, beta);
       });

@@ -1,4 +1,4 @@
-// Pieces: every way of cutting a tensor holds each element once, and any two ways find each other's elements.
+// Pieces: each way to cut a tensor holds every element once, and any two ways exchange the same elements.
 #include <dhp/nn/pieces.hpp>
 #include <tests/support/test.hpp>
 
@@ -6,7 +6,7 @@ namespace {
 
 const Shape shape{5, 3, 4};
 
-/// All pieces of a tensor cut into `boxes` along a dim (-1: one box), each in `ranges`.
+/// Cuts a tensor into `boxes` along a dim (-1: one box), and each box into `ranges`; returns all pieces.
 std::vector<Piece> cut(int dim, int boxes, int ranges) {
   std::vector<Piece> pieces;
   for (int box = 0; box < boxes; ++box) {
@@ -64,7 +64,7 @@ TEST_CASE("pieces: what is written in one way is read in any other") {
         for (const auto& piece : written)
           detail::for_common_extents(
               piece, wanted, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-                detail::Extents runs(piece);  // the place in the whole tensor, by going there
+                detail::Extents runs(piece);  // finds the place in the whole tensor step by step
                 while (runs.now().held + runs.now().count <= from) runs.next();
                 for (std::int64_t at = 0; at < count; ++at)
                   got[static_cast<std::size_t>(to + at)] =

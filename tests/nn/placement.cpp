@@ -1,4 +1,4 @@
-// Placements: patterns, and the sentence for each mistake in a table.
+// Placements: patterns, and the error for each mistake in a table.
 #include <dhp/comm/meta_comm.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/ops/meta.hpp>
@@ -6,7 +6,7 @@
 
 namespace {
 
-/// What is said of a model with this table on so many ranks.
+/// Returns the error for a model with this table on this many ranks.
 std::string said(int ranks, const Placements& table,
                  const std::function<void(ModelBuilder<Cpu>&)>& describe) {
   return message_of([&] {

@@ -1,4 +1,4 @@
-// ResidualBatchNorm is the composition of a Residual around body and norm, and a ReLU.
+// ResidualBatchNorm equals a Residual around body and norm, followed by a ReLU.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
@@ -55,7 +55,7 @@ bool positive_alike(const std::vector<double>& one, const std::vector<double>& o
 }  // namespace
 
 TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all types") {
-  // In 16 bits the composition rounds twice where the layer rounds once.
+  // In 16 bits the composition rounds twice and the layer once.
   for (const auto& type :
        {std::pair{DType::f64, 1e-13}, {DType::f32, 1e-5}, {DType::f16, 4e-3}, {DType::bf16, 3e-2}})
     for (const bool relu : {false, true})
@@ -64,7 +64,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
         const double tolerance = type.second;
         LayerCase each{.shape = shape, .compute = type.first, .stream = 0};
         LayerRun found, right;
-        // If y is next to 0, a rounding decides what passes the ReLU: such inputs are left out.
+        // Inputs with y near 0 are avoided, because rounding would decide whether the ReLU passes them.
         do {
           REQUIRE(++each.stream < 50);
           found = run(each, true, relu, kind);
@@ -73,7 +73,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
         CHECK(found.names == right.names);
         CHECK(distance(found.y, right.y, size_of_values(right.y)) <= tolerance);
         CHECK(distance(found.dx, right.dx, size_of_values(right.dx)) <= tolerance);
-        double largest = 1;  // with the sums of running statistics
+        double largest = 1;  // includes sums of running statistics
         for (const auto& gradient : right.gradients)
           largest = std::max(largest, size_of_values(gradient));
         for (std::size_t at = 0; at < right.gradients.size(); ++at)
@@ -84,7 +84,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
         const auto recomputed = run(again, true, relu, kind);
         CHECK(recomputed.y == found.y);
         CHECK(recomputed.dx == found.dx);
-        CHECK(recomputed.gradients == found.gradients);  // the statistics were added once
+        CHECK(recomputed.gradients == found.gradients);  // the statistics are added only once
 
         each.mode = StepContext::Mode::eval;
         const auto evaluated = run(each, false, relu, kind).y;

@@ -1,4 +1,4 @@
-// ResidualLayerNorm is the composition of Dropout, Residual and LayerNorm: parameters, masks, results, memory.
+// ResidualLayerNorm equals Dropout, Residual and LayerNorm: in parameters, masks, results and memory.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
@@ -7,7 +7,7 @@ namespace {
 constexpr std::int64_t columns = 12;
 const std::vector<std::int64_t> numbers{90, 91, 92, 7, 8, 9, 10, std::int64_t{1} << 40};
 
-/// From separate layers, or as one layer.
+/// Half of a block, as separate layers or as one layer.
 Sequential<Cpu> half_block(ModelBuilder<Cpu>& build, bool fused, double p) {
   Sequential<Cpu> body, block;
   body.add("in", Linear<Cpu>(build, "in", {.in = columns, .out = 20}))
@@ -81,7 +81,7 @@ TEST_CASE("residual norm: evaluation drops nothing and keeps nothing") {
 }
 
 TEST_CASE("residual norm: masks follow the global row numbers, given or counted") {
-  const auto counted = run(true).y;  // four rows a sample
+  const auto counted = run(true).y;  // a sample has four rows
   auto each = standard;
   each.row_numbers = {20, 21, 22, 23, 24, 25, 26, 27};
   CHECK(run(true, each).y == counted);

@@ -1,4 +1,4 @@
-// Containers: order, shapes and costs. Sums do not change what others hold.
+// Containers: order, shapes and costs. Their sums do not change tensors with other owners.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/linear.hpp>
@@ -10,7 +10,7 @@ static_assert(Layer<Residual<Cpu>, Cpu>);
 
 namespace {
 
-/// x -> factor * x; writes down its calls.
+/// y = factor * x; records its calls.
 struct Scaled : ElementwiseLayer<Cpu> {
   int factor;
   std::string* trace;
@@ -65,7 +65,7 @@ TEST_CASE("sequential: parameters in order, shapes one after the other, costs su
   CHECK(around > 0);
   const Residual<Cpu> residual(std::move(body), std::move(shortcut));
   CHECK(residual.output_shape({8, 4}, batch) == Shape{8, 3});
-  CHECK(residual.flops({8, 4}, batch) >= cost + around);  // the sum of the two may be counted too
+  CHECK(residual.flops({8, 4}, batch) >= cost + around);  // may include the sum of both
   ParameterList<Cpu> list;
   residual.parameters(list);
   CHECK(names_of(list) == std::vector<std::string>{"wide.weight", "wide.bias", "narrow.weight",

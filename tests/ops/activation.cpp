@@ -1,4 +1,4 @@
-// Activations and their gradients against the library's functions in double.
+// Activations and their gradients against the standard library's functions in double.
 #include <dhp/cpu/activation.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -19,7 +19,7 @@ double value_of(Activation kind, double x) {
   }
   return 0;
 }
-// y: the rounded output, where tanh's gradient is taken.
+// Returns the derivative. y: the rounded output, at which tanh's gradient is taken.
 double slope_of(Activation kind, double x, double y) {
   switch (kind) {
     case Activation::relu: return x > 0 ? 1 : 0;
@@ -34,7 +34,7 @@ double slope_of(Activation kind, double x, double y) {
   return 0;
 }
 
-// Of results near 1, for both passes.
+// The largest error of either pass for results near 1.
 template <class T>
 constexpr double epsilon() {
   if (std::is_same_v<T, double>) return 1e-15;
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf
          {std::int64_t{0}, std::int64_t{1}, std::int64_t{259}, detail::cpu::elementwise_tile + 5})
       for (const auto kind : kinds) {
         auto x = random_tensor<T>(dev, {size}, 1);
-        scale(dev, 3, x.mut());  // into the tails
+        scale(dev, 3, x.mut());  // reaches the tails
         auto dy = random_tensor<T>(dev, {size}, 2);
         const auto values = widened(x);
         const auto gradients = widened(dy);
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, b
   const Shape shape{detail::cpu::elementwise_tile + 5};
   auto gate = random_tensor<T>(dev, shape, 1), up = random_tensor<T>(dev, shape, 2),
        dy = random_tensor<T>(dev, shape, 3);
-  scale(dev, 3, gate.mut());  // into the tails
+  scale(dev, 3, gate.mut());  // reaches the tails
   Tensor<Cpu> y(dev, dtype_of<T>(), shape), dgate(dev, dtype_of<T>(), shape),
       dup(dev, dtype_of<T>(), shape);
   detail::swiglu_forward(dev, gate, up, y.mut());

@@ -1,4 +1,4 @@
-// Attention against the whole T x T matrices in double; ragged rows, split heads, dropout, threads.
+// Attention against whole T x T matrices in double: ragged rows, split heads, dropout, threads.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/attention.hpp>
@@ -10,7 +10,7 @@ constexpr RandomStream stream{.seed = 11, .series = 2, .use = 9};
 using Ints = std::vector<std::int32_t>;
 using Values = std::vector<double>;
 
-// Where samples lie in the rows. Row (n, position) has the number n * longest + position.
+// The rows of samples. Row (n, position) has the number n * longest + position.
 struct Layout {
   Ints lengths;
   std::int64_t longest;
@@ -30,12 +30,12 @@ struct Layout {
   [[nodiscard]] bool is_token(std::int64_t row) const {
     const auto number = numbers[static_cast<std::size_t>(row)];
     const auto sample = static_cast<std::size_t>(number / longest);
-    // Cases of refusal spoil the numbers.
+    // Tests of refusals make the numbers invalid.
     return sample < lengths.size() && number % longest < lengths[sample];
   }
 };
 
-// Values by row number and column; padding is NaN, because nobody may look at it.
+// Returns values by row number and column. Padding is NaN, because no op may read it.
 template <class T>
 Tensor<Cpu> rows_of(Cpu& dev, const Layout& layout, std::int64_t columns, std::uint32_t use) {
   Tensor<Cpu> made(dev, dtype_of<T>(), {layout.rows(), columns});
@@ -59,7 +59,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-// Both passes; results lie over NaNs, so that what is not written shows.
+// Runs both passes. Results are filled with NaN before, so that missing writes show.
 template <class T>
 Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const Tensor<Cpu>& q,
             const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
@@ -86,7 +86,7 @@ Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std
                 rows_of<T>(dev, layout, columns, 4));
 }
 
-// One matrix of probabilities per sample and head, loops by the book.
+// The textbook loops, with one matrix of probabilities per sample and head.
 template <class T>
 Results expected(const Layout& layout, const AttentionOptions& options, std::int64_t all_columns) {
   Cpu dev;
@@ -155,7 +155,7 @@ void check_close(const Results& got, const Results& right, double close) {
   CHECK(distance(got.dv, right.dv) < close);
 }
 
-// The tokens' part of a result whose rows are [R, width], in the order of the row numbers.
+// Returns the tokens of a result with rows [R, width], in the order of the row numbers.
 Values tokens(const Layout& layout, const Values& values, std::int64_t width) {
   Values out;
   for (std::int64_t row = 0; row < layout.rows(); ++row)
@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("by whole matrices; padding gives 0", T, double, float, bf16,
       for (const auto& [heads, columns] : {std::pair{1, 5}, {3, 12}, {2, 32}}) {
         INFO("p ", p, " padded ", padded, " heads ", heads);
         const Layout layout(ragged, 9, padded);
-        // With padding, the heads of the second of two ranks.
+        // With padding, these are the heads of the second of two ranks.
         const int before = padded ? 2 : 0;
         const AttentionOptions options{.heads = heads,
                                        .first_head = before,

@@ -1,4 +1,4 @@
-// Batch normalization, alone and with a residual and a ReLU behind it: plain loops in double, sums in parts.
+// Batch normalization, with or without a residual and a ReLU, against plain loops in double; sums in parts.
 #include <dhp/cpu/batch_norm.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -19,7 +19,7 @@ void set(Tensor<Cpu>& vector, const std::vector<double>& values) {
   for (std::size_t i = 0; i < values.size(); ++i) to[i] = static_cast<A>(values[i]);
 }
 
-// Mean and 1 / sqrt(variance + epsilon) by the ops, as a layer takes them.
+// Computes mean and 1 / sqrt(variance + epsilon) by the ops, like a layer.
 template <class A>
 Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
   Statistics made(dev, dtype_of<A>(), x.columns());
@@ -35,7 +35,7 @@ Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
   return made;
 }
 
-// What stands behind the norm.
+// The steps after the norm.
 struct Behind {
   bool relu = false, residual = false;
 };
@@ -46,7 +46,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-// The backward pass by the pieces, as a layer takes them.
+// Runs the backward pass by the unfused ops, like a layer.
 struct Gradients {
   Tensor<Cpu> sum_dy, sum_dy_xhat, dresidual, dx;
 };
@@ -88,8 +88,8 @@ Results run(Cpu& dev, const Shape& shape, Behind behind) {
           widened(made.dx)};
 }
 
-// The same by plain loops in double, from the rounded inputs. `got`: values next to 0 may round to either side,
-// so what passes the ReLU is asked of that.
+// The same by plain loops in double, from the rounded inputs. got: decides which values pass the ReLU, because values
+// near 0 may round to either side.
 template <class T>
 Results expected(const Shape& shape, Behind behind, const Results& got) {
   using A = Accumulator<T>;
@@ -129,7 +129,7 @@ Results expected(const Shape& shape, Behind behind, const Results& got) {
   return out;
 }
 
-// Rows around the tiles of 64 and 128, columns around the width of vectors and the blocks of 128.
+// Rows are around the tiles of 64 and 128, columns around the vector width and the blocks of 128.
 const std::vector<Shape> shapes{{2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 131}};
 
 }  // namespace
@@ -146,7 +146,7 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
       const Results got = run<T>(dev, shape, behind);
       const Results right = expected<T>(shape, behind, got);
       CHECK(distance(got.mean, right.mean) < sums);
-      // With two rows inv_std may be large.
+      // inv_std may be large with two rows.
       double largest = 1;
       for (const double value : right.inv_std) largest = std::max(largest, value);
       CHECK(distance(got.inv_std, right.inv_std, largest) < sums);
@@ -209,7 +209,7 @@ TEST_CASE("what does not fit is refused") {
 
 TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, float) {
   Cpu dev;
-  // Columns 1, 3, 5, 7 and 2, 2, 2, 2; of the third the squares were rounded down.
+  // The columns are 1, 3, 5, 7 and 2, 2, 2, 2. In the third column, the sum of squares was rounded down.
   const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});
   Tensor<Cpu> mean(dev, dtype_of<A>(), {3}), inv_std(dev, dtype_of<A>(), {3}),
       deviations(dev, dtype_of<A>(), {3});

@@ -1,4 +1,4 @@
-// Attention of a row after those in a cache, against attention of all rows at once.
+// Attention of a row to a cache of earlier rows, against attention of all rows at once.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/cached_attention.hpp>
 #include <dhp/cpu/rows.hpp>
@@ -13,8 +13,8 @@ struct Case {
   int heads = 1, key_heads = 1;
 };
 
-/// Samples of 5, 1 and 9 rows; q, k and v are columns of one matrix. y of the last rows: at once, and after a cache of
-/// all others.
+/// Samples of 5, 1 and 9 rows; q, k and v are columns of one matrix. Returns y of the last rows twice: computed at
+/// once, and with a cache of all earlier rows.
 template <class T>
 std::array<std::vector<double>, 2> both_ways(Cpu& dev, const Case& with) {
   const Ints last_rows{4, 5, 14};

@@ -30,7 +30,7 @@ TEST_CASE_TEMPLATE("columns become orthonormal, also those that others span", T,
   Cpu dev;
   auto values = random_doubles({50, 4}, 1);
   for (std::size_t row = 0; row < 50; ++row) {
-    values[4 * row + 1] = 3 * values[4 * row];  // spanned by the first
+    values[4 * row + 1] = 3 * values[4 * row];  // column 1 depends on column 0
     values[4 * row + 2] = 0;
   }
   Tensor<Cpu> x(dev, dtype_of<T>(), {50, 4});

@@ -28,7 +28,7 @@ Shape output_shape(const Case& layer) {
   return conv2d_output_shape(layer.x, layer.out_channels, layer.geometry);
 }
 
-// All three results of one layer, written over NaN: none of them is read.
+// All three results of one layer, filled with NaN before: none of them may be read.
 struct Results {
   Tensor<Cpu> y, dx, dw;
 };
@@ -47,7 +47,7 @@ Results run(Cpu& dev, const Case& layer, const Tensor<Cpu>& x, const Tensor<Cpu>
   return out;
 }
 
-// The same by loops in double: the sum of x * w * dy has y, dx and dw as its gradients.
+// The same by loops in double. The sum of x * w * dy has y, dx and dw as its gradients.
 struct Expected {
   std::vector<double> y, dx, dw;
 };
@@ -80,7 +80,7 @@ Expected by_loops(const Case& layer, const Tensor<Cpu>& x, const Tensor<Cpu>& w,
   return out;
 }
 
-// In units of the largest value.
+// Returns the largest difference, in units of the largest value.
 double apart(const Tensor<Cpu>& got, const std::vector<double>& right) {
   double largest = 1;
   for (const double value : right) largest = std::max(largest, std::abs(value));
@@ -95,9 +95,9 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, over several tiles, too", T, doubl
   const double wide = std::is_same_v<T, double> ? 1e-13 : 2e-6;
   const double unit = std::is_same_v<T, bf16> ? 0.004 : std::is_same_v<T, f16> ? 0.0005 : wide;
   auto layers = cases();
-  // More pixels, channels and taps than one tile or one block along k holds; tiles of weights.
+  // More pixels, channels and taps than one tile or one block along k holds, and several tiles of weights.
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
-  // Channels fill panels of A, by rows of 6 or 14, and dw is computed as its transpose.
+  // Channels fill panels of A (6 or 14 rows), so that dw is computed as its transpose.
   layers.push_back({{2, 9, 9, 12}, 16, {3, 1, 1}});
   layers.push_back({{2, 9, 9, 14}, 32, {3, 1, 1}});
   layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});

@@ -1,4 +1,4 @@
-// Cross-entropy in pieces: loops in double, the vocabulary in parts, smoothing, ignored rows.
+// Cross-entropy on parts of the vocabulary, against loops in double; smoothing, ignored rows.
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
@@ -8,7 +8,7 @@ namespace {
 using Ints = std::vector<std::int32_t>;
 using Values = std::vector<double>;
 constexpr std::int64_t classes = 37;
-const Ints some_labels{3, -1, 36, 0, 12, 12, -1, 20, 7, 36, 1};  // of 11 rows
+const Ints some_labels{3, -1, 36, 0, 12, 12, -1, 20, 7, 36, 1};  // labels of 11 rows
 
 struct Results {
   Values loss, gradient;
@@ -16,7 +16,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-// The parts of a vocabulary, each on its own columns, with the reductions between them by hand.
+// Runs the ops on the parts of a vocabulary, each with its own columns, and reduces between them like ranks.
 template <class T>
 Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
             const std::vector<Range>& parts, std::int64_t padding = 0) {
@@ -54,7 +54,7 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
     detail::cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
-    if (at > 0) CHECK(widened(loss) == out.loss);  // every rank knows the same loss
+    if (at > 0) CHECK(widened(loss) == out.loss);  // all parts give the same loss
     out.loss = widened(loss);
     Tensor<Cpu> rank(dev, DType::i32, {rows});
     detail::cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
@@ -69,7 +69,7 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
       if (static_cast<std::int64_t>(i) % piece.columns() >= parts[at].size()) CHECK(values[i] == 0);
     detail::cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor,
                                    mine[at].mut());
-    // In place is the same, to the bit (a NaN, too).
+    // In place, the bits are the same, NaN included.
     CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
   }
   out.gradient = widened(gradient);
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("a shift of all logits costs no digits", T, double, float, bf
   Values near;
   std::vector<T> logits;
   for (int at = 0; at < 11 * classes; ++at) {
-    near.push_back(at * 31 % 8);  // integers that T holds with `far`, too
+    near.push_back(at * 31 % 8);  // T holds these integers also when `far` is added
     logits.push_back(static_cast<T>(near.back() + far));
   }
   const auto x = Tensor<Cpu>::from_host(dev, {11, classes}, logits);

@@ -1,4 +1,4 @@
-// Dropout: the mask is a function of seed, step, use and the element's number alone.
+// Dropout: the mask depends only on seed, step, use and the number of the element.
 #include <dhp/cpu/dropout.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -6,7 +6,7 @@ namespace {
 
 constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
-// What the definition says, one element at a time.
+// Computes the definition, one element at a time.
 template <class T>
 std::vector<double> expected(const Tensor<Cpu>& x, const detail::RowNumbers<Cpu>& rows,
                              const DropoutOptions& options) {
@@ -37,7 +37,7 @@ TEST_CASE_TEMPLATE("each element by its definition", T, double, float, bf16, f16
         std::vector<std::int64_t> numbers;
         for (std::int64_t row = 0; row < shape.rows(); ++row) numbers.push_back(row * 37 % 11);
         const auto index = tensor_of(dev, numbers);
-        // All columns of consecutive rows, or a part of the columns of any rows.
+        // All columns of consecutive rows, or some columns of any rows.
         for (const bool whole : {true, false}) {
           auto x = random_tensor<T>(dev, shape, 1);
           Tensor<Cpu> y(dev, dtype_of<T>(), shape);

@@ -1,10 +1,10 @@
-// Element by element: every pair of types, aliases, odd sizes, the same bits for any number of threads.
+// Elementwise ops: every pair of types, aliases, odd sizes, the same bits for any number of threads.
 #include <dhp/cpu/elementwise.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {
 
-// Around the width of vectors and around the size of a tile.
+// Sizes are around the vector width and around the size of a tile.
 const std::vector<std::int64_t> sizes{0, 1, 7, 513, detail::cpu::elementwise_tile + 3};
 
 template <class T>
@@ -74,11 +74,11 @@ TEST_CASE("every mix of types: add, axpy, cast") {
                           [&]<class T>(TypeTag<T>) { return random_tensor<T>(dev, shape, use); });
   };
   const std::vector<DType> types{DType::f64, DType::f32, DType::bf16, DType::f16};
-  const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // of y's type
+  const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // by the type of y
   for (std::size_t at = 0; at < types.size(); ++at)
     for (const auto from : types) {
       INFO("types[at] ", types[at], " from ", from);
-      // With a float operand or factor a sum in double is no better than float.
+      // A float operand or factor limits the accuracy of a sum in double.
       const double tolerance = std::max(epsilon[at], from == DType::f64 ? 0.0 : 1e-15) * 8;
       const auto x = tensor(from, 1);
       const auto values = widened(x);

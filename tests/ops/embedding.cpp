@@ -1,4 +1,4 @@
-// Embedding: rows by id, gradients added in order, a vocabulary in parts like the whole one.
+// Embedding: lookups by id, gradients added in order, and parts of a vocabulary that agree with the whole one.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/embedding.hpp>
 #include <tests/support/tensors.hpp>
@@ -6,7 +6,7 @@
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-const Ids some_ids{3, 0, 6, 3, 3, 10, 1, 0};  // some twice, most entries never
+const Ids some_ids{3, 0, 6, 3, 3, 10, 1, 0};  // some ids repeat, most entries have none
 
 }  // namespace
 
@@ -14,7 +14,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
   using A = Accumulator<T>;
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
-    const std::int64_t columns = 150;  // three shares of columns
+    const std::int64_t columns = 150;  // three shares of the threads
     const auto table = random_tensor<T>(dev, {11, columns}, 1);
     const auto ids = tensor_of(dev, some_ids);
     Tensor<Cpu> y(dev, dtype_of<T>(), {8, columns});
@@ -23,7 +23,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
     const auto entries = widened(table), taken = widened(y), added = widened(dy);
     for (const double beta : {0.0, 1.0, 0.5}) {
       auto dtable = random_tensor<A>(dev, {11, columns}, 3);
-      if (beta == 0) dtable.mut().template data<A>()[5] = static_cast<A>(NAN);  // not to be read
+      if (beta == 0) dtable.mut().template data<A>()[5] = static_cast<A>(NAN);  // must not be read
       std::vector<A> right(static_cast<std::size_t>(11 * columns), A(0));
       const auto before = widened(dtable);
       for (std::size_t at = 0; at < right.size() && beta != 0; ++at)
@@ -42,7 +42,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
 
 TEST_CASE("gradients of one id are added in the order of the rows") {
   Cpu dev({.threads = 2});
-  // In this order the first two cancel; in any other the 1 is lost.
+  // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
   Tensor<Cpu> dtable(dev, DType::f32, {2, 1});
   embedding_backward(dev, dy, tensor_of(dev, Ids{1, 1, 1}), 0, dtable.mut(), 0);

@@ -7,7 +7,7 @@ namespace {
 constexpr std::int64_t width = 37;
 constexpr std::size_t contributions = 1000;
 
-// Contributions [width] of magnitudes from 1e-12 to 1e3 and either sign.
+// Contributions [width], with magnitudes from 1e-12 to 1e3 and both signs.
 template <class T>
 std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
   const RandomStream random{.seed = 3};
@@ -32,7 +32,7 @@ struct Limbs {
   void add(Cpu& dev, const Tensor<Cpu>& x) {
     exact_accumulate(dev, x, high.mut(), low.mut(), flag.mut());
   }
-  // What a communicator does.
+  // Adds limbs like a communicator.
   void add(Cpu& dev, const Limbs& other) {
     for (const auto& [to, from] : {std::pair{&high, &other.high}, {&low, &other.low}}) {
       const auto values = from->to_host<std::int64_t>(dev);
@@ -50,7 +50,7 @@ struct Limbs {
   Tensor<Cpu> high, low, flag;
 };
 
-// The exact sum in units of 2^-83 as an integer, each value first rounded to that grid.
+// Returns the value rounded to the grid, as an integer in units of 2^-83.
 detail::Int128 on_grid(double value) {
   int exponent = 0;
   const double mantissa = std::frexp(value, &exponent);  // value = mantissa 2^exponent
@@ -58,7 +58,7 @@ detail::Int128 on_grid(double value) {
   const int shift = exponent - 53 + 83;
   if (shift >= 0) return whole << shift;
   return static_cast<detail::Int128>(
-      std::llrint(std::ldexp(value, 83)));  // ties to even, as exact_accumulate
+      std::llrint(std::ldexp(value, 83)));  // ties to even, like exact_accumulate
 }
 
 }  // namespace
@@ -122,12 +122,12 @@ TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, 
 }
 
 TEST_CASE("ties and near ties round once, in the fast form and in the wide one") {
-  // Chosen limbs: half an ulp of float, with and without a grain more or less far below it; each once
-  // more with limbs that cancel but are too large for the fast form.
+  // Limbs at half an ulp of float, exactly or off by one grid step; each again with limbs that cancel but are too large
+  // for the fast form.
   Cpu dev;
   const std::int64_t one = std::int64_t{1} << 33;    // 1.0 in the high limb
   const std::int64_t half = std::int64_t{1} << 9;    // 2^-24, half an ulp of float at 1
-  const std::int64_t carry = std::int64_t{1} << 52;  // in the low limb: 4 units of the high one
+  const std::int64_t carry = std::int64_t{1} << 52;  // in the low limb: 4 units of high
   const std::vector<std::int64_t> high{one + half,  one + half,  one + half, one + 3 * half,
                                        -one - half, -one - half, 0,          one};
   const std::vector<std::int64_t> low{0, 1, -1, 0, 1, -1, 3, std::int64_t{1} << 50};

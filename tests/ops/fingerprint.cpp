@@ -1,4 +1,4 @@
-// Fingerprints: every bit counts, every place counts, and those of integers add up.
+// Fingerprints depend on every bit and every position, and those of integers add up.
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/ops/exact_sum.hpp>
 #include <tests/support/tensors.hpp>

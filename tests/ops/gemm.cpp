@@ -1,4 +1,4 @@
-// gemm against three nested loops in double: every type, transposition and awkward size.
+// gemm against three nested loops in double: every type, transposition and awkward sizes.
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
@@ -20,7 +20,7 @@ double unit_error() {
   else return 0.0005;
 }
 
-// gemm with c (and bias) of type C against the definition.
+// Checks gemm, with c (and bias) of type C, against its definition.
 template <class T, class C>
 void check_against_loops(Cpu& dev, Case size, GemmOptions options, bool with_bias) {
   const auto [m, n, k] = size;
@@ -43,7 +43,7 @@ void check_against_loops(Cpu& dev, Case size, GemmOptions options, bool with_bia
       if (with_bias) out += add[static_cast<std::size_t>(j)];
     }
   }
-  if (options.beta == 0)  // then c is not read
+  if (options.beta == 0)  // beta 0: c must not be read
     std::fill_n(c.mut().template data<C>(), c.count(), static_cast<C>(NAN));
   gemm(dev, a, b, c.mut(), options, with_bias ? bias.view() : ConstView<Cpu>());
   const double scale = 4 * (std::sqrt(static_cast<double>(k)) + 2);
@@ -116,7 +116,7 @@ TEST_CASE_TEMPLATE("gemm has the same bits for any number of threads", T, double
   CHECK(same_on_threads([](Cpu& dev) {
     Tensor<Cpu> c(dev, dtype_of<T>(), {1000, 1100}), dw(dev, dtype_of<T>(), {40, 150});
     gemm(dev, random_tensor<T>(dev, {1000, 700}, 1), random_tensor<T>(dev, {700, 1100}, 2),
-         c.mut());  // rows are shared, and for `dw` columns
+         c.mut());  // threads share rows, and for `dw` columns
     gemm(dev, random_tensor<T>(dev, {9001, 40}, 3), random_tensor<T>(dev, {9001, 150}, 4), dw.mut(),
          {.transpose_a = true});
     return std::pair{widened(c), widened(dw)};
@@ -134,7 +134,7 @@ TEST_CASE("serial_gemm has the bits of gemm") {
   CHECK(widened(c) == widened(d));
 }
 
-// Built for AVX2 and run on AVX-512 this compares two kernels; elsewhere one with itself.
+// Built for AVX2 and run on AVX-512, this compares two kernels. Elsewhere it compares a kernel with itself.
 TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) {
   Cpu dev;
   const std::int64_t m = 61, n = 77, k = 530;
@@ -156,7 +156,7 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
   CHECK(widest == multiply(detail::cpu::Native{}));
 }
 
-// Where the machine has AVX512_BF16 this compares its products of pairs with panels of floats.
+// On a machine with AVX512_BF16, this compares products of pairs with products of floats.
 TEST_CASE("pairs of bf16 change no bit") {
   Cpu pairs, floats({.bf16_pairs = false});
   CHECK(pairs.bf16_pairs() > floats.bf16_pairs());

@@ -1,4 +1,4 @@
-// Layer normalization: loops in double, large means, odd widths; with residual and dropout, against its parts.
+// Layer normalization against loops in double: large means, odd widths; with residual and dropout, against other ops.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <tests/support/tensors.hpp>
@@ -21,7 +21,7 @@ Results run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 
   Tensor<Cpu> mean(dev, dtype_of<A>(), {shape.rows()}), inv_std(dev, dtype_of<A>(), {shape.rows()});
   auto dgamma = random_tensor<A>(dev, {shape.back()}, 5);
   auto dbeta = random_tensor<A>(dev, {shape.back()}, 6);
-  if (beta_of_sums == 0)  // then they are not read
+  if (beta_of_sums == 0)  // beta 0: must not be read
     for (auto* sums : {&dgamma, &dbeta}) fill(dev, sums->mut(), NAN);
   layer_norm_forward(dev, x, gamma, beta, epsilon, y.mut(), mean.mut(), inv_std.mut());
   layer_norm_backward(dev, dy, x, gamma, mean, inv_std, dx.mut(), dgamma.mut(), dbeta.mut(),
@@ -73,7 +73,7 @@ Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   return out;
 }
 
-// By the root mean square: y, inv_rms, dx, dgamma.
+// Computes RMS norm: y, inv_rms, dx, dgamma.
 template <class T>
 std::vector<std::vector<double>> rms_run(Cpu& dev, const Shape& shape, bool in_place) {
   using A = Accumulator<T>;
@@ -91,7 +91,7 @@ std::vector<std::vector<double>> rms_run(Cpu& dev, const Shape& shape, bool in_p
 
 constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
-/// What one pass over a residual, dropout and norm makes, each result in a tensor of its own.
+/// The inputs and results of a fused pass over residual, dropout and norm. Each result has its own tensor.
 struct ResidualCase {
   Cpu dev;
   DType type;
@@ -178,12 +178,12 @@ TEST_CASE_TEMPLATE("residual: dropout, a sum and a norm", T, double, float, bf16
       dropout(dev, one.x, one.rows, one.options, dropped.mut());
       add(dev, dropped, one.residual, sum.mut());
       CHECK(distance(widened(one.sum), widened(sum)) <= rounding);
-      // What is dropped leaves the residual as it was; nothing else does.
+      // Where x is dropped, the sum is the residual, unchanged.
       const auto got = widened(one.sum), kept = widened(one.residual), mask = widened(dropped);
       for (std::size_t at = 0; at < got.size(); ++at)
         if (mask[at] == 0) CHECK(got[at] == kept[at]);
 
-      // The norm is that of the sum as it was written.
+      // The norm must be that of the rounded sum.
       Tensor<Cpu> y(dev, one.type, shape), mean(dev, one.mean.dtype(), one.mean.shape()),
           inv_std(dev, one.mean.dtype(), one.mean.shape()), dresidual(dev, one.type, shape),
           dx(dev, one.type, shape), dgamma(dev, one.mean.dtype(), {shape.back()}),
@@ -255,7 +255,7 @@ TEST_CASE("residual: rows are known by their numbers; other columns than whole r
 
 TEST_CASE("residual: with probability 0 no random number is drawn") {
   ResidualCase one(TypeTag<float>{}, {5, 12}, 0);
-  // Whoever draws reads the step, which nobody can read there.
+  // The step's address is invalid, so drawing a random number would crash.
   one.options.random.series_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
   one.forward();
   one.backward();

@@ -1,5 +1,5 @@
-// Gradients of linear ops, added to what is there, and what they refuse. nn/feed_forward.cpp: on the Cpu the fused ones
-// have the bits of their pieces.
+// Gradients of linear ops, added to old values, and refusals. nn/feed_forward.cpp checks that on the Cpu the fused ops
+// have the bits of the unfused ones.
 #include <dhp/cpu/activation.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/reduce.hpp>

@@ -1,11 +1,11 @@
-// Optimizer updates against numbers that PyTorch 1.13 printed, and what they refuse. optim/ holds them to the formulas.
+// Optimizer updates against numbers that PyTorch 1.13 printed, and refusals. The tests in optim/ check the formulas.
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
 namespace {
 
-// Single elements, nothing, with and without decay, values of 16 bits and not.
+// Segments of one element, of none, with and without decay, with 16-bit values and without.
 const std::vector<Kind> some_of_each{
     {1}, {501}, {7, false}, {0}, {9, false, true}, {64, true, true}, {455}};
 
@@ -25,7 +25,7 @@ TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is 
   Tensor<Cpu> rates(dev, DType::f64, {4});
   detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others,
                      rates.mut());
-  // |w| = 2, |g| = 4 / 4, decay |w| = 1; without a gradient the decay alone; without a weight, lr.
+  // |w| = 2, |g| = 4 / 4, decay |w| = 1. Then: no gradient, only decay; no weight, so the rate is lr.
   CHECK(distance(widened(rates), {0.5 * 0.01 * 2 / 2, 0.5 * 0.01 * 2, 0.5, 0.5 * 0.01 * 2}) <
         1e-16);
   detail::lamb_rates(dev, state, weights, others, rates.mut());
@@ -33,7 +33,7 @@ TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is 
 }
 
 TEST_CASE("the numbers of PyTorch 1.13, three steps in double") {
-  // torch.optim over w = [0.5, -1.25, 2], gradients [1, -2, 0.5], [0.25, 4, -1], [-3, 0.125, 0].
+  // torch.optim with w = [0.5, -1.25, 2] and gradients [1, -2, 0.5], [0.25, 4, -1], [-3, 0.125, 0].
   Cpu dev;
   const std::vector<std::vector<double>> gradients{{1, -2, 0.5}, {0.25, 4, -1}, {-3, 0.125, 0}};
   const auto train = [&](auto step) {

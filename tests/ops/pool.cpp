@@ -1,4 +1,4 @@
-// Pooling against loops; ties, NaN, windows over the border.
+// Pooling against loops: ties, NaN, windows over the border.
 #include <dhp/cpu/pool.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -69,7 +69,7 @@ TEST_CASE_TEMPLATE("max_pool takes the first maximum of each window, and its gra
 
 TEST_CASE_TEMPLATE("gradients of overlapping windows are rounded once", T, float, bf16, f16) {
   Cpu dev;
-  // One pixel wins all four windows that contain it.
+  // One pixel is the maximum of all four windows that contain it.
   Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {1, 3, 3, 1});
   x.mut().data<T>()[4] = T(1.0f);
   Tensor<Cpu> dy(dev, dtype_of<T>(), {1, 2, 2, 1});
@@ -125,7 +125,7 @@ TEST_CASE("pooling refuses what does not fit") {
         "max_pool_forward: [1, 4, 4, 2] gives [1, 3, 3, 2], got y [1, 2, 2, 2] and index "
         "[1, 2, 2, 2]");
   CHECK_THROWS_AS(max_pool_forward(dev, x, {}, y.mut(), y.mut()), Error);
-  CHECK_THROWS_AS((void)pool_output_shape({1, 4, 4, 2}, {2, 2, 2}), Error);  // a window of padding
+  CHECK_THROWS_AS((void)pool_output_shape({1, 4, 4, 2}, {2, 2, 2}), Error);  // padding only
   CHECK_THROWS_AS((void)pool_output_shape({1, 0, 4, 2}, {1, 1, 0}), Error);
   std::fill_n(index.mut().data<std::int32_t>(), 8, 16);
   CHECK_THROWS_AS(max_pool_backward(dev, y, index, {2, 2, 0}, x.mut()),

@@ -1,11 +1,11 @@
-// Reductions against long double; NaN and infinities are found wherever they are.
+// Reductions against long double. NaN and infinities are found at every position.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {
 
-// Rows around the tile of 128, columns around the width of vectors.
+// Rows are around the tile of 128, columns around the vector width.
 const std::vector<Shape> shapes{{0, 5}, {1, 1}, {3, 7}, {129, 33}, {2, 70, 8}, {1000, 1}};
 
 }  // namespace
@@ -22,7 +22,7 @@ TEST_CASE_TEMPLATE("column_sums, onto beta times what is there", T, double, floa
         auto sums = random_tensor<A>(dev, {shape.back()}, 2);
         auto expected = widened(sums);
         for (auto& value : expected) value *= beta;
-        if (beta == 0) fill(dev, sums.mut(), NAN);  // then they are not read
+        if (beta == 0) fill(dev, sums.mut(), NAN);  // beta 0: must not be read
         for (std::size_t i = 0; i < values.size(); ++i) expected[i % columns] += values[i];
         column_sums(dev, x, sums.mut(), beta);
         CHECK(distance(widened(sums), expected) < (std::is_same_v<T, double> ? 1e-12 : 1e-4));
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
   auto flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
   T* values = x.mut().template data<T>();
   const double infinity = std::numeric_limits<double>::infinity();
-  // The largest finite numbers of f16, and subnormal ones, are finite.
+  // The largest finite numbers of f16 and subnormal numbers are finite.
   values[5] = static_cast<T>(65504.0);
   values[6] = static_cast<T>(-65504.0);
   values[7] = static_cast<T>(1e-7);

@@ -1,10 +1,10 @@
-// Rotary positions against the standard library's cosine and sine; packed samples, wider rows, far positions.
+// Rotary positions against the standard library's cosine and sine: packed samples, wider rows, far positions.
 #include <dhp/cpu/rotary.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {
 
-// Of samples of 3, 2997 and 1 rows, the last of which begins late.
+// Positions of samples of 3, 2997 and 1 rows; the last sample begins at position 3000.
 std::vector<std::int32_t> positions() {
   std::vector<std::int32_t> made(3001);
   std::iota(made.begin(), made.begin() + 3, 0);
@@ -12,7 +12,7 @@ std::vector<std::int32_t> positions() {
   made.back() = 3000;
   return made;
 }
-// Of rows of `columns` columns, of which the heads are the first.
+// Rotates the heads, which are the first columns of rows with `columns` columns.
 std::vector<double> expected(std::vector<double> x, std::int64_t columns, std::int64_t size,
                              const detail::RotaryOptions& options) {
   const auto rows = static_cast<std::int64_t>(x.size()) / columns, half = size / 2;

@@ -1,4 +1,4 @@
-// Rows and columns: scatter after gather is the identity, repeated rows add up, indices are checked.
+// Rows and columns: scatter after gather is the identity, repeated rows are added, indices are checked.
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -37,7 +37,7 @@ TEST_CASE_TEMPLATE("gather takes rows; scatter_add brings them back", T, double,
 
 TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
   Cpu dev({.threads = 2});
-  // In this order the first two cancel; in any other the 1 is lost.
+  // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
   const auto index = Tensor<Cpu>::from_host(dev, {3}, std::vector<std::int32_t>{1, 1, 1});
   auto dx = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{5.0f, 0.0f});

@@ -1,4 +1,4 @@
-// Tables of segments: how they are cut, and squared norms that are those of each segment by itself, bit for bit.
+// Tables of segments: their tiles, and squared norms with the bits of each segment alone.
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order", T, doubl
     CHECK(first == w.firsts[k] + w.kinds[k].count);
   }
   CHECK(tiles == table.tile_count());
-  // Full tiles are not cut: 1, 1, 0, 2, 1, 3, and nine small ones.
+  // Full tiles are not cut further: 1, 1, 0, 2, 1, 3, and nine small segments.
   CHECK(tiles == 8 + 9 + 1);
 }
 
@@ -68,7 +68,7 @@ TEST_CASE_TEMPLATE("squared norms have each segment's bits", T, double, float, b
       gradients[w.parameter(k)] = alone(w.gradient);
       weights[w.parameter(k)] = alone(weight);
     }
-    // What the table does not have stays as it is.
+    // Entries without a segment in the table do not change.
     for (auto* expected : {&gradients, &weights})
       expected->insert(expected->end(), before.end() - 2, before.end());
     CHECK(widened(of_gradients) == gradients);

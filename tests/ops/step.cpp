@@ -1,4 +1,4 @@
-// The verdict on a step: loss scale, clipping, counters, and what stops a run for good.
+// The decision on a step: loss scale, clipping, counters, and stops.
 #include <dhp/cpu/step.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -7,7 +7,7 @@ namespace {
 dhp::detail::StepRule scaling(int interval, double largest = 16777216) {
   return {.loss_scale = {.dynamic = true, .growth_interval = interval, .largest = largest}};
 }
-/// The scale after each decision.
+/// Returns the loss scale after each decision.
 std::vector<double> scales(StepState state, const dhp::detail::StepRule& rule,
                            const std::vector<bool>& finite) {
   std::vector<double> found;
@@ -38,7 +38,7 @@ TEST_CASE("loss scale: at 1, or without scaling, what is not finite stops the ru
   auto fixed = dhp::detail::decided({.loss_scale = 64}, {}, 1, false);
   CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.loss_scale == 64);
-  fixed = dhp::detail::decided(fixed, {}, 1, true);  // a later step, good by itself
+  fixed = dhp::detail::decided(fixed, {}, 1, true);  // a later step, which alone would be applied
   CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.updates == 0);
   CHECK(dhp::detail::decided({.loss_scale = 2}, scaling(1), 1, false).decision ==
@@ -55,7 +55,7 @@ TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0
   CHECK(scale(0.5, 1) == 1);
   CHECK(scale(0, 1) == 1);
   CHECK(scale(1e9, 0) == 1);
-  // The norm is that of the gradient without the loss scale.
+  // The norm is that of the gradient divided by the loss scale.
   CHECK(scale(4 * 1024, 1, 1024) == 0.25 / 1024);
   CHECK(dhp::detail::decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
 }
@@ -67,7 +67,7 @@ TEST_CASE("spikes: a norm out of proportion skips its step, unless it becomes us
   };
   StepState state{};
   state = after(state, 1);
-  CHECK(after(state, 100).applies());  // too early to know what is usual
+  CHECK(after(state, 100).applies());  // too early for a usual norm
   for (int step = 1; step < 20; ++step) state = after(state, 1);
   CHECK(state.usual_norm == 1);
   CHECK(after(state, 3).applies());

@@ -1,4 +1,4 @@
-// Sums along a fixed tree: whoever holds which leaves, the additions are the same.
+// Sums along a fixed tree: the additions are the same whichever rank holds which leaves.
 #include <dhp/cpu.hpp>
 #include <dhp/ops/tree_sum.hpp>
 #include <tests/support/tensors.hpp>
@@ -8,7 +8,7 @@ namespace {
 using dhp::detail::TreeAdd;
 using dhp::detail::TreeSum;
 
-/// What the additions leave in part 0, as a text that shows their order.
+/// Returns part 0 after the additions, as a text that shows their order.
 std::string order_of(const std::vector<TreeAdd>& adds, std::vector<std::string> parts) {
   for (const auto& add : adds) {
     auto& onto = parts[static_cast<std::size_t>(add.onto)];

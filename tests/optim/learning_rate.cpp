@@ -1,10 +1,10 @@
-// The rate at known steps: warm-up, each decay, and what comes after the last step.
+// The learning rate at known steps: warm-up, each decay, and steps after the last one.
 #include <dhp/optim/learning_rate.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {
 
-/// 10 steps of warm-up to 0.8, then 20 of decay to 0.2.
+/// 10 steps of warm-up to 0.8, then 20 steps of decay to 0.2.
 LearningRate schedule(Decay decay) {
   return {.peak = 0.8,
           .final = 0.2,
@@ -59,7 +59,7 @@ TEST_CASE("learning rate: steps count from the end of the warm-up") {
   CHECK(rate.at(16) == near(0.4));
   CHECK(rate.at(20) == near(0.4));
   CHECK(rate.at(21) == near(0.2));
-  CHECK(rate.at(26) == near(0.1));  // `final` is of the other decays
+  CHECK(rate.at(26) == near(0.1));  // `final` does not apply to this decay
 }
 
 TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from the first step on") {

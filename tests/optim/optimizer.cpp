@@ -1,4 +1,4 @@
-// What all optimizers share: padding that stays zero, masters of 16-bit weights, steps that do not go, names of state.
+// All optimizers: padding stays zero, 16-bit weights have masters, skipped steps change nothing, names of state.
 #include <tests/optim/trained.hpp>
 
 namespace {
@@ -16,7 +16,7 @@ void take_step(Cpu& dev, Optimizer<Cpu>& optimizer, Norms<Cpu> norms, ParameterS
   optimizer.apply(dev, state);
 }
 
-/// body(dev, store, norms, optimizer) with each kind, over weights with masters and without.
+/// Calls body(dev, store, norms, optimizer) for each optimizer, over weights with and without masters.
 template <class Body>
 void for_each_optimizer(Body body) {
   Cpu dev;
@@ -35,7 +35,7 @@ void for_each_optimizer(Body body) {
     }
   }
 }
-/// What a step may write: all values, all state.
+/// Returns all that a step may write: values and state.
 std::vector<double> everything(Cpu& dev, ParameterStore<Cpu>& store, Optimizer<Cpu>& optimizer) {
   std::vector<double> found;
   const auto add = [&](ConstView<Cpu> view) {
@@ -75,7 +75,7 @@ TEST_CASE("optimizer: masters add up steps too small for 16 bits") {
   ParameterStore<Cpu> store(dev, {weight}, {.compute = DType::bf16});
   Sgd<Cpu> optimizer(dev, store, {});
   fill(dev, store.gradients(weight->range), -1);
-  // bf16 has no number between 1 and 1 + 2^-7; three steps of 2^-9 are nearer to the latter.
+  // bf16 has no number between 1 and 1 + 2^-7. Three steps of 2^-9 are nearer to the latter.
   const double expected[] = {1, 1, 1 + 0.0078125};
   for (std::int64_t step = 1; step <= 3; ++step) {
     take_step(dev, optimizer, {{}, {}, 1}, store, {.learning_rate = 1.0 / 512});

@@ -1,5 +1,5 @@
-// Each optimizer against its definition, in plain doubles: SGD (dampening 0) and AdamW as PyTorch has them, LARS by
-// algorithm 1 of You, Gitman, Ginsburg 2017, LAMB by algorithm 2 of You et al. 2020, phi the identity.
+// Each optimizer against its definition in plain doubles: SGD (dampening 0) and AdamW as in PyTorch, LARS by algorithm
+// 1 of You, Gitman, Ginsburg 2017, LAMB by algorithm 2 of You et al. 2020 with the identity as phi.
 #include <tests/optim/trained.hpp>
 
 namespace {
@@ -17,7 +17,7 @@ template <class Options>
 Options adam_like() {
   return {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.2};
 }
-/// Takes the gradient into both moments.
+/// Adds the gradient to both moments; returns the direction.
 std::vector<double> adam_direction(Reference& p, const Gradient& gradient, const StepState& now,
                                    const auto& options) {
   const auto t = static_cast<double>(now.updates);
@@ -32,18 +32,18 @@ std::vector<double> adam_direction(Reference& p, const Gradient& gradient, const
   return direction;
 }
 
-/// A weight in parts, on two ranks, against the unsplit one, for what goes by norms of whole weights.
+/// Compares a split weight, on two ranks, with the unsplit weight, for optimizers that use norms of whole weights.
 template <class Make>
 void split_weight(Make make) {
   constexpr std::int64_t rows = 5, columns = 3;
-  // The rows of this rank after two steps.
+  // Returns this rank's rows after two steps.
   const auto train = [&](Cpu& dev, Comm<Cpu> world, int ranks) {
     Mesh<Cpu> mesh(std::move(world), {.tensor = ranks});
     ModelBuilder<Cpu> build(Comm<Cpu>{});
     const auto weight =
         build.parameter(split({.name = "weight", .shape = {rows, columns}, .init = normal(1)}, 0,
                               ranks, mesh.tensor().rank()));
-    // Replicas hold the same, and only one of them counts.
+    // All tensor ranks hold this weight; norms count it once.
     const auto whole = build.parameter({.name = "whole", .shape = {4}, .init = normal(1)});
     ParameterStore<Cpu> store(dev, {weight, whole}, {.compute = DType::f64});
     Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), 2);
@@ -134,7 +134,7 @@ TEST_CASE(
           for (std::size_t i = 0; i < p.w.size(); ++i)
             if (p.decays) direction[i] += options.weight_decay * p.w[i];
           const double weight = length_of(p.w);
-          // A weight of zeros has no length to go by.
+          // A weight of zeros gets the plain learning rate.
           const double trust = p.decays && weight > 0 ? weight / length_of(direction) : 1;
           for (std::size_t i = 0; i < p.w.size(); ++i)
             p.w[i] -= now.learning_rate * trust * direction[i];
@@ -154,11 +154,11 @@ TEST_CASE(
             const double decay = p.decays ? options.weight_decay : 0;
             const double weight = length_of(p.w);
             double local = 1;
-            // A weight of zeros has no length to go by.
+            // A weight of zeros gets the plain learning rate.
             if (p.decays && weight > 0)
               local = options.trust * weight / (length_of(gradient) + decay * weight);
             for (std::size_t i = 0; i < p.w.size(); ++i) {
-              // The rate of a step stays with its gradient: it is inside the momentum.
+              // The momentum includes the learning rate of each step.
               p.m[i] = options.momentum * p.m[i] +
                        now.learning_rate * local * (gradient[i] + decay * p.w[i]);
               p.w[i] -= p.m[i];

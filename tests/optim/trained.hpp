@@ -1,5 +1,5 @@
-// Shared by the tests of optimizers: a store with all kinds of parameters, and three steps beside the same steps
-// written out for single numbers, in double.
+// Helpers of optimizer tests: a store with all kinds of parameters, and three steps next to the same steps in plain
+// doubles.
 #pragma once
 
 #include <dhp/cpu.hpp>
@@ -7,7 +7,7 @@
 
 namespace tests {
 
-/// One parameter as the formulas see it: weights, two buffers of state, gradients already scaled.
+/// A parameter in the formulas: weights, two buffers of state, and unscaled gradients.
 struct Reference {
   bool decays = true;
   std::vector<double> w, m, v;
@@ -19,7 +19,7 @@ inline double length_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-/// Two weights; a bias; a norm's scale with keep_fp32; running statistics; a weight of zeros.
+/// Two weights, a bias, a norm's scale with keep_fp32, running statistics, and a weight of zeros.
 inline ParameterList<Cpu> all_kinds(ModelBuilder<Cpu>& build) {
   return {
       build.parameter({.name = "weight", .shape = {5, 7}, .init = normal(1)}),
@@ -37,7 +37,7 @@ inline Tensor<Cpu>* state_of(Optimizer<Cpu>& optimizer, const std::string& name)
   return nullptr;
 }
 
-/// The same numbers, rounded to a type.
+/// Returns the numbers rounded to a type.
 inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
   visit_floating(type, [&]<class T>(TypeTag<T>) {
     for (auto& value : values) value = static_cast<double>(static_cast<T>(value));
@@ -45,7 +45,8 @@ inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
   return values;
 }
 
-/// make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step; first, second: m and v.
+/// Takes three steps: make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step in
+/// doubles.
 template <class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {
@@ -56,7 +57,7 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   Norms<Cpu> norms({}, {}, static_cast<int>(store.parameters().size()));
   auto made = make(dev, store, norms);
   Optimizer<Cpu>& optimizer = made;
-  // Masters of 16-bit weights start from these as they are, rounded.
+  // The masters of 16-bit weights start from the rounded values.
   std::map<std::string, Reference> plain;
   for (const auto& parameter : store.parameters()) {
     const auto w = widened(dev, parameter->value);

@@ -10,7 +10,7 @@ int loaded_thing = 0;
 }  // namespace
 
 extern "C" {
-// CUDA's runtime calls these functions first, and gives up.
+// CUDA's runtime calls these functions first, and then reports that there is no driver.
 int cuInit(unsigned) { return no_driver; }
 int cuGetExportTable(const void**, const void*) { return no_driver; }
 int cuGetProcAddress_v2(const char*, void**, int, unsigned long long, void*) { return no_driver; }

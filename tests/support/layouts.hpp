@@ -29,8 +29,8 @@ inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& ki
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool deterministic = false;
-  int groups = 0;          ///< tensor groups, if deterministic
-  int context_groups = 0;  ///< context groups, if deterministic
+  int groups = 0;          ///< number of tensor groups, if deterministic
+  int context_groups = 0;  ///< number of context groups, if deterministic
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};

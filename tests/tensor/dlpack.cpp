@@ -1,5 +1,4 @@
-// DLPack's structs of both versions: what is exported and imported is the same memory, and what does not fit is
-// refused.
+// DLPack's structs of both versions: export and import share memory, and unsuitable tensors are refused.
 #include <dhp/dlpack.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -7,7 +6,7 @@ using dlpack::DLManagedTensor, dlpack::DLManagedTensorVersioned;
 
 namespace {
 
-// The structs of dlpack.h itself, as far as their members have other types.
+// The structs of dlpack.h, with those members whose types differ from ours.
 struct TheirTensor {
   void* data;
   struct {
@@ -25,7 +24,7 @@ struct TheirManagedTensor {
   void (*deleter)(TheirManagedTensor*);
 };
 
-// Memory that knows whether a tensor uses it.
+// Memory that records whether a tensor uses it.
 struct Memory {
   std::vector<float> values = {0, 1, 2, 3, 4, 5};
   std::shared_ptr<int> users = std::make_shared<int>();
@@ -82,7 +81,7 @@ TEST_CASE("dlpack: every element type, scalars and tensors without elements") {
       const auto managed = to_dlpack(dev, Tensor<Cpu>::zeros(dev, type, shape));
       CHECK(managed->dl_tensor.dtype.bits == 8 * size_of(type));
       if (shape.count() > 0 && shape.rank() > 1)
-        managed->dl_tensor.strides[0] = 77;  // of one entry
+        managed->dl_tensor.strides[0] = 77;  // an extent of 1
       const auto back = from_dlpack(dev, managed);
       CHECK(back.dtype() == type);
       CHECK(back.shape() == shape);

@@ -1,4 +1,4 @@
-// Tensors behind a C interface, for dlpack.py: a library as programs with Python would have it.
+// A C interface to tensors for dlpack.py, like the library of a program that uses Python.
 #include <dhp/device/cpu.hpp>
 #include <dhp/dlpack.hpp>
 
@@ -15,7 +15,7 @@ Cpu& device() {
 }
 int owners = 0;
 
-// The elements are 0, 1, 2, ... of a [2, 3]; `owners` counts those that still exist.
+// Exports [2, 3] with elements 0, 1, 2, ...; `owners` counts the tensors that still exist.
 template <class Managed>
 Managed* exported(dhp::DType type, bool shared) {
   auto kept = std::make_shared<Tensor<Cpu>>(device(), type, dhp::Shape{2, 3});
@@ -66,7 +66,7 @@ const char* bridge_text(const Tensor<Cpu>* tensor) {
   text = dhp::concat(tensor->dtype(), " ", tensor->shape());
   return text.c_str();
 }
-/// Whether it may be written to; then its bytes are set to zero.
+/// Returns whether the tensor is writable, and then sets its bytes to zero.
 int bridge_clear(Tensor<Cpu>* tensor) {
   if (!tensor->unique()) return 0;
   std::memset(tensor->mut().bytes(), 0, tensor->size_bytes());

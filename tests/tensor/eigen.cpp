@@ -1,10 +1,10 @@
-// Eigen's view of tensors and tensors over Eigen's memory: same addresses, same elements, or a refusal.
+// Eigen maps of tensors, and tensors over Eigen's memory: same addresses and elements, or a refusal.
 #include <dhp/eigen.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {
 
-// 0, 1, 2, ... in memory order.
+// Returns 0, 1, 2, ... in memory order.
 template <class T>
 Tensor<Cpu> counting(Cpu& dev, const Shape& shape) {
   std::vector<T> values;
@@ -48,7 +48,7 @@ TEST_CASE_TEMPLATE("a matrix has a sample per row or column", T, double, float, 
       CHECK(static_cast<float>(columns(feature, sample)) ==
             static_cast<float>(rows(sample, feature)));
     }
-  // Writes go both ways.
+  // Writes are visible on both sides.
   eigen::rows_of<T>(x.mut())(1, 2) = static_cast<eigen::Scalar<T>>(50.0f);
   CHECK(widened(x)[5] == 50);
   x.mut().template data<T>()[5] = static_cast<T>(60.0f);
@@ -70,7 +70,7 @@ TEST_CASE("a tensor of more dims, as rows of its last dim and as an Eigen::Tenso
   CHECK(widened(x)[73] == 2);
   const auto half = counting<f16>(dev, {2, 3, 2});
   CHECK(static_cast<float>(eigen::tensor_of<f16, 3>(half)(1, 2, 0)) == 10);
-  // A slice is mapped where it starts, however that is aligned.
+  // A slice is mapped at its address, whatever the alignment.
   const auto last = x.view().slice(1, 2);
   CHECK(same_address(eigen::rows_of<float>(last).data(), last.bytes()));
   const auto bias = counting<double>(dev, {7});
@@ -125,19 +125,19 @@ TEST_CASE("other matrices of Eigen that lie as a tensor does") {
 
 TEST_CASE("blocks, maps and transposes are borrowed where they lie") {
   auto matrix = counting_matrix<Eigen::MatrixXf>(3, 8);
-  // Whole columns are whole observations.
+  // Whole columns are whole observations, so they are contiguous.
   auto middle = eigen::borrow(matrix.middleCols(2, 4));
   CHECK(middle.shape() == Shape{4, 3});
   CHECK(same_address(middle.view().bytes(), &matrix(0, 2)));
   middle.mut().data<float>()[0] = 90;
   CHECK(matrix(0, 2) == 90);
-  // The transpose of a column-major matrix is row-major: the same tensor.
+  // The transpose of a column-major matrix is row-major and gives the same tensor.
   CHECK(eigen::borrow(matrix.transpose()).shape() == Shape{8, 3});
   CHECK(eigen::borrow(matrix.col(1)).shape() == Shape{3});
   CHECK(eigen::borrow(Eigen::Map<Eigen::MatrixXf>(matrix.data(), 4, 6)).shape() == Shape{6, 4});
   Eigen::Ref<Eigen::MatrixXf> ref = matrix;
   CHECK(same_address(eigen::borrow(ref).view().bytes(), matrix.data()));
-  // One column has no next one, whatever its stride.
+  // The stride of a single column does not matter.
   CHECK(eigen::borrow(matrix.block(1, 1, 2, 1)).shape() == Shape{1, 2});
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("strides that are not a tensor's are refused in one sentence") {
         }).starts_with("borrow: a 2 x 4 matrix with inner stride 2 and outer stride 5"));
   const Eigen::Map<Eigen::MatrixXf, 0, Strides> overlapping(matrix.data(), 3, 4, Strides(2, 1));
   CHECK(message_of([&] { (void)eigen::borrow(overlapping); }) != "no error");
-  // What the sentence says to do.
+  // This follows the advice of the error.
   const auto copied = eigen::adopt(matrix.topRows(3).eval());
   CHECK(copied.shape() == Shape{4, 3});
   CHECK(widened(copied)[3] == 5);
@@ -200,7 +200,7 @@ TEST_CASE("a tensor keeps what it adopts, and frees it") {
   auto shared = std::make_shared<Eigen::MatrixXd>(counting_matrix<Eigen::MatrixXd>(2, 2));
   const std::weak_ptr<Eigen::MatrixXd> watch = shared;
   auto y = eigen::adopt(shared);
-  (void)y.mut();  // the program's own pointer makes it no less the only tensor
+  (void)y.mut();  // the program's pointer does not make y shared
   {
     const auto z = y.share();
     shared = nullptr;

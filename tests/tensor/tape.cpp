@@ -1,4 +1,4 @@
-// The tape is a stack; weight gradients on it run at once or later; a batch says what it lacks.
+// The tape is a stack; weight gradients run at once or later; a batch names missing side inputs.
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tape.hpp>
 #include <tests/support/tensors.hpp>
@@ -50,7 +50,7 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
     std::vector<detail::DeferredGradient<Cpu>> later;
     tape.defer_to(&later);
     tape.weight_gradient(dev, [&seen, shared = x.share()](Cpu&) { seen = value_of(shared); });
-    // A tape inside this one puts its work off too.
+    // A nested tape also defers its work.
     auto inner = tape.nested(true, true);
     inner.weight_gradient(dev, [&](Cpu&) { ++runs; });
     REQUIRE(later.size() == 2);
@@ -59,10 +59,10 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
     for (auto& work : later) work(dev);
     CHECK(seen == 5);
     CHECK(runs == 2);
-    CHECK(x.unique());  // before the list goes
+    CHECK(x.unique());  // although the list still exists
     CHECK(message_of([&] { later[1](dev); }) == "a deferred weight gradient runs only once");
     CHECK(runs == 2);
-    // What is never run lets go as well.
+    // Work that never runs also releases its tensors.
     tape.weight_gradient(dev, [shared = x.share()](Cpu&) {});
     CHECK(!x.unique());
   }
@@ -80,7 +80,7 @@ TEST_CASE("tape: a nested one has the same step, and its own stack") {
   CHECK(again.context().random(3).seed == 4);
   CHECK(again.context().random(3).series == 8);
   CHECK(!tape.nested(true, false).recomputing());
-  CHECK(again.nested(true, false).recomputing());  // inside of it all is
+  CHECK(again.nested(true, false).recomputing());  // a nested pass of it also recomputes
   again.push(number(dev, 1));
   CHECK(tape.empty());
   CHECK(!tape.nested(false, false).keeps());

@@ -1,4 +1,4 @@
-// Owners and views: who may write, and what is refused.
+// Owners and views: write access, and refusals.
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
 #include <tests/support/tensors.hpp>

@@ -1,4 +1,4 @@
-// The end of a run during a save in the background.
+// A run that ends during a background save.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>

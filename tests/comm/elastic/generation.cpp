@@ -77,7 +77,7 @@ TEST_CASE("next generation: who leaves gives its state away as the last spare") 
   CHECK(made->members == Members{2, 3, 1});
   const auto few =
       next_generation(last, reports_of(last, {}, {1}), {}, {.layouts = {.least_replicas = 3}});
-  CHECK(few->layout == MeshShape{3, 1, 1});  // too few would stay: nobody leaves
+  CHECK(few->layout == MeshShape{3, 1, 1});  // too few would stay, so all do
   CHECK(few->members == Members{1, 2, 3});
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {}, {})->members == Members{1, 3});
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {9}, {})->members == Members{9, 1, 3});

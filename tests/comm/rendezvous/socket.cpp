@@ -37,7 +37,7 @@ TEST_CASE("socket: nothing takes longer than its deadline") {
   CHECK(errno == ETIMEDOUT);
   CHECK(!client.receive(bytes, Deadline(0)));
   CHECK(errno == ETIMEDOUT);
-  // Nobody reads, so the buffers fill up.
+  // The other side does not read, so the buffers fill up.
   CHECK(!client.send(std::string(std::size_t{1} << 25, 'x'), Deadline(0.05)));
   CHECK(errno == ETIMEDOUT);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

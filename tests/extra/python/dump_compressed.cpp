@@ -1,5 +1,5 @@
-// dump_compressed: two replicas' gradients over some steps, and what reducers that compress make of them, as JSON for
-// compressed.py.
+// dump_compressed writes JSON for compressed.py: the gradients of two replicas over some steps, and the sums of
+// compressing reducers.
 #include <dhp/cpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>
 
@@ -49,7 +49,7 @@ int main() {
           values.push_back(static_cast<float>(Cases::drawn(replica, step, parameter, at)));
         print(concat("gradient ", replica, " ", step, " ", parameter).c_str(), values, ", ");
       }
-    // The normal numbers that PowerSgd documents, of a rank that is large enough for all.
+    // The random numbers that PowerSgd documents, with a rank that is large enough for all matrices.
     const RandomStream random{.seed = mix(5), .use = state.use};
     Values normal;
     for (std::size_t at = 0; at < 64; ++at) normal.push_back(static_cast<float>(random.normal(at)));

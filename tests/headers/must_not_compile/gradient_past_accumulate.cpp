@@ -1,5 +1,4 @@
-// A gradient is written by accumulate() alone: with exact sums what is written past it would be lost.
-// error: could not convert
+// Only accumulate() writes a gradient: with exact sums, any other write would be lost. error: could not convert
 #include <dhp/cpu.hpp>
 
 using namespace dhp;

@@ -1,5 +1,5 @@
-// Writes what agreement.py compares with PyTorch: the weights, inputs, logits, losses and gradients of one
-// forward and backward pass of each model. dump DIRECTORY
+// dump DIRECTORY writes the input of agreement.py, which compares with PyTorch: the weights, inputs, logits, losses and
+// gradients of one forward and backward pass of each model.
 #include <dhp/cpu.hpp>
 #include <dhp/train/checkpoint.hpp>
 #include <examples/bert/model.hpp>
@@ -20,7 +20,7 @@ void add_tensor(SafeTensorsWriter& writer, const std::string& name, ConstView<Cp
   writer.add(name, view.dtype(), shape, {view.bytes(), view.bytes() + view.size_bytes()});
 }
 
-/// In the axis order of weight files.
+/// Adds a parameter in the axis order of weight files.
 void add_parameter(SafeTensorsWriter& writer, const std::string& name, const ParameterSpec& spec,
                    ConstView<Cpu> view) {
   const auto element = size_of(view.dtype());
@@ -33,7 +33,7 @@ void add_parameter(SafeTensorsWriter& writer, const std::string& name, const Par
   writer.add(name, view.dtype(), detail::file_shape(spec.shape, spec.file_order), std::move(bytes));
 }
 
-/// The layers' output, and what the heads of BERT make of it.
+/// Returns the layers' output, and the outputs of BERT's heads on it.
 template <class L>
 void add_logits(Cpu& dev, SafeTensorsWriter& writer, L& loss, const Tensor<Cpu>& x,
                 const Tape<Cpu>& tape) {
@@ -52,7 +52,7 @@ void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatc
   for (const auto& layer : layers) layer.parameters(parameters);
   loss.parameters(parameters);
   ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 21});
-  // Away from the ones and zeros that norms and biases begin with.
+  // Replaces the ones and zeros with which norms and biases begin.
   std::uint32_t use = 1;
   for (const auto& parameter : store.parameters()) {
     if (parameter->spec.buffer || parameter->spec.decays) continue;
@@ -104,7 +104,7 @@ void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, const std::stri
 void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& path) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto model = examples::bert(build, config);
-  // The model hides its heads' type; the same heads once more, on the same word table.
+  // The model hides the type of its heads, so this makes the same heads again, with the same word table.
   ParameterList<Cpu> parameters;
   model.layers.front().parameters(parameters);
   examples::BertLoss<Cpu> heads(build, config, {parameters.front()});
@@ -112,7 +112,7 @@ void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& 
   dump(dev, model.layers, heads, batch, path);
 }
 
-/// A decoder's blocks between BERT's embeddings and heads.
+/// A model with a decoder's blocks between BERT's embeddings and heads.
 void dump_decoder(Cpu& dev, const examples::BertConfig& config, const std::string& path) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   std::vector<AnyLayer<Cpu>> layers;

@@ -1,4 +1,4 @@
-// A library with NVML's functions, whose only GPU takes 1.5 J between two questions.
+// A library with NVML's functions. Its only GPU uses 1.5 J between two calls.
 #include <cstring>
 
 extern "C" {
