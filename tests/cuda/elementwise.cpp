@@ -39,8 +39,7 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
           return side.results(y, z);
         });
         CHECK(got[0] == right[0]);
-        const bool narrow =
-            size_of(to) == 2;  // a fused sum rounds once, one in two steps twice
+        const bool narrow = size_of(to) == 2;  // a fused sum rounds once, one in two steps twice
         CHECK(distance(got[1], right[1]) <= (narrow             ? tolerance<bf16>
                                              : to == DType::f32 ? 2e-7
                                                                 : 1e-15));

@@ -164,8 +164,7 @@ inline bool is_known(const void* address) {
 /// The driver's lock, one for all GPUs. Calls that allocate take it. Calls that wait for a stream hold it during the
 /// wait: frees, and copies of pageable memory.
 inline std::recursive_mutex driver;
-inline std::map<Queue*, int>
-    gpu_of;  // without the default streams; guarded by `driver`
+inline std::map<Queue*, int> gpu_of;  // without the default streams; guarded by `driver`
 
 /// CUDA's cudaFree waits for the GPU. Here, memory stays until the program ends, because kernels of an aborted
 /// communicator may still read it.

@@ -1,8 +1,8 @@
-// A fake of NCCL over the fake CUDA runtime (fake_cuda.hpp), with the functions that NcclComm uses. Ranks are threads of
-// this process. For a program without CUDA's libraries. As in NCCL, a send waits on its stream for the receive, and the
-// calls of a communicator run one after another on any streams. An unfinished call returns ncclInProgress, and a wait
-// for a missing rank ends only when the communicator is aborted. After an abort, the collective continues with garbage
-// on all ranks.
+// A fake of NCCL over the fake CUDA runtime (fake_cuda.hpp), with the functions that NcclComm uses. Ranks are threads
+// of this process. For a program without CUDA's libraries. As in NCCL, a send waits on its stream for the receive, and
+// the calls of a communicator run one after another on any streams. An unfinished call returns ncclInProgress, and a
+// wait for a missing rank ends only when the communicator is aborted. After an abort, the collective continues with
+// garbage on all ranks.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>

@@ -190,8 +190,7 @@ TEST_CASE("fused linear: a feed-forward pair asks once each way") {
     check_like_pieces(fused, rows, pair_of_layers, deterministic);
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
-    CHECK(fused.both_gradients ==
-          2);  // all of layer 2; layer 1's bias is computed elsewhere
+    CHECK(fused.both_gradients == 2);  // all of layer 2; layer 1's bias is computed elsewhere
   }
 }
 

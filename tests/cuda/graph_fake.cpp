@@ -27,8 +27,7 @@ class Step {
       x = std::move(got);
     }
     auto y = clone(dev, x);
-    const auto first =
-        buckets_.start(dev, Collective<Cuda>::all_reduce(x.mut()));  // overlaps
+    const auto first = buckets_.start(dev, Collective<Cuda>::all_reduce(x.mut()));  // overlaps
     half_.all_reduce(dev, y.mut(), Reduce::max).wait(dev);
     auto all = Tensor<Cuda>(dev, x.dtype(), {n * x.count()});
     { const auto dropped = world_.all_gather(dev, y.view(), all.mut()); }

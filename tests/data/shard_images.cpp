@@ -122,8 +122,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   CHECK(has(good.skipped()[2], "1.tar, byte 512"));
   CHECK(open(folder / "s", {.skip_bad = true}).index_was_kept());
   CHECK(open(folder / "s", {.skip_bad = true}).skipped() == good.skipped());
-  CHECK(open(folder / "s").size() ==
-        5);  // the index without damaged parts is not reused
+  CHECK(open(folder / "s").size() == 5);  // the index without damaged parts is not reused
 }
 
 TEST_CASE("shard images: a shard that is cut off after its index was made") {

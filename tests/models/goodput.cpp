@@ -81,8 +81,7 @@ TEST_CASE("goodput: ranks that are slow make every step longer") {
   options.rank_failure = 1e15;
   options.save = 1e-9;
   options.interval = 1e5;
-  options.slow_every =
-      1.8e6;  // 1000 ranks: one begins each half hour and lasts as long
+  options.slow_every = 1.8e6;  // 1000 ranks: one begins each half hour and lasts as long
   options.slow_factor = 1.5;
   const double any = 1 - std::exp(-1.);  // P(a server of M/G/inf is busy)
   CHECK(goodput(options) == Approx(1 / (1 - any + 1.5 * any)).epsilon(0.1));

@@ -45,8 +45,7 @@ inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
   return values;
 }
 
-/// Takes three steps: make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step in
-/// doubles.
+/// Takes three steps. make(dev, store, norms): the optimizer. formula(plain, gradient, scalars): one step in doubles.
 template <class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {
