@@ -36,7 +36,7 @@ Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
   auto momentum = Tensor<Dev>::zeros(dev, DType::f32, {sharded ? shard : weights_count});
   for (int step = 0; step < steps; ++step) {
     auto gradient =
-        toy::noise(dev, {weights_count}, rank * steps + step);  // of this rank's samples
+        toy::noise(dev, {weights_count}, rank * steps + step);  // gradient of this rank's samples
     if (sharded) {
       Tensor<Dev> summed(dev, DType::f32, {shard});
       const auto mine = weights.mut().slice(rank * shard, (rank + 1) * shard);

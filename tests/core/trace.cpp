@@ -86,7 +86,7 @@ TEST_CASE("trace: it knows the thread that does the rank's work") {
 
 TEST_CASE("trace: exposed communication is what steps wait, each second once") {
   Trace trace;
-  trace.add(span(TraceKind::wait, 0, 9));             // in no step
+  trace.add(span(TraceKind::wait, 0, 9));             // outside any step
   trace.add(span(TraceKind::communication, 10, 13));  // hidden by the step's work
   trace.add(span(TraceKind::wait, 11, 12));
   trace.add(span(TraceKind::wait, 11.25, 11.5, "inside of it"));

@@ -34,7 +34,7 @@ struct Member {
   std::shared_ptr<Connection> store;
   std::optional<Cuda> dev{};
   std::optional<Comm<Cuda>> kept{};  // destroyed in the next generation
-  std::string seen{};                // what it has been through
+  std::string seen{};                // list of its events
   template <class... Parts>
   void saw(const Parts&... parts) {
     dhp::detail::append_text(seen, concat(seen.empty() ? "" : " ", parts...));

@@ -63,7 +63,7 @@ struct Fiber {
   Context context;
   EmulatedBlockRun* block = nullptr;
   State state = State::ready;
-  bool between_threads = false;    // else it has to begin anew
+  bool between_threads = false;    // can run a thread without begin()
   alignas(16) std::byte slot[32];  // this thread's value in a shuffle
 };
 

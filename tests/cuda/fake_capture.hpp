@@ -19,8 +19,8 @@ class Capture {
   struct Piece {
     Queue* stream;
     Maker work{};
-    int passes = -1;     ///< a point, or
-    int waits_for = -1;  ///< or waits for this point
+    int passes = -1;     ///< the stream passes this point,
+    int waits_for = -1;  ///< or it waits for this point
   };
 
   void add(Queue* stream, Maker work) {

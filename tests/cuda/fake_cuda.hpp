@@ -86,9 +86,9 @@ inline Point new_point(bool passed) { return std::make_shared<std::atomic<bool>>
 struct Event {
   Point point = new_point(true);
   bool recorded = false;
-  int number = -1;                   // in a capture
+  int number = -1;                   // number of its point in a capture
   std::weak_ptr<Capture> capture{};  // may have ended
-  float ms = 0;                      // of its stream
+  float ms = 0;                      // time of its stream
 };
 
 /// Numbers of existing streams, communicators and blocks, to find leaks.

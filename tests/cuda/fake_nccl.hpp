@@ -58,9 +58,9 @@ struct ncclComm {
   std::map<std::pair<int, bool>, std::uint64_t> messages;  // by peer, and whether sent
   std::atomic<bool> aborted = false;
   std::atomic<ncclResult_t> state = ncclSuccess;
-  std::atomic<int> users = 0;   // jobs that still look at this
+  std::atomic<int> users = 0;   // jobs that still use this
   std::atomic<int> graphs = 0;  // recorded work that still uses this
-  fake::Point last;             // of its kernels, which come one after another
+  fake::Point last;             // end of its last kernel
   std::vector<std::thread> jobs;
 };
 

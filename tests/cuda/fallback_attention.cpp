@@ -17,7 +17,7 @@ struct Case {
   int first_head = 0;
   int total_heads = 2;
   bool joined = false;  ///< q, k, v are columns of one matrix
-  bool apart = false;   ///< which the GPU's gradients copy
+  bool apart = false;   ///< the GPU computes gradients on dense copies
   int key_heads = 0;
   bool causal = false;
 };

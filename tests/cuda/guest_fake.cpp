@@ -137,7 +137,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   const int before = fake::blocks;
   std::optional<Cuda> dev(std::in_place, small({.allocator = host.allocator()}));
   CHECK(fake::blocks == before + 1);  // the pinned ring
-  CHECK(host.given.size() == 1);      // the workspace
+  CHECK(host.given.size() == 1);      // only the workspace
   auto x = Tensor<Cuda>(*dev, DType::f32, {25});
   CHECK(host.given.back() == HostMemory::Call{x.mut().bytes(), 100, dev->stream()});
   CHECK(dev->memory().in_use_bytes() == 356);

@@ -134,7 +134,7 @@ TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's 
     Cuda same(small(gpu, true));
     CHECK(Products(same).algorithm_of(Pass::y, 16) == 0);
     timed.make_deterministic();
-    CHECK(Products(timed).algorithm_of(Pass::y, 16) == 0);  // what it chose before counts no more
+    CHECK(Products(timed).algorithm_of(Pass::y, 16) == 0);  // its earlier choice is dropped
     CHECK(Products(timed).algorithm_of(Pass::y, 32) == 0);
   }
   Cuda recorded(small());

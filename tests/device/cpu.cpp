@@ -29,7 +29,7 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   CHECK(reinterpret_cast<std::uintptr_t>(persistent.get()) % 64 == 0);
   CHECK(memory.held_bytes() == size + 1000);
   persistent.reset();  // this block is not cached
-  block.reset();       // is
+  block.reset();       // this block is cached
   CHECK(memory.in_use_bytes() == 0);
   CHECK(memory.held_bytes() == size);
   CHECK(memory.most_held_bytes() == size + 1000);

@@ -14,7 +14,7 @@ using Values = std::vector<double>;
 struct CompressedRun {
   std::vector<std::vector<std::vector<Values>>> sums;  ///< [replica][step][parameter]
   std::vector<std::vector<Values>> unsent;             ///< [replica][matrix], after the last step
-  std::shared_ptr<CallCounts> counts;                  ///< of replica 0
+  std::shared_ptr<CallCounts> counts;                  ///< calls of replica 0
 };
 
 /// The loss scale of a step, and the decision on it.
@@ -22,7 +22,7 @@ struct CompressedStep {
   double scale = 1;  ///< the loss scale
   StepDecision decision = StepDecision::apply;
   double spoiled = 0;  ///< if not 0, written into replica 1's gradients
-  int number = 0;      ///< of the gradients
+  int number = 0;      ///< step number that the gradients depend on
 };
 
 template <class Dev>

@@ -135,7 +135,7 @@ TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") 
 TEST_CASE("step time: groups across hosts use the links of hosts side by side") {
   auto model = model_of(simple(), four_layers());
   CHECK(model.exchange(1, 1e8, 2, 1, 4) == Approx(0.1));  // on one host
-  CHECK(model.exchange(1, 1e8, 2, 2, 4) == Approx(1));    // each on its own
+  CHECK(model.exchange(1, 1e8, 2, 2, 4) == Approx(1));    // one rank on each host
   CHECK(model.exchange(1, 1e8, 4, 1, 4) == Approx(0.5));  // two on each
   CHECK(model.exchange(1, 1e8, 1, 1, 4) == 0);
   auto cluster = simple();

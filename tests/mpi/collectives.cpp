@@ -1,6 +1,6 @@
 // collectives: the tests of every communicator, over the ranks of mpirun, in sessions on a host program that always has
 // MPI messages of its own in flight. Prints errors and then exits with 1.
-#define DOCTEST_CONFIG_IMPLEMENT  // what tests share includes doctest; main() is below
+#define DOCTEST_CONFIG_IMPLEMENT  // shared test headers include doctest; main() is below
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>

@@ -37,7 +37,7 @@ TEST_CASE("weight files: one file, several with an index, or weights alone of a 
   const auto expected = run({{.tensor = 2}}, "", saved.path, {}, AdamWOptions{}).values;
   const auto checkpoint = saved / CheckpointFolder::name_of(1);
   export_weights(checkpoint, one / "model.safetensors");
-  export_weights(saved.path, several / "newest");  // of the run's folder
+  export_weights(saved.path, several / "newest");  // newest checkpoint of the run
   CHECK(text_of(several / "newest") == text_of(one / "model.safetensors"));
   part(SafeTensors(one / "model.safetensors"), several.path);
   std::filesystem::copy_file(one / "model.safetensors", saved / "model.safetensors");

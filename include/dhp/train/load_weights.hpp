@@ -125,7 +125,7 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
   for (const auto& [files, names] : sources)
     for (const auto& [model, name] : names.all())
       if (!read.contains(name)) left.insert(name);
-  for (const auto& [model, name] : skipped.all()) left.insert(name);  // of no type that dhp has
+  for (const auto& [model, name] : skipped.all()) left.insert(name);  // types unknown to dhp
   check(!read.empty(), file.path(), " has none of this model's weights: it has ",
         listed(left, "no others"), "; the model has ", listed(fresh, "none"));
   check(!how.all || fresh.empty(), how.adapter.empty() ? "" : how.adapter + " beside ", file.path(),

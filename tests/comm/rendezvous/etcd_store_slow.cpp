@@ -115,7 +115,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
   CHECK(store.get("ready", hang_s).empty());
   CHECK(::kill(child, SIGSTOP) == 0);
   CHECK(store.get("left/3", hang_s).empty());
-  EtcdStore heir(etcd.options(), member(3));  // takes the number over
+  EtcdStore heir(etcd.options(), member(3));  // takes over the member number
   heir.set("written", "by another");
   CHECK(::kill(child, SIGCONT) == 0);
   int status = -1;

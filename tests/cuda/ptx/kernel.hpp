@@ -46,7 +46,7 @@ struct Instruction {
   Space space = Space::generic;
   bool guard_value = true;  ///< value of the guard register for threads that act
   bool extends_sign = false;
-  bool transposes = false;            ///< matrices that it loads
+  bool transposes = false;            ///< the loaded matrices
   std::uint8_t bytes = 0, count = 1;  ///< memory: bytes of an element; elements
   int guard = -1;
   Operation operation = nullptr;

@@ -17,11 +17,11 @@ struct Counts {
   std::int64_t launches = 0;
   std::int64_t instructions = 0;  ///< executed by warps
   std::int64_t thread_instructions = 0;
-  std::int64_t sectors = 0;          ///< of 32 bytes of global memory, by request
+  std::int64_t sectors = 0;          ///< sectors of 32 bytes of global memory, per request
   std::int64_t sectors_at_best = 0;  ///< if each request's bytes were adjacent
-  std::int64_t bytes_read = 0;       ///< of global memory, each byte once in a launch
+  std::int64_t bytes_read = 0;       ///< bytes of global memory, counted once per launch
   std::int64_t bytes_written = 0;
-  std::int64_t cycles = 0;          ///< of shared memory: 32 banks of 4 bytes
+  std::int64_t cycles = 0;          ///< cycles of shared memory, with 32 banks of 4 bytes
   std::int64_t cycles_at_best = 0;  ///< without bank conflicts
 
   Counts& operator+=(const Counts& other);

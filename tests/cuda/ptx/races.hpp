@@ -33,7 +33,7 @@ namespace tests {
 
 /// The last accesses to a byte, within the present launch or block.
 struct Cell {
-  std::uint32_t life = 0;        ///< of global memory the launch, of shared memory the block
+  std::uint32_t life = 0;        ///< number of the launch (global memory) or block (shared)
   std::uint32_t written_in = 0;  ///< number of barriers passed before, in all blocks
   std::uint32_t read_in = 0;
   std::int32_t writing_block = -1;
