@@ -35,7 +35,7 @@ TEST_CASE("png: pixels come back, in color and in gray") {
             .pixels == std::vector<std::uint8_t>{60, 23});  // 0.299 and 0.114 of 200
   CHECK(dhp::detail::decode_png(encode({7}, 1, 1, PNG_FORMAT_GRAY), "x").pixels ==
         std::vector<std::uint8_t>{7, 7, 7});
-  // Transparency is dropped, as torchvision does.
+  // Transparency is dropped, like in torchvision.
   CHECK(dhp::detail::decode_png(encode({90, 80, 70, 0, 1, 2, 3, 99}, 1, 2, PNG_FORMAT_RGBA), "x")
             .pixels == std::vector<std::uint8_t>{90, 80, 70, 1, 2, 3});
   CHECK(

@@ -1,5 +1,5 @@
 // TrainingRun: the main class for programs. One object is a training run in any layout of ranks, from data to
-// checkpoints. To replace a part, assemble the parts yourself as the constructor does.
+// checkpoints. To replace a part, assemble the parts yourself, like the constructor.
 #pragma once
 
 #include <dhp/data/step_source.hpp>
