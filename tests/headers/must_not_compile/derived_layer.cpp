@@ -1,5 +1,5 @@
-// dhp's layers have a backward_onto that knows nothing of another backward, so deriving from them is an error. error:
-// cannot derive from
+// dhp's layers have a backward_onto that knows nothing of another backward, so deriving from them is an error.
+// error: cannot derive from
 #include <dhp/cpu.hpp>
 
 using namespace dhp;

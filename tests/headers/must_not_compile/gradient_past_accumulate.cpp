@@ -1,4 +1,5 @@
-// Only accumulate() writes a gradient: with exact sums, any other write would be lost. error: could not convert
+// Only accumulate() writes a gradient: with exact sums, any other write would be lost.
+// error: could not convert
 #include <dhp/cpu.hpp>
 
 using namespace dhp;
