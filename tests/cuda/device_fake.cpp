@@ -142,7 +142,7 @@ TEST_CASE("device fake: without memory, or on a host's stream, nothing goes besi
     }
     CHECK(holds(dev, x, 7));
     fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();
-    send(dev, x, 8);  // later, too
+    send(dev, x, 8);  // no copy stream later, either
     CHECK(holds(dev, x, 8));
     CHECK(fake::streams == streams);
   }
@@ -244,7 +244,7 @@ TEST_CASE("device fake: a recorded step does not have its memory beside that of 
   CHECK(dev.memory().in_use_bytes() == 512);  // the workspace
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
   CHECK(dev.memory().most_held_bytes() == dev.memory().held_bytes());
-  work();  // now it can overlap with the work
+  work();  // in memory beside the graph's
   CHECK(fake::gpu_memory.held - before == 8 << 20);
   dev.memory().trim();
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);

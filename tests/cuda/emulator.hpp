@@ -109,7 +109,7 @@ class Emulated : dhp::detail::Kernels {
     });
     if (graph_ == nullptr) return block;
     graph_->memory.push_back(block);
-    // The graph is no second owner of the block, because a tensor with two owners is read-only.
+    // The result does not share ownership with the graph, because a tensor with two owners is read-only.
     return {data, [](std::byte*) {}};
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -76,7 +76,7 @@ TEST_CASE("everything: 16 bits stay near double; f16 with a dynamic loss scale")
 
 TEST_CASE("everything: steps that are recorded give the same losses") {
   auto gpu = reproducible();
-  // A recorded step reads the step number (for dropout) and the learning rate from the state. Steps are not recorded if
+  // A recorded step reads dropout's step number and the learning rate from device memory. Steps are not recorded if
   // shapes change from step to step, as the number of masked rows may.
   for (const auto& [optimizer, fixed, steps] :
        {std::tuple(OptimizerChoice(AdamWOptions{.weight_decay = 0.01}), false, 3),

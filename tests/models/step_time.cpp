@@ -113,7 +113,7 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forwar
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
   CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
-  // On a slow link, the gather, the sum of each layer, and the sums that delay the next backward pass are exposed.
+  // The slow link carries the weights, the sums after a layer's two passes, and the sums of the next micro-batch.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
@@ -126,7 +126,7 @@ TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") 
   work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 3})->data ==
         Approx(1 + 1));
-  // On a slow link, the gathers of both passes, four sums, and two more gathers are exposed; the last two layers stay.
+  // The slow link carries the weights, then four sums and two gathers, because the last two layers' weights stay.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 4, .zero = 3})->data ==
         Approx(16 + 3 + (4 + 2) * 4 - 12));
@@ -143,7 +143,7 @@ TEST_CASE("step time: groups across hosts use the links of hosts side by side") 
   model = model_of(cluster, four_layers());
   CHECK(model.exchange(1, 1e8, 3, 1, 3) == Approx(0.1));
   CHECK(model.exchange(1, 1e8, 3, 1, 6) == Approx(1));  // this group is on two hosts
-  // Both stages of a host send within the host or, from the second stage, to another host.
+  // Of the two stages on a host, the first sends within the host and the second to another host.
   auto work = four_layers();
   for (auto& layer : work.layers) layer.output_bytes = 1e8;
   cluster.devices = 2;

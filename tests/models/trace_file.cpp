@@ -141,7 +141,7 @@ TEST_CASE("clock_offset: of several round trips the shortest counts") {
     int asked = 0;
     return clock_offset(dev, world, [&] {
       if (world.rank() == 0) return 1000.0;
-      // Rank 1 makes two trips: the first trips are slow, the third one is fast.
+      // Rank 1 reads its clock before and after each trip. The third trip is the fastest.
       const double trips_s[] = {0, 9, 100, 107, 200, 201, 300, 308};
       return asked < 8 ? trips_s[asked++] : 400.0 + 10 * asked++;
     });

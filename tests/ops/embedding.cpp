@@ -14,7 +14,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
   using A = Accumulator<T>;
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
-    const std::int64_t columns = 150;  // three shares of the threads
+    const std::int64_t columns = 150;  // threads get three shares
     const auto table = random_tensor<T>(dev, {11, columns}, 1);
     const auto ids = tensor_of(dev, some_ids);
     Tensor<Cpu> y(dev, dtype_of<T>(), {8, columns});

@@ -16,7 +16,7 @@ struct CrossEntropyOptions {
   double smoothing = 0;          ///< s: target is (1 - s) on the label + s / classes on each class
   /// Number of the V columns that are classes; the others are padding. -1 means all columns.
   std::int64_t local_classes = -1;
-  /// Whether maxima and ranks are combined with those already in the output, from earlier pieces of the logits.
+  /// Whether the maxima and the labels' ranks are combined with those in the output, from earlier pieces of the logits.
   bool onto = false;
 
   [[nodiscard]] std::int64_t classes_of(const Shape& logits) const {
