@@ -61,6 +61,10 @@ struct RandomStream {
   [[nodiscard]] constexpr std::uint32_t now() const {
     return series_at == nullptr ? series : *series_at;
   }
+  /// Returns this stream with the series already read, so that the blocks of a kernel do not read it again.
+  [[nodiscard]] constexpr RandomStream loaded() const {
+    return {.seed = seed, .series = now(), .use = use};
+  }
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }

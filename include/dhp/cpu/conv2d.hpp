@@ -39,8 +39,8 @@ class ImageSource final : public Source<T> {
  public:
   /// first_h, first_w: offset of the first tap from pixel (0, 0); taps_w: number of taps in a row of taps.
   ImageSource(const T* images, const Shape& shape, Grid grid, std::int64_t step,
-              std::int64_t first_h, std::int64_t first_w, std::int64_t taps_w, bool is_deep)
-      : Source<T>(is_deep),
+              std::int64_t first_h, std::int64_t first_w, std::int64_t taps_w, bool lines_along_k)
+      : Source<T>(lines_along_k),
         image_(images),
         height_(shape[1]),
         width_(shape[2]),
@@ -115,7 +115,7 @@ class ImageSource final : public Source<T> {
   }
   /// A panel in place lies in one tap. Rows of the grid are long enough to multiply each separately.
   [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {
-    const bool fit = !this->deep && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
+    const bool fit = !this->along_k && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
     return fit && spreads<T>(channels_) ? channels_ : 0;
   }
   void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
@@ -221,15 +221,15 @@ const A* all_widened(Cpu& dev, ConstView<Cpu> of, Buffer<A>& own) {
 /// x: images of a shape. y: the shape of the output.
 template <class T>
 ImageSource<T> patches(const T* x, const Shape& shape, const Shape& y, Conv2dGeometry geometry,
-                       bool deep) {
+                       bool along_k) {
   return {x,
           shape,
-          {y[0], y[1], y[2], deep && y[2] < 14},
+          {y[0], y[1], y[2], along_k && y[2] < 14},
           geometry.stride,
           -geometry.padding,
           -geometry.padding,
           geometry.kernel,
-          deep};
+          along_k};
 }
 
 }  // namespace dhp::detail::cpu

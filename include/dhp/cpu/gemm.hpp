@@ -90,8 +90,8 @@ struct Blocks {
     const auto k = along(length);
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
-    // If A is deep (lines along k), one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
-    const auto high_group = a.deep ? P::rows : most_rows<R>;
+    // If lines of A lie along k, one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
+    const auto high_group = a.along_k ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
     // A panel of A that is read in place must be one stretch, because a panel of B may have several.
@@ -101,7 +101,7 @@ struct Blocks {
     Run<E> runs[most_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
     const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
-    const auto size_a = a.deep ? P::rows * P::line : most * stride_a;
+    const auto size_a = a.along_k ? P::rows * P::line : most * stride_a;
     const auto size_b = packed == nullptr && b_there.columns < columns ? most * wide : 0;
     const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
     E* const packed_a = buffer.get();
@@ -127,7 +127,7 @@ struct Blocks {
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         const auto tall_rows = std::clamp<std::int64_t>(a_there.columns - i0, 0, high);
-        if (!a.deep && deep > 0 && tall_rows < high)
+        if (!a.along_k && deep > 0 && tall_rows < high)
           a.copy(p0, deep, row + i0 + tall_rows, high - tall_rows, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
@@ -140,9 +140,9 @@ struct Blocks {
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           std::span<const Run<E>> left;
-          Run<E> whole{};  // if A is not deep
-          if (a.deep) {
-            left = deep_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
+          Run<E> whole{};  // if lines of A lie across k
+          if (a.along_k) {
+            left = runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
             if (left.empty() && p0 > 0) continue;
           } else if (i < tall_rows) {
             const E* const at = a_there.at(i0 + i)[0].from;
@@ -156,13 +156,13 @@ struct Blocks {
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
             Columns<E> right{packed_b + (j - full) * deep, P::columns};
-            if (!a.deep) left = {&whole, 1};
-            if (j < full) {  // if A is deep, B is a plain matrix, which is one stretch
+            if (!a.along_k) left = {&whole, 1};
+            if (j < full) {  // B is then a plain matrix, which is one stretch
               const auto panel = b_there.at(j);
               right = {panel.empty() ? nullptr : panel[0].from, b_there.stride};
-              if (!a.deep) left = {runs, beside(panel, whole, runs)};
+              if (!a.along_k) left = {runs, beside(panel, whole, runs)};
             }
-            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid, ahead);
+            if (a.along_k) multiply_panel<true>(registers, left, right, at, tall, valid, ahead);
             else multiply_panel<false>(registers, left, right, at, tall, valid, ahead);
           }
         }

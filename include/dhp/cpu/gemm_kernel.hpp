@@ -54,8 +54,8 @@ struct Vector<Pair, R> {
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs if its lines lie along k ("deep"); copied lines begin `line` elements apart. Otherwise, a panel of A is
-/// [k][rows]. In panels of pairs, the upper 16 bits hold the first element of a pair.
+/// list of Runs if its lines lie along k; copied lines begin `line` elements apart. Else it is [k][rows]. In panels of
+/// pairs, the upper 16 bits hold the first element of a pair.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -88,13 +88,13 @@ struct Borders {
   }
 };
 
-/// A range along k of a panel of A, which is read in place. In a deep panel (see Panel), `upper` points to the first
+/// A range along k of a panel of A, which is read in place. If its lines lie along k, `upper` points to the first
 /// half of its lines and `lower` to the second. Otherwise `upper` points to the whole panel.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
-  std::int64_t stride;  ///< from line to line of a half; if not deep, from step to step along k
+  std::int64_t stride;  ///< from line to line of a half; if lines lie across k, from step to step
   std::int64_t length;  ///< number of elements along k
   unsigned zeros = 0;   ///< mask of lines that are 0 (see Borders): neither read nor multiplied
   const T* right = nullptr;  ///< the first line of B; null: the line after the previous run's
@@ -207,14 +207,14 @@ struct Running {
   }
 };
 /// Returns the address of line i of a panel at the present step along k.
-template <bool deep, int half, class T>
+template <bool along_k, int half, class T>
 [[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
                                                int i) {
-  return !deep ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
+  return !along_k ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
 /// Adds the products of a run, without its lines in the mask `zeros`.
-template <bool deep, unsigned zeros, class T, class R, int rows>
+template <bool along_k, unsigned zeros, class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
                                                 Running<T, R, rows>& now) {
   const T *upper = run.upper, *lower = run.lower;
@@ -224,31 +224,31 @@ template <bool deep, unsigned zeros, class T, class R, int rows>
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       if (zeros >> i & 1) continue;
-      const T one = *line_of<deep, R::rows / 2>(upper, lower, run.stride, i);
+      const T one = *line_of<along_k, R::rows / 2>(upper, lower, run.stride, i);
       now.sums[i][0] += one * left;
       now.sums[i][1] += one * right;
     }
-    upper += deep ? 1 : run.stride;
+    upper += along_k ? 1 : run.stride;
     lower += 1;
   }
 }
-template <class T, class R, bool deep, int rows>
+template <class T, class R, bool along_k, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
                                                           const Target<T>& to, int valid_rows,
                                                           int valid_columns, Prefetch& ahead) {
   Running<T, R, rows> now{.b = b, .ahead = ahead};
   for (const auto& run : a) {
-    if (!deep && run.right != nullptr) now.b.data = run.right;
+    if (!along_k && run.right != nullptr) now.b.data = run.right;
     constexpr Borders at(R::rows / 2);
-    if constexpr (deep && rows == R::rows && std::is_same_v<T, float>) {
-      if (run.zeros == at.first) multiply_run<deep, at.first>(run, to, now);
-      else if (run.zeros == at.firsts) multiply_run<deep, at.firsts>(run, to, now);
-      else if (run.zeros == at.last) multiply_run<deep, at.last>(run, to, now);
-      else if (run.zeros == at.lasts) multiply_run<deep, at.lasts>(run, to, now);
+    if constexpr (along_k && rows == R::rows && std::is_same_v<T, float>) {
+      if (run.zeros == at.first) multiply_run<along_k, at.first>(run, to, now);
+      else if (run.zeros == at.firsts) multiply_run<along_k, at.firsts>(run, to, now);
+      else if (run.zeros == at.last) multiply_run<along_k, at.last>(run, to, now);
+      else if (run.zeros == at.lasts) multiply_run<along_k, at.lasts>(run, to, now);
       else if (run.zeros == at.all) now.b.data += run.length * b.stride;
-      else multiply_run<deep, 0>(run, to, now);
+      else multiply_run<along_k, 0>(run, to, now);
     } else {
-      multiply_run<deep, 0>(run, to, now);
+      multiply_run<along_k, 0>(run, to, now);
     }
   }
   ahead = now.ahead;
@@ -257,33 +257,33 @@ template <class T, class R, bool deep, int rows>
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
-template <class T, class R, bool deep>
+template <class T, class R, bool along_k>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (!std::is_same_v<T, float> || valid_rows > half)
-    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
+    multiply_rows_of_panel<T, R, along_k, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns, ahead);
+    multiply_rows_of_panel<T, R, along_k, half>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_panel<T, R, along_k, quarter>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
-template <bool deep, class T>
+template <bool along_k, class T>
 void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
                     int valid_rows, int valid_columns, Prefetch& ahead) {
-  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns, ahead);
+  multiply_panel_inline<T, Native, along_k>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
 // Builds for AVX2 (x86-64-v3) select AVX-512 at run time if the machine has it. Builds for older targets do not: they
 // have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
-template <bool deep, class T>
+template <bool along_k, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns, Prefetch& ahead) {
-  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns, ahead);
+  multiply_panel_inline<T, Avx512, along_k>(a, b, to, valid_rows, valid_columns, ahead);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
 void with_widest_registers(const auto& body) {
@@ -301,7 +301,7 @@ inline constexpr bool has_pair_kernel = true;
 /// Returns whether this machine multiplies pairs of bf16.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
-template <bool deep, int rows>
+template <bool along_k, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
     int valid_columns, Prefetch& ahead) {
@@ -314,12 +314,13 @@ template <bool deep, int rows>
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         std::uint32_t pair;
-        std::memcpy(&pair, line_of<deep, Avx512::rows / 2>(upper, lower, stride, i), sizeof pair);
+        std::memcpy(&pair, line_of<along_k, Avx512::rows / 2>(upper, lower, stride, i),
+                    sizeof pair);
         const V all = pair - V{};
         asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
         asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
       }
-      upper += deep ? 1 : stride;
+      upper += along_k ? 1 : stride;
       lower += 1;
     }
   }
@@ -327,15 +328,16 @@ template <bool deep, int rows>
   store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
   store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
 }
-template <bool deep>
+template <bool along_k>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   Columns<Pair> b, const Target<float>& to,
                                                   int valid_rows, int valid_columns,
                                                   Prefetch& ahead) {
-  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns, ahead);
+  if (valid_rows > 8)
+    multiply_rows_of_pairs<along_k, 14>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > 4)
-    multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns, ahead);
+    multiply_rows_of_pairs<along_k, 8>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_pairs<along_k, 4>(a, b, to, valid_rows, valid_columns, ahead);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

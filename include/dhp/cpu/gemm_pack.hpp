@@ -23,10 +23,10 @@ void order([[maybe_unused]] V& block) {
 }
 
 /// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
-/// matrix is deep, else in panel order. scratch holds one run of pairs, or two if the matrix is not deep.
+/// lines lie along k, else in panel order. scratch holds one run of pairs, or two if lines lie across k.
 class PairSource final : public Source<Pair> {
  public:
-  PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.deep), of_(of), k_(k) {}
+  PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.along_k), of_(of), k_(k) {}
 
   [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
   [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
@@ -35,12 +35,12 @@ class PairSource final : public Source<Pair> {
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
-    if (deep) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
+    if (along_k) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
     return of_.lines(2 * line, std::min(2 * count, k_ - 2 * line), first, length);
   }
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
             std::int64_t stride) const override {
-    if (!deep) {
+    if (!along_k) {
       for (; lines > 0; --lines, ++line, to += stride) copy_flat(2 * line, first, count, to);
       return;
     }
@@ -61,7 +61,7 @@ class PairSource final : public Source<Pair> {
   const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,
                   Pair* scratch) const override {
     bf16* const spare = reinterpret_cast<bf16*>(scratch);
-    if (deep) {
+    if (along_k) {
       const auto length = std::min(2 * count, k_ - 2 * first);
       const bf16* const from = of_.run(line, 2 * first, length, spare);
       if (length == 2 * count) return reinterpret_cast<const Pair*>(from);
@@ -168,8 +168,8 @@ void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
 
 /// Transposes elements [p, end) of lines[0, count) to out[p * stride + line]. Lines from count to pack_width are 0.
 template <class T>
-void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
-                     std::int64_t stride) {
+void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
+                        std::int64_t stride) {
   constexpr int width = pack_width<T>;
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
   constexpr int lane = lane_width<T>;
@@ -194,7 +194,7 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int6
 
 /// Number of lines across k that are packed together. A single line visits all panels, which often share cache sets.
 inline constexpr int flat_lines = 8;
-/// Packs elements [first, first + count) of lines [line, line + depth) of a source that is not deep. Each panel has
+/// Packs elements [first, first + count) of lines [line, line + depth) across k of a source. Each panel has
 /// depth * wide elements. scratch has (flat_lines + 1) * count elements.
 template <int wide, class T>
 void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::int64_t first,
@@ -226,8 +226,9 @@ template <class T>
 /// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k, or no runs
 /// if all elements are 0. `rows` is at most P::rows. scratch has room for P::rows lines.
 template <class R, class T>
-std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::int64_t rows,
-                                   std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {
+std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::int64_t rows,
+                                     std::int64_t p0, std::int64_t depth, Run<T>* runs,
+                                     T* scratch) {
   using P = Panel<T, R>;
   if (depth == 0) return {};
   const auto zeros = source.zeros(row, rows, p0, depth);
@@ -254,7 +255,7 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
   // Panels are packed in steps of this depth, so that a step stays in L1 until all lines of the panel have filled it.
   constexpr std::int64_t together = 64;
   if (depth == 0) return;
-  if (!source.deep) {  // piece by contiguous piece
+  if (!source.along_k) {  // piece by contiguous piece
     const auto piece = source.piece() % P::columns == 0 ? source.piece() : column + columns;
     for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {
       wide = std::min(columns - j, piece - (column + j) % piece);
@@ -269,8 +270,8 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
       lines[i] = source.run(column + j + i, p0, depth, scratch + i * depth);
     for (std::int64_t p = 0; p < depth; p += together)
       for (int first = 0; first < P::columns; first += width)
-        pack_deep_lines(lines + first, std::clamp(wide - first, 0, width), p,
-                        std::min(p + together, depth), out + first, P::columns);
+        pack_lines_along_k(lines + first, std::clamp(wide - first, 0, width), p,
+                           std::min(p + together, depth), out + first, P::columns);
   }
 }
 

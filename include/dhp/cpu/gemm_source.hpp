@@ -44,12 +44,12 @@ struct Stretch {
   }
 };
 
-/// A matrix as lines along k ("deep") or across k. It is an interface, so that products are compiled once for all kinds
+/// A matrix as lines along k or across k. It is an interface, so that products are compiled once for all kinds
 /// of matrices.
 template <class T>
 class Source {
  public:
-  const bool deep;
+  const bool along_k;                                           ///< whether lines lie along k
   static constexpr std::int64_t whole = std::int64_t{1} << 40;  ///< see piece()
 
   /// Returns elements [first, first + count) of a line, in place or copied to scratch.
@@ -65,9 +65,9 @@ class Source {
   [[nodiscard]] Lines block(std::int64_t start, std::int64_t across, std::int64_t p0,
                             std::int64_t depth) const {
     if (depth <= 0) return {};
-    return deep ? lines(start, across, p0, depth) : lines(p0, depth, start, across);
+    return along_k ? lines(start, across, p0, depth) : lines(p0, depth, start, across);
   }
-  /// If not deep: returns the number of contiguous elements in each piece of a line, or `whole`.
+  /// If lines lie across k: returns the number of contiguous elements in each piece of a line, or `whole`.
   [[nodiscard]] virtual std::int64_t piece() const { return whole; }
   /// If panels of `wide` columns can be read in place: returns the distance of lines, else 0. `few`: each panel is read
   /// so few times that a copy does not pay even where lines compete for cache sets.
@@ -81,19 +81,21 @@ class Source {
     for (; lines > 0; --lines, ++line, to += stride)
       if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
   }
-  /// If deep: makes at most most_runs runs of 2 * half lines and returns their number, or 0 if the caller must copy.
+  /// If lines lie along k: makes at most most_runs runs of 2 * half lines and returns their number, or 0 if the caller
+  /// must copy.
   virtual int panel(std::int64_t /*line*/, int /*half*/, std::int64_t /*first*/,
                     std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
     return 0;
   }
-  /// If deep: returns which of at most 16 lines are known to be 0 in elements [first, first + count), as bits.
+  /// If lines lie along k: returns, as bits, which of at most 16 lines are known to be 0 in elements [first, first +
+  /// count).
   [[nodiscard]] virtual unsigned zeros(std::int64_t /*line*/, std::int64_t /*lines*/,
                                        std::int64_t /*first*/, std::int64_t /*count*/) const {
     return 0;
   }
 
  protected:
-  explicit Source(bool is_deep) : deep(is_deep) {}
+  explicit Source(bool lines_along_k) : along_k(lines_along_k) {}
   Source(const Source&) = default;
   ~Source() = default;
 };
@@ -147,8 +149,8 @@ template <class T, class S>
 class MatrixSource final : public Source<T> {
  public:
   /// `stride`: number of elements from one line to the next.
-  MatrixSource(const S* data, std::int64_t stride, bool is_deep)
-      : Source<T>(is_deep), data_(data), stride_(stride) {}
+  MatrixSource(const S* data, std::int64_t stride, bool lines_along_k)
+      : Source<T>(lines_along_k), data_(data), stride_(stride) {}
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
@@ -173,7 +175,7 @@ class MatrixSource final : public Source<T> {
     return 0;
   }
   [[nodiscard]] std::int64_t stride_in_place(int /*wide*/, bool few) const override {
-    const bool fit = std::is_same_v<T, S> && !this->deep && (few || spreads<T>(stride_));
+    const bool fit = std::is_same_v<T, S> && !this->along_k && (few || spreads<T>(stride_));
     return fit ? stride_ : 0;
   }
   void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,

@@ -68,10 +68,6 @@ struct AttentionPlace {
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
     return random.short_bits(number) >= threshold;
   }
-  /// Returns the random stream with the step's number already loaded, so that Philox blocks do not load it again.
-  [[nodiscard]] constexpr RandomStream stream() const {
-    return {.seed = random.seed, .series = random.now(), .use = random.use};
-  }
 };
 
 /// Returns min(wanted, left), but at least 0.

@@ -43,10 +43,6 @@ struct DropoutMask {
       x.at[at] = dropped;
     }
   }
-  /// Returns the random stream with the step's number already loaded, so that Philox blocks do not load it again.
-  [[nodiscard]] constexpr RandomStream stream() const {
-    return {.seed = random.seed, .series = random.now(), .use = random.use};
-  }
 };
 
 /// Handles rows of whole packs. Each row's first random index must be a multiple of the pack's width.
@@ -59,7 +55,7 @@ struct DropoutPacks {
   T* y;
 
   constexpr void operator()(auto& block) const {
-    const auto random = mask.stream();
+    const auto random = mask.random.loaded();
     for (MatrixWalk at = walk_by_thread(block, packs); at.row < rows; at.next()) {
       const auto place = (at.row * packs + at.column) * width;
       const auto first = mask.number(at.row) + static_cast<std::uint64_t>(at.column * width);
@@ -81,7 +77,7 @@ struct DropoutElements {
   T* y;
 
   constexpr void operator()(auto& block) const {
-    const auto random = mask.stream();
+    const auto random = mask.random.loaded();
     for (MatrixWalk at = walk_by_thread(block, blocks_a_row()); at.row < rows; at.next()) {
       const auto number = mask.number(at.row);
       const auto words = random.block(number / 8 + static_cast<std::uint64_t>(at.column));

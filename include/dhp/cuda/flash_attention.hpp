@@ -76,7 +76,7 @@ struct FlashHead {
   RandomStream random;
 
   constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
-      : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
+      : block(in), place(at), head(at.head_of(index, of_keys)), random(at.random.loaded()) {}
   /// A view of another head of the same sample.
   constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
     head.head = number;

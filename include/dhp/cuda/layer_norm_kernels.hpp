@@ -290,7 +290,7 @@ struct ResidualNormForward {
   template <class B>
   constexpr void operator()(B& block) const {
     using Row = typename Rows::template Row<T>;
-    const auto random = in.mask.stream();
+    const auto random = in.mask.random.loaded();
     const auto columns = in.norm.columns;
     for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
       const auto at = row * columns;
@@ -333,7 +333,7 @@ struct ResidualNormBackward {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto random = in.mask.stream();
+    const auto random = in.mask.random.loaded();
     NormSums<T, Rows> sums;
     for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
       const auto at = row * in.norm.columns;
