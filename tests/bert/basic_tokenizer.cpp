@@ -7,7 +7,7 @@
 
 using Words = std::vector<std::string>;
 
-TEST_CASE("basic tokenizer: the words that Hugging Face gives") {
+TEST_CASE("basic tokenizer: splits text into the same words as Hugging Face") {
   const std::pair<std::string, Words> cases[] = {
       {"Hello, World!", {"hello", ",", "world", "!"}},
       {"  don't  stop\tnow ", {"don", "'", "t", "stop", "now"}},
@@ -40,7 +40,7 @@ TEST_CASE("basic tokenizer: the words that Hugging Face gives") {
   }
 }
 
-TEST_CASE("basic tokenizer: the accented letters of Latin, by range") {
+TEST_CASE("basic tokenizer: every accented Latin letter becomes its base letter") {
   struct {
     char32_t first, last;
     char letter;
@@ -61,7 +61,7 @@ TEST_CASE("basic tokenizer: the accented letters of Latin, by range") {
     }
 }
 
-TEST_CASE("basic tokenizer: ASCII is a letter or digit, a word of its own, a space, or left out") {
+TEST_CASE("basic tokenizer: an ASCII byte joins a word, is a word, separates words or is dropped") {
   for (int point = 0; point < 0x80; ++point) {
     const char letter = static_cast<char>(point);
     const auto words =
@@ -75,14 +75,14 @@ TEST_CASE("basic tokenizer: ASCII is a letter or digit, a word of its own, a spa
   }
 }
 
-TEST_CASE("basic tokenizer: cased keeps letters and accents; bytes that are not UTF-8 go") {
+TEST_CASE("basic tokenizer: the cased form keeps case and accents; invalid UTF-8 is dropped") {
   const examples::BasicTokenizer cased{.lower_case = false};
   CHECK(cased.words("Hello, Café E\u0301!") == Words{"Hello", ",", "Café", "E\u0301", "!"});
   CHECK(examples::BasicTokenizer{}.words("a\xFF"
                                          "b \xC3 c") == Words{"ab", "c"});
 }
 
-TEST_CASE("basic tokenizer: random bytes give words that are UTF-8, not empty, without spaces") {
+TEST_CASE("basic tokenizer: random bytes give non-empty words of valid UTF-8 without spaces") {
   const dhp::RandomStream random{2, 0, 0};
   for (std::uint64_t round = 0; round < 3000; ++round) {
     std::string text(random.below(60, round * 64), ' ');

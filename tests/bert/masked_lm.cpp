@@ -68,7 +68,7 @@ TEST_CASE("masked lm: the longer sentence is shortened first") {
       }
 }
 
-TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 % as they were") {
+TEST_CASE("masked lm: 15 % of tokens are hidden: 80 % as [MASK], 10 % random, 10 % unchanged") {
   const Corpus corpus;
   const MaskedLmOptions options{.seed = 11};
   double candidates = 0, hidden = 0, masks = 0, same = 0, random = 0, random_next = 0, samples = 0;
@@ -109,7 +109,7 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
     CHECK(place_counts[place] / samples == Approx(0.15).epsilon(0.08));
 }
 
-TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and some as many") {
+TEST_CASE("masked lm: no sample hides more tokens than most_hidden(), and many reach it") {
   CHECK(examples::most_hidden({}) == 19);  // of 125 tokens
   CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
   CHECK(examples::most_hidden({.hidden = 0}) == 0);
@@ -134,7 +134,7 @@ TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and s
   CHECK(reached > 3 * 199 * 20 / 3);
 }
 
-TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens") {
+TEST_CASE("masked lm: whole-word masking hides all pieces of a word and 15 % of the tokens") {
   // The words have 1, 2 and 4 pieces.
   const examples::Vocabulary vocabulary(
       {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "##c"});
@@ -163,7 +163,7 @@ TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens
   CHECK(hidden / samples == Approx(0.15 * 42).epsilon(0.01));
 }
 
-TEST_CASE("masked lm: another epoch or seed is another draw; the same is the same") {
+TEST_CASE("masked lm: the same seed and epoch repeat a sample, others change it") {
   const Corpus corpus;
   int changed_by_epoch = 0;
   int changed_by_seed = 0;
@@ -177,7 +177,7 @@ TEST_CASE("masked lm: another epoch or seed is another draw; the same is the sam
   CHECK(changed_by_seed > 90);
 }
 
-TEST_CASE("unigram: add-one smoothing by hand") {
+TEST_CASE("unigram: losses with add-one smoothing match values computed by hand") {
   examples::Unigram unigram(4);
   CHECK(unigram.loss_of(2) == Approx(std::log(4.0)));
   unigram.add(2);
@@ -188,7 +188,7 @@ TEST_CASE("unigram: add-one smoothing by hand") {
   CHECK_THROWS(unigram.loss_of(-1));
 }
 
-TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
+TEST_CASE("unigram: the cross-entropy averages over the hidden tokens of held-out samples") {
   const auto text = some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
   const auto split = examples::split_sentence_pairs(text, examples::Pairing::next, 0.1, 0);
   const auto vocabulary = examples::synthetic_vocabulary(69);
@@ -215,7 +215,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
         Approx(std::log(69.0)));
 }
 
-TEST_CASE("unigram: counts both sentences of each pair, without what does not fit") {
+TEST_CASE("unigram: counts both sentences of each pair after truncation, without [UNK]") {
   examples::TokenText text;
   for (int document = 0; document < 2; ++document) {
     text.add_sentence(std::vector<std::int32_t>{5, 5, 5, 1});

@@ -35,7 +35,7 @@ std::vector<std::int64_t> longs(const dhp::HostBatch& batch, const std::string& 
 
 const std::vector<std::int64_t> indices{3, 80, 4, 21, 0};
 
-TEST_CASE("masked lm batches: names, types, shapes, counts") {
+TEST_CASE("masked lm batches: arrays have the expected names, types, shapes and counts") {
   for (const auto layout : {TokenLayout::packed, TokenLayout::padded}) {
     const auto batch = batcher(layout).collate(indices, 1);
     const auto n = static_cast<std::int64_t>(indices.size());
@@ -69,7 +69,7 @@ TEST_CASE("masked lm batches: names, types, shapes, counts") {
   }
 }
 
-TEST_CASE("masked lm batches: fixed ones are padded ones, with rows behind that count nothing") {
+TEST_CASE("masked lm batches: the fixed layout is the padded one plus masked rows with label -1") {
   const auto padded = batcher(TokenLayout::padded).collate(indices, 1);
   const auto fixed = batcher(TokenLayout::fixed).collate(indices, 1);
   CHECK(fixed.counts == padded.counts);
@@ -89,7 +89,7 @@ TEST_CASE("masked lm batches: fixed ones are padded ones, with rows behind that 
   CHECK(ints(fixed, "token_ids")[0] == 2);  // so row 0 is not hidden
 }
 
-TEST_CASE("masked lm batches: fixed ones of as many samples have the same shapes") {
+TEST_CASE("masked lm batches: fixed batches of equally many samples have equal shapes") {
   const auto of = batcher(TokenLayout::fixed);
   const auto shapes = [&](std::int64_t first, std::int64_t count, std::int64_t epoch) {
     std::vector<std::int64_t> chosen(static_cast<std::size_t>(count));
@@ -104,7 +104,7 @@ TEST_CASE("masked lm batches: fixed ones of as many samples have the same shapes
   CHECK(of.collate({}, 0).counts[0].second == 0);
 }
 
-TEST_CASE("masked lm batches: packed and padded rows are those of the samples") {
+TEST_CASE("masked lm batches: packed and padded rows hold the tokens of their samples") {
   for (const auto layout : {TokenLayout::packed, TokenLayout::padded}) {
     const auto of = batcher(layout);
     const auto batch = of.collate(indices, 1);
@@ -135,7 +135,7 @@ TEST_CASE("masked lm batches: packed and padded rows are those of the samples") 
   }
 }
 
-TEST_CASE("masked lm batches: nothing hidden, and a batch without samples") {
+TEST_CASE("masked lm batches: a batch may have no hidden tokens or no samples") {
   Cpu cpu;
   const auto none = batcher(TokenLayout::packed, {.sequence_length = length, .hidden = 0});
   const auto batch = dhp::upload(cpu, none.collate(indices, 0), 0, {0, 5});
@@ -150,7 +150,7 @@ TEST_CASE("masked lm batches: a bad index names the sample") {
                        Contains("sample 99999: no sample 99999 in a dataset of"), dhp::Error);
 }
 
-TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {
+TEST_CASE("masked lm batches: uploaded row numbers start at the batch's place in the step") {
   Cpu cpu;
   const auto host = batcher(TokenLayout::packed).collate(indices, 1);
   const auto batch = dhp::upload(cpu, host, 2, {16, 21});

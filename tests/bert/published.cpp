@@ -34,7 +34,7 @@ void refuses(Load load, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("published: a config says the sizes and the head") {
+TEST_CASE("published: a config gives the sizes and the head; wrong values are refused") {
   const Folder folder;
   const auto load = [&](const nlohmann::json& config) {
     write(folder / "config.json", config);
@@ -98,7 +98,7 @@ TEST_CASE("published: a config says the sizes and the head") {
   refuses([&] { return load_published_bert(folder.path); }, "no JSON object");
 }
 
-TEST_CASE("published: tokenizer.json, special tokens in the text, sentences that are cut off") {
+TEST_CASE("published: tokenizer.json is read, with special tokens in text and truncation") {
   const Folder folder;
   const auto load = [&](const nlohmann::json& json) {
     write(folder / "tokenizer.json", json);
@@ -138,7 +138,7 @@ TEST_CASE("published: tokenizer.json, special tokens in the text, sentences that
   with("/model/vocab", 3, "no numbered list");
 }
 
-TEST_CASE("published: vocab.txt with what its configuration says") {
+TEST_CASE("published: vocab.txt is read together with tokenizer_config.json") {
   const Folder folder;
   std::ofstream(folder / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\ncafe\nCafe\n";
   CHECK(load_published_tokenizer(folder.path).encode("Caf\u00E9 [MASK]", 9) == Ids{2, 7, 4, 3});
@@ -152,7 +152,7 @@ TEST_CASE("published: vocab.txt with what its configuration says") {
   refuses([&] { return load_published_tokenizer(empty.path); }, "no tokenizer.json or vocab.txt");
 }
 
-TEST_CASE("published: how sentence-transformers pools") {
+TEST_CASE("published: pooling follows the files of sentence-transformers") {
   const Folder folder;
   CHECK_FALSE(load_sentence_pooling(folder.path).normalize);
   std::filesystem::create_directory(folder / "1_Pooling");

@@ -11,14 +11,14 @@ std::string all(const examples::Text& text) {
   return joined;
 }
 
-TEST_CASE("text: a file, with or without a byte order mark") {
+TEST_CASE("text: a file is read with or without a byte order mark") {
   const Folder folder;
   CHECK(all(examples::read_text(folder.write("a.txt", bytes_of("One.\nTwo.\n\nThree.\n")))) ==
         "One.|Two.|Three.|");
   CHECK(all(examples::read_text(folder.write("b.txt", bytes_of("\xEF\xBB\xBFOne.")))) == "One.|");
 }
 
-TEST_CASE("text: a directory is read in the order of its paths, each file a document") {
+TEST_CASE("text: a directory is read in path order, each file is one document") {
   const Folder folder;
   folder.write("corpus/b.txt", bytes_of("B."));
   folder.write("corpus/a/z.txt", bytes_of("Z.\nY."));
@@ -32,7 +32,7 @@ TEST_CASE("text: a directory is read in the order of its paths, each file a docu
   CHECK(text.size() == 3);
 }
 
-TEST_CASE("text: the column of a table, each text a document") {
+TEST_CASE("text: a column of a table is read, each cell is one document") {
   const Folder folder;
   folder.write("corpus/a.jsonl",
                bytes_of("{\"t\": \"One. Two.\", \"n\": 1}\n{\"t\": \"Three.\"}\n"));
@@ -54,7 +54,7 @@ TEST_CASE("text: the column of a table, each text a document") {
   refused("e.csv", "t", "e.csv: has no text in column t");
 }
 
-TEST_CASE("text: what is not text is named, with the byte") {
+TEST_CASE("text: files that are not text are refused with the byte's position") {
   const Folder folder;
   const auto refused = [](const std::string& path, const std::string& sentence) {
     CHECK_THROWS_WITH_AS(examples::read_text(path), Contains(sentence.c_str()), dhp::Error);
@@ -78,7 +78,7 @@ TEST_CASE("text: what is not text is named, with the byte") {
   refused(folder / "mixed", "a.link: no such file");
 }
 
-TEST_CASE("text: damaged bytes are read or refused, never more") {
+TEST_CASE("text: damaged bytes are read or refused without a crash") {
   const auto parse = [](const dhp::Bytes& bytes, const std::string& name) {
     examples::Text text;
     examples::add_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name, {}, text);
@@ -121,7 +121,7 @@ TEST_CASE("wordnet: a gloss is a definition and its examples") {
 constexpr std::string_view license =
     "  1 This software and database is being provided\n  2 to you\n";
 
-TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
+TEST_CASE("wordnet: a file's entries are read, a wrong entry is named with its byte") {
   const std::string entry =
       "00001740 03 n 01 entity 0 003 ~ 00001930 n 0000 | that which is; \"it is\"  \n";
   examples::Text text;
@@ -152,7 +152,7 @@ TEST_CASE("wordnet: a directory needs all four files") {
   CHECK(examples::read_wordnet(folder / ".").size() == 4);
 }
 
-TEST_CASE("wordnet: the package of Debian") {
+TEST_CASE("wordnet: Debian's package wordnet-base is read") {
   const std::string path = "/usr/share/wordnet";
   if (!examples::is_wordnet(path)) {
     MESSAGE("SKIPPED: the package wordnet-base is not installed");

@@ -11,7 +11,7 @@ Lines read(std::string_view text, const std::string& name, const std::string& co
 }
 }  // namespace
 
-TEST_CASE("sentence file: lines, or a column of several") {
+TEST_CASE("sentence file: reads lines or one column of a table") {
   CHECK(read("one\n\ntwo\r\nthree", "x.txt") == Lines{"one", "", "two", "three"});
   CHECK(read("id\ttext\n1\ta \"b\"\n2\tc\n", "x.tsv", "text") == Lines{"a \"b\"", "c"});
   CHECK(read("text,id\n\"a, \"\"b\"\"\nc\",1\r\nd,2", "x.csv", "text") ==
@@ -25,7 +25,7 @@ TEST_CASE("sentence file: lines, or a column of several") {
   CHECK(read("t\tid\n\"a\t1\n\"b\" he said\t2\n", "x.tsv", "t") == Lines{"\"a", "\"b\" he said"});
 }
 
-TEST_CASE("sentence file: what is wrong is said with its line") {
+TEST_CASE("sentence file: errors name the file and the line") {
   const auto says = [](std::string_view text, const std::string& name, const std::string& column,
                        const char* words) {
     CHECK_THROWS_WITH_AS((void)read(text, name, column), Contains(words), dhp::Error);
@@ -62,7 +62,7 @@ TEST_CASE("sentence file: what is wrong is said with its line") {
   says("version https://git-lfs.github.com/spec/v1", "x.txt", "", "git lfs pull");
 }
 
-TEST_CASE("sentence file: several columns, by name, or by number where no line has names") {
+TEST_CASE("sentence file: columns are chosen by name, or by number without a header line") {
   using Rows = std::vector<Lines>;
   const auto rows = [](std::string_view text, const std::string& name, const Lines& columns) {
     Rows made;
@@ -86,7 +86,7 @@ TEST_CASE("sentence file: several columns, by name, or by number where no line h
   says("{\"t\": \"a\", \"n\": null}\n", "x.jsonl", {"t", "n"}, "\"n\" is null; a text or number");
 }
 
-TEST_CASE("sentence batcher: labels, and where the second sentence of a pair begins") {
+TEST_CASE("sentence batcher: a batch has labels and segments; the second sentence has segment 1") {
   const auto samples = std::make_shared<examples::SentenceBatcher::Sentences>();
   samples->push_back({.ids = {2, 7, 3, 8, 3}, .second_segment = 3, .label = 1});
   samples->push_back({.ids = {2, 9, 3}, .label = 0});
@@ -101,7 +101,7 @@ TEST_CASE("sentence batcher: labels, and where the second sentence of a pair beg
   CHECK(batch.counts == decltype(batch.counts){{"samples", 2}, {"tokens", 8}, {"token_pairs", 34}});
 }
 
-TEST_CASE("sentence batcher: rows, lengths and the weights of a sentence's tokens") {
+TEST_CASE("sentence batcher: a batch has rows, lengths and the pooling weights of each token") {
   const auto tokens = std::make_shared<examples::SentenceBatcher::Sentences>();
   for (const std::vector<std::int32_t>& ids :
        {std::vector<std::int32_t>{2, 7, 3}, {2, 3}, {2, 4, 5, 3}})

@@ -28,7 +28,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> list(const examples::Sentence
 }
 using List = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-TEST_CASE("sentence pairs: each with its next, or the first with each other") {
+TEST_CASE("sentence pairs: pairs are neighbors, or the first sentence with each other one") {
   const std::vector<dhp::Range> parts{{0, 3}, {3, 4}, {4, 6}};
   CHECK(list({numbered({3, 1, 2}), parts, Pairing::next}) == List{{0, 1}, {1, 2}, {4, 5}});
   CHECK(list({numbered({3, 1, 2}), parts, Pairing::first}) == List{{0, 1}, {0, 2}, {4, 5}});
@@ -40,7 +40,7 @@ TEST_CASE("sentence pairs: too little text is refused") {
   CHECK_THROWS_AS(all_pairs(numbered({2})), dhp::Error);
 }
 
-TEST_CASE("sentence pairs: a random second is never the true one, and from another part") {
+TEST_CASE("sentence pairs: a random second sentence is from another part and never the true one") {
   const auto pairs = all_pairs(numbered({3, 4, 2, 2, 2, 2}), Pairing::first);
   std::set<std::int64_t> seen;
   for (std::int64_t index = 0; index < pairs.size(); ++index)
@@ -119,7 +119,7 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
                        Contains("at least 2 are needed on each side"), dhp::Error);
 }
 
-TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are trained on") {
+TEST_CASE("sentence pairs: with a held-out fraction of 0 all pairs are for training") {
   const auto text = numbered({5, 1, 700, 2, 2, 9});
   const auto split = examples::split_sentence_pairs(text, Pairing::next, 0, 7);
   CHECK(split.held_out.size() == 0);

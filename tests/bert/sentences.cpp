@@ -20,14 +20,14 @@ Cut cut(std::string_view text, SentenceRule rule) {
   return made;
 }
 
-TEST_CASE("sentences: lines, with documents between blank lines") {
+TEST_CASE("sentences: the rule \"lines\" makes each line a sentence; blank lines end documents") {
   CHECK(cut("One. Two\n  three \r\n \t\n\nfour", SentenceRule::lines) ==
         Cut{{"One. Two", "three"}, {"four"}});
   CHECK(cut("", SentenceRule::lines).empty());
   CHECK(cut("\n\n \n", SentenceRule::lines).empty());
 }
 
-TEST_CASE("sentences: by punctuation, over line breaks") {
+TEST_CASE("sentences: the rule \"punctuation\" finds sentences across line breaks") {
   CHECK(
       cut("It rains. Does it?\nYes! \"It does.\" He left (at 3.5 p.m. or so). 42 saw\nhim.\n\nEnd",
           SentenceRule::punctuation) == Cut{{"It rains.", "Does it?", "Yes!", "\"It does.\"",
@@ -49,7 +49,7 @@ TEST_CASE("sentences: by punctuation, over line breaks") {
   CHECK(cut("a.b.c", SentenceRule::punctuation) == Cut{{"a.b.c"}});
 }
 
-TEST_CASE("sentences: automatic joins broken lines and keeps whole ones") {
+TEST_CASE("sentences: the rule \"automatic\" joins wrapped lines and keeps complete ones") {
   const std::string wrapped =
       "The cat sat on the mat and\nlooked out of the window at\nthe rain. It was a gray day\n"
       "and nothing moved.\n\nThe dog slept on and\non.\n";
@@ -65,7 +65,7 @@ TEST_CASE("sentences: automatic joins broken lines and keeps whole ones") {
 
 using Ids = std::vector<std::int32_t>;
 
-TEST_CASE("documents: sentences and documents come back, empty ones are left out") {
+TEST_CASE("documents: added sentences are read back; empty sentences and documents are dropped") {
   examples::TokenText text;
   CHECK(text.size() == 0);
   CHECK(text.sentences() == 0);

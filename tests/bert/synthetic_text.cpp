@@ -2,7 +2,7 @@
 #include <examples/bert/synthetic_text.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("synthetic text: sizes, lengths, ids") {
+TEST_CASE("synthetic text: sizes, sentence lengths and ids follow the options") {
   const examples::SyntheticTextOptions options{
       .documents = 50, .sentences = 3, .vocabulary_size = 69};
   const auto text = examples::synthetic_text(options);
@@ -20,7 +20,7 @@ TEST_CASE("synthetic text: sizes, lengths, ids") {
   CHECK(examples::synthetic_vocabulary(69).token(5) == "w0");
 }
 
-TEST_CASE("synthetic text: the same for the same seed, each document by itself") {
+TEST_CASE("synthetic text: a seed repeats its text, and more documents keep the first ones") {
   const auto some = examples::synthetic_text({.documents = 20});
   const auto more = examples::synthetic_text({.documents = 30});
   CHECK(std::equal(some.items().begin(), some.items().end(), more.items().begin()));

@@ -39,7 +39,7 @@ void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST_CASE("text cache: made once, and the same when it is read") {
+TEST_CASE("text cache: the text is tokenized once, and later reads are the same") {
   Used used;
   for (int time = 0; time < 3; ++time) check_same(used.get());
   CHECK(used.made == 1);
@@ -52,7 +52,7 @@ TEST_CASE("text cache: made once, and the same when it is read") {
   CHECK_THROWS_AS(text.add_sentence(sentence), dhp::Error);
 }
 
-TEST_CASE("text cache: what it was made of has changed") {
+TEST_CASE("text cache: a change of its description or of its files replaces it") {
   Used used;
   (void)used.get();
   check_same(used.get(used.options({{"file", 2}})));
@@ -71,7 +71,7 @@ TEST_CASE("text cache: what it was made of has changed") {
   CHECK(state_of_files({path}) != before);
 }
 
-TEST_CASE("text cache: damage is noticed, and the file made anew") {
+TEST_CASE("text cache: a damaged file is noticed and replaced") {
   Used used;
   (void)used.get();
   const auto path = TextCache(used.options()).path();
@@ -100,7 +100,7 @@ TEST_CASE("text cache: damage is noticed, and the file made anew") {
   damaged(good + "x");
 }
 
-TEST_CASE("text cache: a folder that cannot be written to is one warning") {
+TEST_CASE("text cache: a folder that cannot be written to gives one warning") {
   Used used;
   write(used.folder.path + "/cache", "no folder");
   check_same(used.get());
@@ -111,7 +111,7 @@ TEST_CASE("text cache: a folder that cannot be written to is one warning") {
   CHECK(has(used.said[0], "; the text is tokenized without a cache"));
 }
 
-TEST_CASE("text cache: of several processes one makes it, and the others wait") {
+TEST_CASE("text cache: of several processes one tokenizes while the others wait") {
   Used used;
   std::atomic<int> same = 0;
   on_threads(4, [&](std::size_t) {  // file locks do not tell threads apart
@@ -128,7 +128,7 @@ TEST_CASE("text cache: of several processes one makes it, and the others wait") 
   CHECK(same == 4);
 }
 
-TEST_CASE("text cache: nobody waits forever, and what fails is not kept") {
+TEST_CASE("text cache: waiting has a time limit, and a failed attempt leaves no file") {
   Used used;
   CHECK_THROWS_AS(
       (void)TextCache(used.options()).get([]() -> TokenisedText { dhp::fail("no such text"); }),

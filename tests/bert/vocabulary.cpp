@@ -26,7 +26,7 @@ TEST_CASE("vocabulary: ids are line numbers") {
   }
 }
 
-TEST_CASE("vocabulary: special tokens stand anywhere; CR LF, a byte order mark; copies live on") {
+TEST_CASE("vocabulary: special tokens may have any id; CR LF, a byte order mark and copies work") {
   auto first = std::make_unique<examples::Vocabulary>(
       parse_vocabulary("\uFEFFa\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
   const examples::Vocabulary copy = *first;
@@ -50,7 +50,7 @@ TEST_CASE("vocabulary: errors name the file and the line") {
   refused(good + std::string("a\0b\n", 4), "v.txt, byte 46: a zero byte");
 }
 
-TEST_CASE("vocabulary: a file written is the file read; a missing or empty one is named") {
+TEST_CASE("vocabulary: a written file is read back; a missing or empty one is named") {
   const Folder folder;
   const auto vocabulary = parse_vocabulary(good, "vocab.txt");
   const auto path = folder / "vocab.txt";

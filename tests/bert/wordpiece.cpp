@@ -14,7 +14,7 @@ examples::WordPiece small() {
        ",", "é", "##é", "un##", "##ab", "want", "##ed", "##ables"}));
 }
 
-TEST_CASE("wordpiece: the longest piece first") {
+TEST_CASE("wordpiece: the longest matching piece is taken first") {
   const auto pieces = small();
   CHECK(pieces.encode("unaffable") == Ids{5, 6, 7});
   CHECK(pieces.encode("UNWANTED the, unaffables") == Ids{1, 9, 11, 5, 6, 18});
@@ -45,7 +45,7 @@ TEST_CASE("wordpiece: words of more than 100 code points are [UNK]") {
   CHECK(pieces.encode(wide + "ß") == Ids{1});
 }
 
-TEST_CASE("wordpiece: a text gives its sentences' ids, sentence by sentence") {
+TEST_CASE("wordpiece: a text becomes the ids of each of its sentences") {
   const auto pieces = small();
   examples::Text text;
   examples::add_documents("the unaffable\n\nwanted the\n\u200B\nthe unaffable, the\n",
@@ -64,7 +64,7 @@ TEST_CASE("wordpiece: a text gives its sentences' ids, sentence by sentence") {
   CHECK(tokens.sentences_of(1) == dhp::Range{1, 3});
 }
 
-TEST_CASE("wordpiece: any bytes end in ids of the vocabulary") {
+TEST_CASE("wordpiece: any bytes give ids of the vocabulary") {
   const auto pieces = small();
   const dhp::RandomStream random{4, 0, 0};
   for (std::uint64_t round = 0; round < 2000; ++round) {

@@ -66,7 +66,7 @@ TEST_CASE("wordpiece training: the most frequent pair is joined first") {
   CHECK(made.tokens() == expected);
 }
 
-TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
+TEST_CASE("wordpiece training: agrees with a slow reference at every vocabulary size") {
   // Words have few letters, so that pairs overlap ("aaa") and are often equally frequent.
   const dhp::RandomStream random{5, 0, 0};
   for (std::uint64_t round = 0; round < 12; ++round) {
@@ -86,7 +86,7 @@ TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
   }
 }
 
-TEST_CASE("wordpiece training: what was trained on has no [UNK], and its pieces make its words") {
+TEST_CASE("wordpiece training: the training text has no [UNK], and its pieces spell its words") {
   const auto text = text_of(
       "the quick brown fox jumps over the lazy dog\npack my box with five dozen jugs, the dog "
       "jumps\nhow quickly daft jumping zebras vex\n");
@@ -102,7 +102,7 @@ TEST_CASE("wordpiece training: what was trained on has no [UNK], and its pieces 
   }
 }
 
-TEST_CASE("wordpiece training: sizes are kept, rare characters go first") {
+TEST_CASE("wordpiece training: vocabularies keep to their size, and drop rare characters first") {
   const auto text = text_of("aa aa aa bb bb cc \xE4\xB8\xAD");
   for (const std::int64_t size : {7, 8, 9, 11, 50}) {
     const auto made = examples::train_wordpiece(text, {.size = size});

@@ -15,7 +15,7 @@ using Pieces = std::vector<std::string>;
   return made;
 }
 
-TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
+TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
   struct Case {
     std::string text;
     Pieces gpt2, llama3, qwen2;
@@ -83,7 +83,7 @@ TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
   CHECK(pieces_of("a\xFF\xFE b", SplitRule::gpt2) == Pieces{"a", "\xFF\xFE", " b"});
 }
 
-TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") {
+TEST_CASE("byte pairs: merges are applied in order, bytes and special tokens are restored") {
   const std::vector<std::string> texts{"low lower lowest low low newer newer wider", "low newest"};
   const auto pairs = train_byte_pairs(texts, 264);
   const auto& tokens = pairs.rules().tokens;
@@ -118,7 +118,7 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
   CHECK(BytePairs(rules).encode("aabb") == std::vector<std::int32_t>{0, 4, 1});
 }
 
-TEST_CASE("special tokens: the next one, of two at one place the longer, and what lies between") {
+TEST_CASE("special tokens: the first match wins, at one place the longest; text between is kept") {
   const SpecialTokens tokens({"<a>", "<a><b>", "b>c", "<d>"});
   const auto parts_of = [&](std::string_view text) {
     Pieces made;
@@ -133,7 +133,7 @@ TEST_CASE("special tokens: the next one, of two at one place the longer, and wha
   CHECK(parts_of("").empty());
 }
 
-TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused by name") {
+TEST_CASE("byte pairs: tokenizer.json is read back, and other tokenizers are refused by name") {
   const std::vector<std::string> texts{"one two\nthree \u4E2D\u6587 three two two",
                                        "\x01\x7F\u00AD"};
   const auto pairs = train_byte_pairs(texts, 270);
@@ -227,7 +227,7 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
   CHECK(llama.encode(" twot").size() == 4);
 }
 
-TEST_CASE("byte pairs: a letter that the end of a text cuts is no letter") {
+TEST_CASE("byte pairs: a character cut off at the end of a text becomes U+FFFD") {
   CHECK(readable("caf\xC3\xA9 \xF0\x9F\x98") == "caf\xC3\xA9 \uFFFD");
   CHECK(readable("\xA9\xFF\xFFz") == "\uFFFD\uFFFD\uFFFDz");
 }

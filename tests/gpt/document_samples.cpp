@@ -29,8 +29,7 @@ template <class T>
   return DocumentSamples(text, 9, length);
 }
 
-TEST_CASE(
-    "sequences: positions and attention stay in documents, whose last tokens predict the end") {
+TEST_CASE("sequences: positions and attention stay within documents; last tokens predict the end") {
   const auto all = sequences(4);
   CHECK(all.size() == 3);
   const std::vector<std::int64_t> wanted{1, 0};
@@ -51,7 +50,7 @@ TEST_CASE(
   CHECK(side<std::int32_t>(rest, "labels") == Ints{7, 9});
 }
 
-TEST_CASE("sequences: a split has each sample once") {
+TEST_CASE("sequences: a split has each sample in one part") {
   const auto [train, held_out] = sequences(2).split(0.4, 3);
   CHECK(train.size() == 3);
   CHECK(held_out.size() == 2);
@@ -65,7 +64,7 @@ TEST_CASE("sequences: a split has each sample once") {
   CHECK_THROWS_AS((void)sequences(100).split(0.1, 3), dhp::Error);
 }
 
-TEST_CASE("a token is the likeliest, or drawn from the likeliest") {
+TEST_CASE("sampling: takes the likeliest token, or draws among the likeliest") {
   const std::vector<double> scores{0, std::log(4.0), std::log(2.0), std::log(4.0), std::log(1.0)};
   CHECK(chosen_token(scores, {}, 0.9) == 1);  // of equal scores, the first
   const auto shares = [&](const Sampling& sampling) {

@@ -5,7 +5,7 @@
 
 using namespace examples;
 
-TEST_CASE("published decoders: tokens before and after a text are the model's own") {
+TEST_CASE("published decoders: the begin and end tokens are the model's own") {
   const tests::Folder folder;
   const auto load = [&](const nlohmann::json& tokens) {
     nlohmann::json config{{"model_type", "gpt2"}, {"vocab_size", 60000}};
@@ -39,7 +39,7 @@ TEST_CASE("published decoders: tokens before and after a text are the model's ow
       "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319; write there which one");
 }
 
-TEST_CASE("published decoders: a head with other values than the words' table is no part of it") {
+TEST_CASE("published decoders: a head that differs from the word table is not tied") {
   const tests::Folder folder;
   std::ofstream(folder / "config.json") << R"({"model_type": "gpt2"})";
   const auto tied = [&](char head) {
