@@ -3,7 +3,7 @@
 
 using Calls = Collective<Cpu>;
 
-TEST_CASE("collective: what ranks agree on is what it does to how much of which type") {
+TEST_CASE("collective: ranks agree on the operation, the count and the type of a call") {
   Cpu dev;
   auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2, 3}),
        wide = Tensor<Cpu>::zeros(dev, DType::f32, {12});

@@ -1,7 +1,7 @@
 #include <dhp/comm/comm.hpp>
 #include <tests/comm/ranks.hpp>
 
-TEST_CASE("comm: alone, every collective is the identity") {
+TEST_CASE("comm: in a group of one, every collective is the identity") {
   Cpu dev;
   Comm<Cpu> self;
   const std::vector<float> values{1, -2, 3};
@@ -30,7 +30,7 @@ TEST_CASE("comm: alone, every collective is the identity") {
   CHECK(message_of([&] { self.abort("enough"); }) == "enough");
 }
 
-TEST_CASE("comm: a default one is a group of one, and so is what was moved from") {
+TEST_CASE("comm: a default and a moved-from communicator are groups of one") {
   Comm<Cpu> first;
   CHECK(first.size() == 1);
   CHECK(first.rank() == 0);

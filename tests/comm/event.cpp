@@ -4,7 +4,7 @@
 
 namespace {
 
-TEST_CASE("event: nobody's is done") {
+TEST_CASE("event: a default event is done") {
   Event<Cpu> event;
   CHECK(event.done());
   event.wait();
@@ -52,7 +52,7 @@ struct Recorded final : Event<Streamed>::Work {
   std::vector<int>* waits;
 };
 
-TEST_CASE("event: of a device that works by itself, the communicator knows what waiting means") {
+TEST_CASE("event: on a streamed device, waits go through the communicator's own state") {
   Streamed dev{.number = 3};
   Event<Streamed> nobodys;
   CHECK(nobodys.done());

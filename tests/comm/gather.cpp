@@ -1,7 +1,7 @@
 #include <dhp/comm/gather.hpp>
 #include <tests/comm/ranks.hpp>
 
-TEST_CASE("gather: numbers and texts of all ranks, at all of them") {
+TEST_CASE("gather: every rank gets the numbers and texts of all ranks") {
   for (const int ranks : {1, 2, 3}) {
     const auto texts = on_ranks(ranks, [](Comm<Cpu>& world, Cpu& dev) {
       const auto own = std::string(static_cast<std::size_t>(1000 * world.rank()), 'x');

@@ -1,7 +1,7 @@
 #include <dhp/comm/latch.hpp>
 #include <tests/comm/ranks.hpp>
 
-TEST_CASE("latch: the first end counts, and all who listen hear of it and of ranks that finish") {
+TEST_CASE("latch: the first end counts; listeners hear of ends and of finished ranks") {
   Latch latch;
   int calls = 0, ends = 0;
   const auto handle = latch.on_change([&] { ++calls, ends += latch.ended() ? 1 : 0; });

@@ -77,7 +77,7 @@ TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is
     }
 }
 
-TEST_CASE("launch: a rank that has finished is not waited for, without a watchdog either") {
+TEST_CASE("launch: waits for a finished rank end at once, even without a watchdog") {
   for (const auto& place : places())
     for (const double delay_ms : {0., 5.}) {
       if (!place.needs_rank_2) continue;
@@ -126,7 +126,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
   });
 }
 
-TEST_CASE("launch: nobody's buffer is read after its owner is gone") {
+TEST_CASE("launch: no rank reads a buffer after its owner has freed it") {
   // Each round has fresh buffers, freed when the world ends: AddressSanitizer finds a late read.
   for (int round = 0; round < 30; ++round)
     CHECK(message_of([&] {
@@ -161,7 +161,7 @@ TEST_CASE("launch: the first failure counts") {
         }) == "rank 1: number 1");
 }
 
-TEST_CASE("launch: whatever is thrown arrives as an Error, with the place where it was thrown") {
+TEST_CASE("launch: any exception arrives as an Error with the place of the throw") {
   CHECK(message_of([] {
           run_ranks(2, [](Comm<Cpu> world) {
             if (world.rank() == 1) throw std::runtime_error("plain");
@@ -188,7 +188,7 @@ TEST_CASE("launch: whatever is thrown arrives as an Error, with the place where 
   CHECK(has(what, concat("launch.cpp:", line, "]")));
 }
 
-TEST_CASE("launch: abort is heard even when every rank returns") {
+TEST_CASE("launch: abort ends the world even if every rank returns") {
   CHECK(message_of([] {
           run_ranks(2, [](Comm<Cpu> world) {
             if (world.rank() == 0) world.abort("no more");
@@ -196,7 +196,7 @@ TEST_CASE("launch: abort is heard even when every rank returns") {
         }) == "no more");
 }
 
-TEST_CASE("launch: a world of one is the calling thread") {
+TEST_CASE("launch: a world of one runs in the calling thread") {
   const auto caller = std::this_thread::get_id();
   bool same = false;
   run_ranks(1, [&](Comm<Cpu> world) {

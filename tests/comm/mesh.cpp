@@ -18,7 +18,7 @@ struct Seen {
   Ranks replicas, tensor_axis, pipeline_axis, backward_axis, context_axis;
 };
 
-TEST_CASE("mesh: tensor fastest, then context, then data, then pipeline") {
+TEST_CASE("mesh: tensor ranks are adjacent, then context, then data, then pipeline") {
   for (const MeshShape shape :
        {MeshShape{}, MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, MeshShape{.data = 3},
         MeshShape{.pipeline = 3}, MeshShape{.data = 1, .tensor = 4, .pipeline = 2},

@@ -2,7 +2,7 @@
 #include <dhp/device/meta.hpp>
 #include <tests/comm/ranks.hpp>
 
-TEST_CASE("meta comm: a mesh of one rank alone has the places that it has among all") {
+TEST_CASE("meta comm: a mesh of one simulated rank has the indices of the real mesh") {
   for (const auto& shape :
        {MeshShape{}, MeshShape{.data = 3}, MeshShape{.tensor = 2, .pipeline = 2},
         MeshShape{.data = 2, .tensor = 3, .pipeline = 2}, MeshShape{.data = 2, .context = 3}}) {
@@ -23,7 +23,7 @@ TEST_CASE("meta comm: a mesh of one rank alone has the places that it has among 
   }
 }
 
-TEST_CASE("meta comm: counts what a rank would send, in its group and those split off") {
+TEST_CASE("meta comm: counts the bytes that a rank would send in each group") {
   Meta dev;
   auto comm = Comm<Meta>::of(MetaComm<Meta>({0, 8}, {{0, 4}, {0, 1}}));
   auto part = comm.split(0, 0), alone = comm.split(0, 0);
@@ -36,7 +36,7 @@ TEST_CASE("meta comm: counts what a rank would send, in its group and those spli
   CHECK(dev.count().sent_bytes == 2 * 32 * 7 / 8 + 2 * 32 * 3 / 4 + 32);
 }
 
-TEST_CASE("meta comm: a thread holds a message until it has been received") {
+TEST_CASE("meta comm: a sent message uses memory until it is received") {
   Meta dev;
   // The first message is received before the third call, the second one before the fourth, the third never.
   MetaComm<Meta> world({0, 4}, {{0, 2}, {0, 2}}, std::vector{2, 3, 9});
@@ -64,7 +64,7 @@ TEST_CASE("meta comm: a thread holds a message until it has been received") {
   }
 }
 
-TEST_CASE("meta comm: exchanges nothing, and refuses what other communicators refuse") {
+TEST_CASE("meta comm: sends nothing, and refuses the same calls as other communicators") {
   Meta dev;
   auto comm = Comm<Meta>::of(MetaComm<Meta>({1, 4}));
   auto part = Tensor<Meta>::zeros(dev, DType::f32, {3});

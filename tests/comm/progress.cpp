@@ -3,7 +3,7 @@
 
 using Calls = Collective<Cpu>;
 
-TEST_CASE("progress: runs while its rank does something else with the same ranks") {
+TEST_CASE("progress: collectives run while the rank calls others on the same ranks") {
   const auto broken = on_ranks(3, [](Comm<Cpu>& world, Cpu& dev) {
     Progress<Cpu> progress(world);
     int wrong = 0;
@@ -26,7 +26,7 @@ TEST_CASE("progress: runs while its rank does something else with the same ranks
   for (const int wrong : broken) CHECK(wrong == 0);
 }
 
-TEST_CASE("progress: its split has a line of dhp, whoever makes it") {
+TEST_CASE("progress: its split is recorded with a line of progress.hpp") {
   std::vector<std::shared_ptr<FlightRecorder>> recorders;
   for (int rank = 0; rank < 2; ++rank) recorders.push_back(std::make_shared<FlightRecorder>());
   run_ranks(2, [](Comm<Cpu> world) { std::optional<Progress<Cpu>>().emplace(world); },
@@ -34,7 +34,7 @@ TEST_CASE("progress: its split has a line of dhp, whoever makes it") {
   CHECK(has(to_text(recorders[0]->contents().ended.front().call.where), "progress.hpp:"));
 }
 
-TEST_CASE("progress: two of them do not wait for each other") {
+TEST_CASE("progress: two instances do not wait for each other") {
   // Each rank issues the collectives in another order: a single queue would deadlock.
   const auto sums = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     Progress<Cpu> first(world), second(world);
@@ -56,7 +56,7 @@ TEST_CASE("progress: two of them do not wait for each other") {
   CHECK(sums == std::vector<double>{1100, 1100});
 }
 
-TEST_CASE("progress: in the order of issue, and the destructor finishes what was issued") {
+TEST_CASE("progress: collectives run in order of issue, and the destructor finishes them") {
   const auto results = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = tensor_of<double>(dev, {1});
     std::vector<Event<Cpu>> events;
@@ -73,7 +73,7 @@ TEST_CASE("progress: in the order of issue, and the destructor finishes what was
   CHECK(results == std::vector<double>{1024, 1024});
 }
 
-TEST_CASE("progress: a failure travels through the event, and the thread goes on") {
+TEST_CASE("progress: a failure reaches the event, and later collectives still run") {
   const auto messages = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     Progress<Cpu> progress(world);
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {world.rank() + 3});
@@ -113,7 +113,7 @@ TEST_CASE("progress: a rank that throws with collectives under way ends all, and
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("progress: what nobody waits for is not lost") {
+TEST_CASE("progress: a failed collective is reported even if no rank waits for it") {
   // Rank 1 ends without its part of the collective.
   const auto message = message_of([] {
     run_ranks(

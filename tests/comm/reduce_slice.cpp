@@ -22,7 +22,7 @@ std::vector<T> reduced(const std::vector<std::vector<T>>& in, Reduce reduce, Ran
   return first;
 }
 
-TEST_CASE("reduce: in the order of the ranks, whatever the length of a run") {
+TEST_CASE("reduce: sums are taken in rank order for any number of elements") {
   for (const std::int64_t count : {1, 31, 32, 33, 255, 256, 257, 300, 5000}) {
     std::vector<std::vector<float>> in;
     for (std::uint32_t rank = 0; rank < 5; ++rank) {
@@ -37,7 +37,7 @@ TEST_CASE("reduce: in the order of the ranks, whatever the length of a run") {
 }
 
 // Each rank has a NaN, and the zeros differ in sign: a maximum in another order could return other bits.
-TEST_CASE("reduce: into any of the inputs as into other memory") {
+TEST_CASE("reduce: the output may be any of the inputs, or two outputs") {
   const std::int64_t count = 300;
   std::vector<std::vector<float>> in;
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
@@ -75,7 +75,7 @@ TEST_CASE("reduce: 16-bit sums are rounded once") {
   CHECK(float(reduced<f16>({h(2048), h(1), h(1)}, Reduce::sum, {0, 1})[0]) == 2050);
 }
 
-TEST_CASE("reduce: integers are exact, beyond what a double holds") {
+TEST_CASE("reduce: integers are exact beyond the precision of a double") {
   const std::int64_t big = std::int64_t{1} << 60;
   CHECK(reduced<std::int64_t>({{big}, {1}, {1}}, Reduce::sum, {0, 1})[0] == big + 2);
   CHECK(reduced<std::int64_t>({{big}, {big + 1}, {1}}, Reduce::max, {0, 1})[0] == big + 1);
@@ -84,7 +84,7 @@ TEST_CASE("reduce: integers are exact, beyond what a double holds") {
         std::numeric_limits<std::int32_t>::min());
 }
 
-TEST_CASE("reduce: a NaN of any rank is the maximum and the minimum") {
+TEST_CASE("reduce: a NaN on any rank makes the sum, maximum and minimum NaN") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (int bad = 0; bad < 3; ++bad)
     for (const auto reduce : {Reduce::max, Reduce::min, Reduce::sum}) {

@@ -31,7 +31,7 @@ TEST_CASE("next generation: the first one takes newcomers in order, and the rest
         MeshShape{2, 1, 1});
 }
 
-TEST_CASE("next generation: replicas of one rank close up when one is lost") {
+TEST_CASE("next generation: replicas of one rank keep their order when one is lost") {
   const auto last = generation({4, 1, 1}, {1, 2, 3, 4});
   const auto made = next_generation(last, reports_of(last, {2}), {}, {});
   CHECK(made->number == 4);
@@ -41,7 +41,7 @@ TEST_CASE("next generation: replicas of one rank close up when one is lost") {
   CHECK(next_generation(last, reports_of(last, {2}), {9}, {})->members == Members{1, 3, 4, 9});
 }
 
-TEST_CASE("next generation: a replica without one member fills others' holes of the same place") {
+TEST_CASE("next generation: members of incomplete replicas fill holes at the same place") {
   // Two replicas of two stages: ranks are data-first, so replica d's stage p is rank d + 2 p.
   const auto last = generation({2, 1, 2}, {10, 20, 11, 21});
   const ElasticOptions options{.pipeline = 2};
@@ -55,7 +55,7 @@ TEST_CASE("next generation: a replica without one member fills others' holes of 
     CHECK(made->layout == MeshShape{1, 1, 2});
     CHECK(made->members == Members{20, 11});
   }
-  SUBCASE("a hole is filled by a rank of the same stage, which has its state") {
+  SUBCASE("a rank of the same stage, which has the state, fills a hole") {
     const auto three = generation({3, 1, 2}, {10, 20, 30, 11, 21, 31});
     const auto made = next_generation(three, reports_of(three, {11, 21, 30}), {}, options);
     CHECK(made->layout == MeshShape{1, 1, 2});
@@ -70,7 +70,7 @@ TEST_CASE("next generation: a replica without one member fills others' holes of 
   }
 }
 
-TEST_CASE("next generation: who leaves gives its state away as the last spare") {
+TEST_CASE("next generation: a leaving member is the last spare, so that it hands over its state") {
   const auto last = generation({3, 1, 1}, {1, 2, 3});
   const auto made = next_generation(last, reports_of(last, {}, {1}), {}, {});
   CHECK(made->layout == MeshShape{2, 1, 1});
@@ -83,7 +83,7 @@ TEST_CASE("next generation: who leaves gives its state away as the last spare") 
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {9}, {})->members == Members{9, 1, 3});
 }
 
-TEST_CASE("next generation: where other axes change, members keep their order") {
+TEST_CASE("next generation: members keep their order if other axes change") {
   const auto last = generation({2, 2, 1}, {1, 2, 3, 4, 5});
   const ElasticOptions all{.tensor = 2, .layouts = {.step_time = [](const MeshShape& layout) {
                                           return layout.data == 1 ? std::optional(1.0)
@@ -103,7 +103,7 @@ TEST_CASE("next generation: where other axes change, members keep their order") 
 }
 
 // For all lost and new members: no member has two ranks, the layout is full, and it has as many replicas as fit.
-TEST_CASE("next generation: laws, for every loss in every small layout") {
+TEST_CASE("next generation: the rules hold for every loss in every small layout") {
   for (int tensor = 1; tensor <= 2; ++tensor)
     for (int pipeline = 1; pipeline <= 2; ++pipeline)
       for (int data = 1; data <= 2; ++data)

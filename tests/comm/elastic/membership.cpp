@@ -30,7 +30,7 @@ struct Job {
 };
 using Members = std::vector<MemberId>;
 
-TEST_CASE("membership: the first generation waits for all that were started, in their order") {
+TEST_CASE("membership: the first generation waits for all started ranks, in their order") {
   Job job;
   auto third = job.member(3), first = job.member(1);
   auto waiting = std::async(std::launch::async, [&] { return job.next({&first, &third}, {}, {}); });
@@ -40,7 +40,7 @@ TEST_CASE("membership: the first generation waits for all that were started, in 
   for (const auto& found : waiting.get()) CHECK(found.members == Members{1, 2, 3});
 }
 
-TEST_CASE("membership: of many proposals at the same time one counts, for all") {
+TEST_CASE("membership: of simultaneous proposals one wins on all members") {
   for (int round = 0; round < 20; ++round) {
     Job job;
     auto one = job.member(1), two = job.member(2), three = job.member(3);
@@ -57,19 +57,19 @@ TEST_CASE("membership: of many proposals at the same time one counts, for all") 
   }
 }
 
-TEST_CASE("membership: who is gone is left out at once, and who says nothing after a while") {
+TEST_CASE("membership: a member that left is dropped at once, a silent one after a timeout") {
   Job job;
   job.options.silent_s = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
   const auto begin = std::chrono::steady_clock::now();
-  SUBCASE("gone") {
+  SUBCASE("the member has left") {
     job.store->set("left/2", "");
     CHECK(job.next({&one, &three}, first).front().members == Members{1, 3});
     CHECK(seconds_since(begin) < job.options.silent_s);
     CHECK_FALSE(one.could_grow(first));
   }
-  SUBCASE("silent; when it comes back it can do no harm, and is a newcomer") {
+  SUBCASE("a silent member is dropped, and later returns as a newcomer") {
     const auto second = job.next({&one, &three}, first).front();
     CHECK(second.members == Members{1, 3});
     CHECK(seconds_since(begin) >= job.options.silent_s);
@@ -89,7 +89,7 @@ TEST_CASE("membership: who is gone is left out at once, and who says nothing aft
   }
 }
 
-TEST_CASE("membership: without half of the last members nobody goes on") {
+TEST_CASE("membership: a generation needs half of the last one's members") {
   Job job;
   job.options.timeout_s = 0.5;
   job.options.silent_s = 0.2;
@@ -100,7 +100,7 @@ TEST_CASE("membership: without half of the last members nobody goes on") {
   CHECK_FALSE(job.store->find("generation/2").has_value());
 }
 
-TEST_CASE("membership: a silent member with a broken connection is not waited for long") {
+TEST_CASE("membership: a silent member with a broken connection is dropped soon") {
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
@@ -109,12 +109,12 @@ TEST_CASE("membership: a silent member with a broken connection is not waited fo
   };
   says(0, {.ended = true, .lost = {1}});
   const auto begin = std::chrono::steady_clock::now();
-  SUBCASE("it says nothing") {
+  SUBCASE("the member is silent") {
     CHECK(job.next({&one, &three}, first).front().members == Members{1, 3});
     CHECK(seconds_since(begin) >= job.options.lost_s);
     CHECK(seconds_since(begin) < job.options.silent_s);
   }
-  SUBCASE("it has heard of the end") {
+  SUBCASE("the member has heard of the end") {
     says(1, {.ended = true});
     auto others = std::async(std::launch::async, [&] { return job.next({&one, &three}, first); });
     CHECK(others.wait_for(std::chrono::milliseconds(600)) == std::future_status::timeout);
@@ -123,7 +123,7 @@ TEST_CASE("membership: a silent member with a broken connection is not waited fo
   }
 }
 
-TEST_CASE("membership: where no member is left, newcomers begin anew, with rank 0 or without") {
+TEST_CASE("membership: if no member is left, newcomers start again, with or without rank 0") {
   Job job;
   std::vector<dhp::detail::Membership> members;
   for (MemberId id = 1; id <= 3; ++id) members.push_back(job.member(id));
@@ -144,7 +144,7 @@ TEST_CASE("membership: where no member is left, newcomers begin anew, with rank 
   }
 }
 
-TEST_CASE("membership: nobody begins a job anew that has finished") {
+TEST_CASE("membership: a newcomer does not restart a finished job") {
   Job job;
   job.started = 1;
   auto one = job.member(1);
@@ -160,7 +160,7 @@ TEST_CASE("membership: nobody begins a job anew that has finished") {
   CHECK_FALSE(job.store->find("generation/2").has_value());
 }
 
-TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobody") {
+TEST_CASE("membership: too few ranks wait for more; a finished job takes no newcomers") {
   Job job;
   job.options.layouts.least_replicas = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
@@ -189,7 +189,7 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   CHECK_FALSE(late.next({}, {}).has_value());
 }
 
-TEST_CASE("membership: too few that are asked to stop go on together, to save") {
+TEST_CASE("membership: too few ranks that are asked to stop continue together, to save") {
   Job job;
   job.options.layouts.least_replicas = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
@@ -203,7 +203,7 @@ TEST_CASE("membership: too few that are asked to stop go on together, to save") 
   }
 }
 
-TEST_CASE("membership: why the holder of the store ends the job, all are told") {
+TEST_CASE("membership: all members hear why the store's holder ends the job") {
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
@@ -211,7 +211,7 @@ TEST_CASE("membership: why the holder of the store ends the job, all are told") 
   CHECK_THROWS_WITH_AS((void)two.next(first, {5}), Contains("the job ends with rank 0"), Error);
 }
 
-TEST_CASE("membership: newcomers are wanted where a layout of any axes uses more ranks") {
+TEST_CASE("membership: newcomers are admitted if a layout of any axes uses more ranks") {
   Job job;
   job.options.tensor = 2;
   job.options.layouts.step_time = [](const MeshShape& layout) {
@@ -227,7 +227,7 @@ TEST_CASE("membership: newcomers are wanted where a layout of any axes uses more
   CHECK(job.next({&one, &two, &three, &four}, first).front().layout == MeshShape{3, 2, 1});
 }
 
-TEST_CASE("membership: a newcomer that gives up is not waited for; a member has state, and stays") {
+TEST_CASE("membership: a newcomer may give up, a member with state stays") {
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
@@ -240,7 +240,7 @@ TEST_CASE("membership: a newcomer that gives up is not waited for; a member has 
   CHECK(job.next({&one, &two, &wants_out}, first).back().members == Members{1, 2, 3});
 }
 
-TEST_CASE("membership: who holds the store and was left out stays until the others have ended") {
+TEST_CASE("membership: a dropped member that holds the store stays until the others end") {
   Job job;
   job.options.silent_s = 0.1;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
@@ -250,7 +250,7 @@ TEST_CASE("membership: who holds the store and was left out stays until the othe
   job.options.gives_up = [] { return true; };
   bool for_a_while = false;
   SUBCASE("") {}
-  SUBCASE("for a while") { for_a_while = true; }
+  SUBCASE("for a limited time") { for_a_while = true; }
   if (for_a_while) job.options.store_stays_s = 0.1;
   auto holder = job.member(1);
   auto waiting = std::async(std::launch::async, [&] { return holder.next(first, {5}); });
@@ -261,7 +261,7 @@ TEST_CASE("membership: who holds the store and was left out stays until the othe
   CHECK_FALSE(waiting.get().has_value());
 }
 
-TEST_CASE("generation store: ranks are told of members that are gone, and others are not") {
+TEST_CASE("generation store: ranks hear of their own generation's lost members only") {
   Job job;
   const Generation now{.number = 4, .members = {30, 10, 20}};
   GenerationStore store(job.store, now);

@@ -27,7 +27,7 @@ std::vector<MeshShape> layouts_of(int ranks) {
 
 }  // namespace
 
-TEST_CASE("next layout: laws, for every loss in every layout of up to 8 ranks") {
+TEST_CASE("next layout: the rules hold for every loss in every layout of up to 8 ranks") {
   for (const Model& model : {Model{8, 8, 8}, Model{2, 5, 8}, Model{4, 3, 6}, Model{1, 1, 2}})
     for (const int most : {100, 2})
       for (int ranks = 2; ranks <= 8; ++ranks)
@@ -63,7 +63,7 @@ TEST_CASE("next layout: without times only the number of replicas changes") {
         }
 }
 
-TEST_CASE("next layout: the fastest of those with most ranks, and of equal ones the nearest") {
+TEST_CASE("next layout: the most ranks, then the fastest, then the most similar layout") {
   const Model model{4, 6, 8};
   CHECK(next_layout(7, {2, 2, 2}, model.rules()) == MeshShape{7, 1, 1});
   CHECK(next_layout(7, {2, 2, 2}, model.rules(1, 2)) == MeshShape{2, 3, 1});

@@ -37,7 +37,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
 const std::string here = detail::host_name();
 using Addresses = std::vector<std::string>;
 
-TEST_CASE("gloo connect: ranks listen where they reach rank 0, and rank 0 where it is reached") {
+TEST_CASE("gloo connect: ranks listen on their address towards rank 0") {
   CHECK(
       found_by({"192.0.2.1", "192.0.2.1", "192.0.2.2"}, {here, here, "other", "other"}).addresses ==
       Addresses{"192.0.2.1", "192.0.2.1", "192.0.2.2"});
@@ -50,7 +50,7 @@ TEST_CASE("gloo connect: a rank on rank 0's machine listens where others have re
             .addresses == Addresses(4, "192.0.2.1"));
 }
 
-TEST_CASE("gloo connect: who has nothing but an address that others cannot reach asks for one") {
+TEST_CASE("gloo connect: a rank that has only a loopback address asks for an interface") {
   const auto expected = [](int rank, const std::string& address) {
     return concat("rank ", rank, " on ", here, " would listen at ", address,
                   ", where those on other cannot reach it; choose the interface of a "

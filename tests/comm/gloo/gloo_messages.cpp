@@ -12,13 +12,13 @@ namespace {
 
 using dhp::detail::GlooMessages;
 
-TEST_CASE("gloo: what every engine has to do") {
+TEST_CASE("gloo: passes the tests of every engine") {
   check_processes([](const std::shared_ptr<ProcessWatchdog>& world) {
     return std::make_shared<GlooMessages>(world, "127.0.0.1");
   });
 }
 
-TEST_CASE("gloo: an address that does not exist") {
+TEST_CASE("gloo: an address of another machine is refused") {
   const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
     const GlooMessages there(world, "192.0.2.1");  // reserved by RFC 5737
   });
@@ -43,7 +43,7 @@ int status_after(Write write_to) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-TEST_CASE("no pipe signal: a broken connection is an error of the call, and only while it lives") {
+TEST_CASE("no pipe signal: SIGPIPE is blocked only while the guard lives") {
   const auto write_a_byte = [](int end) {
     if (::write(end, "x", 1) == -1 && errno != EPIPE) ::_exit(8);
   };
@@ -59,7 +59,7 @@ TEST_CASE("no pipe signal: a broken connection is an error of the call, and only
         }) == -SIGPIPE);
 }
 
-TEST_CASE("no pipe signal: one that was pending stays") {
+TEST_CASE("no pipe signal: a SIGPIPE that was pending stays pending") {
   CHECK(status_after([](int end) {
           sigset_t pipe{}, pending{};
           ::sigemptyset(&pipe);

@@ -1,7 +1,7 @@
 #include <dhp/comm/messages/process_comm.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
-TEST_CASE("process comm: what every engine has to do, over messages in memory") {
+TEST_CASE("process comm: over messages in memory, passes the tests of every engine") {
   // Worlds run one after the other. The ranks of a world have the same store, which gives them one network.
   std::mutex mutex;
   std::map<KeyValueStore*, std::weak_ptr<MemoryNetwork>> networks;

@@ -39,7 +39,7 @@ std::string end_of(const MakeMessages& make, int ranks, double timeout_s, int al
 }  // namespace
 
 void check_processes(const MakeMessages& make) {
-  SUBCASE("what every communicator must do") {
+  SUBCASE("collectives, groups and messages work") {
     for (const auto& [name, sizes, wrong] : all_checks())
       for (const int n : sizes) {
         CAPTURE(name);
@@ -50,7 +50,7 @@ void check_processes(const MakeMessages& make) {
                  [&](Comm<Cpu>& world, Cpu& dev) { return wrong_capacity(world, dev, sent); });
   }
 
-  SUBCASE("nobody leaves a barrier before all have come") {
+  SUBCASE("no rank leaves a barrier before all ranks have entered") {
     for (const int n : {2, 3, 5, 8}) {
       std::atomic<int> came = 0;
       on_worlds_of(make, {n}, [&](Comm<Cpu>& world, Cpu&) -> std::string {
@@ -66,7 +66,7 @@ void check_processes(const MakeMessages& make) {
     }
   }
 
-  SUBCASE("a message that is expected comes before its recv, and another recv is refused") {
+  SUBCASE("an expected message may arrive before its recv; another recv is refused") {
     std::atomic<int> sent = 0;
     on_worlds_of(make, {2}, [&](Comm<Cpu>& world, Cpu& dev) -> std::string {
       const int messages = world.send_capacity() + 1;  // the last send waits for the first message
@@ -86,7 +86,7 @@ void check_processes(const MakeMessages& make) {
     });
   }
 
-  SUBCASE("two groups of the same ranks do not hear each other") {
+  SUBCASE("messages of two groups of the same ranks do not mix") {
     on_worlds_of(make, {2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
       auto one = world.split(0, world.rank()), two = world.split(0, world.rank());
       auto x = tensor_of<float>(dev, {0}), y = tensor_of<float>(dev, {0});
@@ -102,7 +102,7 @@ void check_processes(const MakeMessages& make) {
     });
   }
 
-  SUBCASE("many chunks, of slices that are not all as long") {
+  SUBCASE("many chunks, of slices of unequal length") {
     on_worlds_of(make, {2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
       const std::int64_t count = 5000011;
       auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
@@ -143,7 +143,7 @@ void check_processes(const MakeMessages& make) {
       CHECK(has(sentence, ": another thread of this rank is using the communicator"));
   }
 
-  SUBCASE("what a rank sent arrives although it is done") {
+  SUBCASE("a message arrives although its sender has finished") {
     const auto ends = ends_of(2, patient_s, make, [&](Comm<Cpu>& world, Cpu& dev) {
       auto x = zeros(dev, 3000000);
       if (world.rank() == 1) return world.send(dev, x.share(), 0);
@@ -153,7 +153,7 @@ void check_processes(const MakeMessages& make) {
     for (const auto& end : ends) CHECK(end == "");
   }
 
-  SUBCASE("a rank that is late is named with its last call, and alive") {
+  SUBCASE("a late rank is named with its last call, and as alive") {
     std::atomic<bool> over = false;
     const auto end = end_of(make, 3, 3, 1, [&](Comm<Cpu>& world, Cpu& dev) {
       auto x = zeros(dev, 5);
@@ -170,7 +170,7 @@ void check_processes(const MakeMessages& make) {
     CHECK(has(end, ", beyond the time limit of 3 s; a larger limit waits longer"));
   }
 
-  SUBCASE("a rank that fails is quoted") {
+  SUBCASE("a failed rank's message is quoted") {
     for (const int who : {0, 2}) {
       const auto end = end_of(make, 3, patient_s, who, [&](Comm<Cpu>& world, Cpu& dev) {
         world.barrier();
@@ -182,7 +182,7 @@ void check_processes(const MakeMessages& make) {
     }
   }
 
-  SUBCASE("ranks that do not agree are told how, long before the time limit") {
+  SUBCASE("ranks that disagree are told the difference before the time limit") {
     using Call = void (*)(Comm<Cpu>&, Cpu&);
     const auto odd_one_does = [&](Call odd, Call other) {
       return end_of(make, 3, patient_s, -1, [&](Comm<Cpu>& world, Cpu& dev) {
@@ -210,7 +210,7 @@ void check_processes(const MakeMessages& make) {
     CHECK(has(odd_one_does(from_rank_1, sum_of_5), "rank 1 calls broadcast of 5 f32 from rank 1"));
   }
 
-  SUBCASE("calls in another order, and a message of another kind") {
+  SUBCASE("calls in another order, and a message of another type, are refused") {
     const auto order = end_of(make, 2, patient_s, -1, [](Comm<Cpu>& world, Cpu& dev) {
       auto x = zeros(dev, 5), y = zeros(dev, 6);
       if (world.rank() == 0) world.all_reduce(dev, x.mut());
@@ -230,7 +230,7 @@ void check_processes(const MakeMessages& make) {
     CHECK(has(message, ", rank 1 calls recv of a message of 2 f32 at process_suite.cpp:"));
   }
 
-  SUBCASE("a rank that has finished is waited for in vain") {
+  SUBCASE("a wait for a finished rank ends") {
     const auto end = end_of(make, 3, patient_s, 1, [](Comm<Cpu>& world, Cpu& dev) {
       auto x = zeros(dev, 5);
       world.barrier();

@@ -3,7 +3,7 @@
 
 #if !__has_include(<nccl.h>)
 
-TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL"); }
+TEST_CASE("nccl: skipped, nccl.h was not found") { MESSAGE("skipped: this build has no NCCL"); }
 
 #else
 #include <dhp/comm/nccl/connect.hpp>
@@ -66,7 +66,7 @@ TEST_CASE("nccl: types, reductions and codes have names") {
   CHECK(has(text, "(code 6)"));
 }
 
-TEST_CASE("nccl: ranks without GPUs of their own are told so") {
+TEST_CASE("nccl: ranks without a GPU of their own are refused") {
   int gpus = 0;
   dhp::detail::quietly(cudaGetDeviceCount(&gpus));
   const auto message = message_of([&] { run_ranks<Cuda>(gpus + 2, [](Comm<Cuda>) {}); });
@@ -101,7 +101,7 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
         "a world of 2 ranks has no rank 2");
 }
 
-TEST_CASE("nccl: a world of a host program's communicator, on its stream and in its memory") {
+TEST_CASE("nccl: a host program's communicator works on its stream and in its memory") {
   if (no_gpu()) return;
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
@@ -132,7 +132,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
   check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
-TEST_CASE("nccl: who does not come is waited for no longer than the time limit") {
+TEST_CASE("nccl: a missing rank is waited for until the time limit only") {
   if (no_gpu()) return;
   Cuda dev;
   const auto start = std::chrono::steady_clock::now();
@@ -142,7 +142,7 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
   CHECK(seconds_since(start) < 40);
 }
 
-TEST_CASE("nccl: the event of a collective orders the device, also when it is dropped") {
+TEST_CASE("nccl: an event orders the device, also if it is dropped") {
   if (no_gpu()) return;
   Cuda dev;
   auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
@@ -160,20 +160,20 @@ TEST_CASE("nccl: the event of a collective orders the device, also when it is dr
   CHECK(last.done());
 }
 
-TEST_CASE("nccl: all collectives of all types among all ranks") {
+TEST_CASE("nccl: all collectives work for all types among all ranks") {
   CHECK(among_all("-all", [](Comm<Cuda>& world, Cuda& dev) {
           CHECK(wrong_collectives(world, dev, {1, 1000, 70001}) == "");
           world.barrier();
         }) == "no error");
 }
 
-TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
+TEST_CASE("nccl: split orders ranks by key, and ranks may be in no part") {
   CHECK(among_all("-parts", [](Comm<Cuda>& world, Cuda& dev) {
           CHECK(wrong_parts(world, dev) == "");
         }) == "no error");
 }
 
-TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
+TEST_CASE("nccl: a full capacity of messages is sent both ways before any receive") {
   CHECK(among_all("-messages", [](Comm<Cuda>& world, Cuda& dev) {
           CHECK(wrong_ring(world, dev) == 0);
         }) == "no error");
@@ -185,7 +185,7 @@ TEST_CASE("nccl: collectives of several communicators overlap") {
         }) == "no error");
 }
 
-TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" * doctest::skip()) {
+TEST_CASE("nccl end: unequal order of calls ends all ranks at the time limit" * doctest::skip()) {
   const auto work = [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
     auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
@@ -218,7 +218,7 @@ TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
   CHECK(seconds_since(killed) < 40);
 }
 
-TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
+TEST_CASE("nccl end: a rank that stops ends the others at the time limit" * doctest::skip()) {
   const auto work = [](Comm<Cuda>& world, Cuda& dev) {
     CHECK(wrong_collectives(world, dev, {100}, {DType::f32}) == "");
     if (world.rank() == 1) (void)std::raise(SIGSTOP);

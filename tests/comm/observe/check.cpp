@@ -12,7 +12,7 @@ std::vector<std::string> ends_of_checked(int n, Body body) {
   });
 }
 
-TEST_CASE("check: what agrees is done as before") {
+TEST_CASE("check: checked calls have the same results") {
   for (const auto& end : ends_of_checked(4, [](Comm<Cpu>&world, Cpu&dev) {
          check(world.transport() == "threads of one process", world.transport());
          check_as_before(world, dev);
@@ -33,7 +33,7 @@ TEST_CASE("check: the first difference is named on every rank") {
   }
 }
 
-TEST_CASE("check: groups name ranks of the world, messages and operations differ, too") {
+TEST_CASE("check: errors use world ranks in groups, and cover messages and operations") {
   const auto in_group = ends_of_checked(4, [](Comm<Cpu>& world, Cpu& dev) {
     auto half = world.split(world.rank() / 2, world.rank());
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2});

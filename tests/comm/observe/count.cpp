@@ -1,7 +1,7 @@
 #include <dhp/comm/observe/count.hpp>
 #include <tests/comm/collectives.hpp>
 
-TEST_CASE("count: calls and bytes of each kind, by group") {
+TEST_CASE("count: calls and bytes are counted by kind and by group") {
   const auto of_ranks = on_ranks(4, [](Comm<Cpu>& plain, Cpu& dev) {
     const auto counts = std::make_shared<CallCounts>();
     auto world = counted(dev, plain, counts);

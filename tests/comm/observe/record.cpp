@@ -2,7 +2,7 @@
 #include <tests/comm/collectives.hpp>
 
 // run_ranks records the calls of its ranks, so this test records nothing itself.
-TEST_CASE("record: every call has a record, with a key that all of its ranks have") {
+TEST_CASE("record: every call has a record with the same key on all of its ranks") {
   std::vector<std::shared_ptr<FlightRecorder>> recorders(3);
   for (auto& recorder : recorders) recorder = std::make_shared<FlightRecorder>();
   const auto body = [](Comm<Cpu> world) {

@@ -28,9 +28,9 @@ Waited waited(double least_s, Body body) {
   return found;
 }
 
-TEST_CASE("call timing: what is done is what was done before") { (void)waited(0, check_as_before); }
+TEST_CASE("call timing: timed calls have the same results") { (void)waited(0, check_as_before); }
 
-TEST_CASE("call timing: a rank waits for another in a collective of a part, or for a message") {
+TEST_CASE("call timing: waits are counted for collectives of a group and for messages") {
   const auto collectives = waited(0.05, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
     auto part = world.split(0, world.rank());
@@ -49,7 +49,7 @@ TEST_CASE("call timing: a rank waits for another in a collective of a part, or f
   CHECK(messages.collectives_s == 0);
 }
 
-TEST_CASE("call timing: a collective beside the rank's work counts only as far as the rank waits") {
+TEST_CASE("call timing: an overlapped collective counts only the time that the rank waits") {
   const auto found = waited(0.02, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
     Progress<Cpu> beside(world);

@@ -26,7 +26,7 @@ std::vector<TraceSpan> only(TraceKind kind, std::vector<TraceSpan> spans) {
   return spans;
 }
 
-TEST_CASE("trace: what is done is what was done before") {
+TEST_CASE("trace: traced calls have the same results") {
   (void)spans_of(4, [](Comm<Cpu>& world, Cpu& dev) {
     check(world.transport() == "threads of one process", world.transport());
     check_as_before(world, dev);
@@ -71,7 +71,7 @@ TEST_CASE("trace: every call has a span in the track of its communicator, and a 
   }
 }
 
-TEST_CASE("trace: tracks are named by the ranks of the world that are in them") {
+TEST_CASE("trace: tracks are named by the world ranks in them") {
   const auto names = on_ranks(4, [](Comm<Cpu>& world, Cpu&) {
     Cpu dev({.trace = std::make_shared<Trace>()});
     auto comm = traced(dev, world);
@@ -86,7 +86,7 @@ TEST_CASE("trace: tracks are named by the ranks of the world that are in them") 
                                    "group 1: ranks 0, 1, 2 and 3"});
 }
 
-TEST_CASE("trace: what overlaps is no wait until its event is waited for") {
+TEST_CASE("trace: an overlapped collective counts as a wait only in its event's wait") {
   constexpr double sleep_s = 0.2;
   const auto seen = [] {
     const auto all = spans_of(2, [](Comm<Cpu>& world, Cpu& dev) {

@@ -6,7 +6,7 @@ namespace {
 
 using namespace dhp::detail;
 
-TEST_CASE("host name: with or without a domain it is this machine's own") {
+TEST_CASE("host name: the own name is recognized with or without a domain") {
   const auto label = detail::host_name().substr(0, detail::host_name().find('.'));
   const bool named = label != "localhost";  // every machine has this name
   CHECK(is_own_name(detail::host_name()) == named);
@@ -24,7 +24,7 @@ std::string parsed(std::string_view text) {
   }
 }
 
-TEST_CASE("host port: as people write it") {
+TEST_CASE("host port: the usual forms are parsed") {
   CHECK(parsed("localhost") == "localhost 0");
   CHECK(parsed("node-1.cluster:29400") == "node-1.cluster 29400");
   CHECK(parsed("10.0.0.1:1") == "10.0.0.1 1");
@@ -32,7 +32,7 @@ TEST_CASE("host port: as people write it") {
   CHECK(parsed("[fd00::2]") == "fd00::2 0");
 }
 
-TEST_CASE("host port: what makes no sense is refused") {
+TEST_CASE("host port: malformed text is refused") {
   for (const char* port : {"", "0", "65536", "-1", "1x", "99999999999", " 1"})
     CHECK(parsed(concat("a:", port)) ==
           concat("place: \"", port, "\" is no port; ports are whole numbers from 1 to 65535"));
@@ -43,19 +43,19 @@ TEST_CASE("host port: what makes no sense is refused") {
     CHECK(parsed(text) == concat("place: \"", text, "\" is not host:port"));
 }
 
-TEST_CASE("address: on the way to a host") {
+TEST_CASE("address: the own address towards a host is found") {
   CHECK(address_towards("127.0.0.1") == "127.0.0.1");
   CHECK(address_towards("127.0.0.2") == "127.0.0.1");  // all of 127/8 is this machine
   CHECK(has(message_of([] { (void)address_towards("no-such-host.invalid"); }),
             "the host no-such-host.invalid cannot be found: the name cannot be resolved"));
 }
 
-TEST_CASE("address: whether only this machine can talk to an address") {
+TEST_CASE("address: loopback addresses are recognized") {
   for (const char* here : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) CHECK(is_loopback(here));
   for (const char* there : {"192.0.2.1", "2001:db8::1", "0.0.0.0"}) CHECK_FALSE(is_loopback(there));
 }
 
-TEST_CASE("address: what is this machine's, and what is not") {
+TEST_CASE("address: the machine listens on its own addresses and interfaces only") {
   (void)listening_at("127.0.0.1");
   CHECK(address_of_interface("lo") == "127.0.0.1");
   CHECK(has(message_of([] { (void)listening_at("192.0.2.1"); }),  // reserved by RFC 5737

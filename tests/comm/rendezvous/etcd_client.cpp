@@ -4,7 +4,7 @@
 
 namespace {
 
-TEST_CASE("base64: bytes come back, and what is not base64 is refused") {
+TEST_CASE("base64: decoding inverts encoding, and refuses malformed text") {
   CHECK(to_base64("") == "");
   CHECK(to_base64("a") == "YQ==");
   CHECK(to_base64("ab") == "YWI=");
@@ -21,7 +21,7 @@ TEST_CASE("base64: bytes come back, and what is not base64 is refused") {
     CHECK(!from_base64(wrong).has_value());
 }
 
-TEST_CASE("etcd client: endpoints are addresses of http and https, and no password is shown") {
+TEST_CASE("etcd client: endpoints are http or https URLs, and errors hide the password") {
   const auto one = parse_etcd_endpoint("https://me:p%40ss%2F@host.cluster", 1);
   CHECK(one.url == "https://host.cluster:2379");
   CHECK(one.host == "host.cluster");
@@ -100,7 +100,7 @@ std::string asked(const std::string& endpoint, double limit_s = hang_s,
   return answered ? std::string() : error;
 }
 
-TEST_CASE("etcd client: a member that cannot answer is asked again, until the time is over") {
+TEST_CASE("etcd client: a failing member is asked again until the time limit") {
   Server recovers({Server::answer("503 x", R"({"code":14,"message":"no leader"})"),
                    Server::answer("200 OK", "no JSON"), "no HTTP", "",
                    Server::answer("200 OK", "{}")});
@@ -123,7 +123,7 @@ TEST_CASE("etcd client: a member that cannot answer is asked again, until the ti
   CHECK(has(message, "onnect"));  // libcurl's message
 }
 
-TEST_CASE("etcd client: changes of users and roles are not repeated when their answer is lost") {
+TEST_CASE("etcd client: a change of users is not repeated if its answer is lost") {
   Server loses({"", Server::answer("200 OK", "{}")});
   CHECK(has(asked(loses.endpoint(), hang_s, "auth/user/add"),
             concat("rank 3 does not know whether the etcd at ", loses.endpoint(),
@@ -131,7 +131,7 @@ TEST_CASE("etcd client: changes of users and roles are not repeated when their a
   CHECK(asked(loses.endpoint(), hang_s, "auth/user/add").empty());
 }
 
-TEST_CASE("etcd client: what etcd refuses is not asked again") {
+TEST_CASE("etcd client: a refused request is not repeated") {
   Server server({Server::answer("403 x", R"({"code":7,"message":"permission denied"})")});
   CHECK(
       asked(server.endpoint()) ==
@@ -144,7 +144,7 @@ TEST_CASE("etcd client: what etcd refuses is not asked again") {
   CHECK(has(asked(odd.endpoint()), "of rank 3: HTTP status 400 and no message; is it etcd"));
 }
 
-TEST_CASE("etcd client: a token is asked for with the password, and again when it has ended") {
+TEST_CASE("etcd client: a password gets a token, and an expired token is renewed once") {
   const auto token = [](const char* text) {
     return Server::answer("200 OK", concat(R"({"token":")", text, R"("})"));
   };

@@ -20,7 +20,7 @@ TEST_CASE("etcd store: every process of a job has the same keys") {
   CHECK(second.list(high) == highest);
 }
 
-TEST_CASE("etcd store: of many that create a key, one does") {
+TEST_CASE("etcd store: of many concurrent creations of a key one succeeds") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   std::vector<std::unique_ptr<EtcdStore>> stores;
@@ -29,7 +29,7 @@ TEST_CASE("etcd store: of many that create a key, one does") {
   check_one_creates(stores, 25);
 }
 
-TEST_CASE("etcd store: members are told apart by their numbers, and jobs by their names") {
+TEST_CASE("etcd store: members differ by number, jobs by name") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   auto store = std::make_unique<EtcdStore>(etcd.options(), member(5));
@@ -66,7 +66,7 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   CHECK_THROWS_AS((void)other.set_unless("left/6", "a", ""), Error);
 }
 
-TEST_CASE("etcd store: a write whose answer is lost is carried out once, and its caller knows") {
+TEST_CASE("etcd store: a write whose answer is lost is done once, and its result is known") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   Proxy proxy(etcd.port());
@@ -93,7 +93,7 @@ TEST_CASE("etcd store: a write whose answer is lost is carried out once, and its
   CHECK(found["kvs"][0]["version"] == "1");  // set once
 }
 
-TEST_CASE("etcd store: an endpoint that does not answer is passed over") {
+TEST_CASE("etcd store: a silent endpoint is skipped") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   const auto nobody = concat("http://127.0.0.1:", free_port());

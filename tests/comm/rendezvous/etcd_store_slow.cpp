@@ -1,7 +1,7 @@
 // Killed members of etcd and of the job; users, passwords and certificates.
 #include <tests/comm/rendezvous/etcd_cluster.hpp>
 
-TEST_CASE("etcd store: one member of three may be killed, and even the store's own lease goes on") {
+TEST_CASE("etcd store: with three members, one may be killed, and leases stay alive") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
   EtcdStore store(etcd.options(), member(1));
@@ -17,7 +17,7 @@ TEST_CASE("etcd store: one member of three may be killed, and even the store's o
   CHECK(other.find("still").value() == "here");
 }
 
-TEST_CASE("etcd store: without half of etcd, the store is lost after the time limit") {
+TEST_CASE("etcd store: without a quorum of etcd the store is lost at the time limit") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
   auto options = member(7);
@@ -39,7 +39,7 @@ TEST_CASE("etcd store: without half of etcd, the store is lost after the time li
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the store goes on") {
+TEST_CASE("etcd store: the store works again when etcd is back, even after a lease's time") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd;
   auto options = member(7);
@@ -57,7 +57,7 @@ TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the s
   CHECK(store.list(dhp::detail::left_prefix).empty());
 }
 
-TEST_CASE("etcd store: a killed process has left when its lease ends, a living one has not") {
+TEST_CASE("etcd store: a killed process has left when its lease ends, a running one stays") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   int ready[2];
@@ -132,7 +132,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
   ::close(said[1]);
 }
 
-TEST_CASE("etcd store: with a user and a password, and not without") {
+TEST_CASE("etcd store: works with a user and a password, and is refused without") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   EtcdClient root(etcd.options(), "root");
@@ -169,7 +169,7 @@ TEST_CASE("etcd store: with a user and a password, and not without") {
   CHECK(has(refused(""), " refuses "));
 }
 
-TEST_CASE("etcd store: over https, with certificates of its own") {
+TEST_CASE("etcd store: works over https with a self-signed certificate") {
   if (!etcd_is_here()) return;
   const Folder folder;
   const auto key = folder / "key", certificate = folder / "certificate";

@@ -9,7 +9,7 @@ using namespace dhp::detail::handshake;
 
 const std::string secret = "the secret of the job";
 
-TEST_CASE("hmac: tags of RFC 4231, and of nothing") {
+TEST_CASE("hmac: tags match RFC 4231, and that of the empty key and message") {
   CHECK(hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   CHECK(hex(hmac_sha256(std::string(131, '\xaa'),
@@ -19,7 +19,7 @@ TEST_CASE("hmac: tags of RFC 4231, and of nothing") {
         "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
-TEST_CASE("hmac: tags are equal in all bytes, or not") {
+TEST_CASE("hmac: tags are equal only if all bytes are equal") {
   const auto tag = hmac_sha256("key", "message");
   CHECK(equal_in_constant_time(tag, hmac_sha256("key", "message")));
   CHECK(!equal_in_constant_time(tag, tag.substr(1)));
@@ -30,7 +30,7 @@ TEST_CASE("hmac: tags are equal in all bytes, or not") {
   }
 }
 
-TEST_CASE("nonce: as long as asked for, and never the same") {
+TEST_CASE("nonce: nonces have the requested length and never repeat") {
   std::set<std::string> seen;
   for (int i = 0; i < 1000; ++i) seen.insert(nonce());
   CHECK(seen.size() == 1000);
@@ -39,7 +39,7 @@ TEST_CASE("nonce: as long as asked for, and never the same") {
   CHECK(std::set<char>(longer.begin(), longer.end()).size() == 256);
 }
 
-TEST_CASE("handshake: a hello comes back as it was written") {
+TEST_CASE("handshake: a written hello is read back, a truncated one is refused") {
   const Hello hello{std::string(16, 's'), nonce(), 7, "job"};
   const auto payload = write_hello(hello, secret);
   const auto back = read_hello(payload, hello.server_nonce);
@@ -56,7 +56,7 @@ TEST_CASE("handshake: a hello comes back as it was written") {
   CHECK(write_hello(longest, secret).size() <= longest_payload);
 }
 
-TEST_CASE("handshake: proofs depend on all that both sides know, and on the side") {
+TEST_CASE("handshake: proofs depend on the secret, all fields of the hello and the side") {
   const std::string s(16, 's'), c(16, 'c'), other(16, 'x');
   std::set<std::string> seen;
   for (const auto& hello : {Hello{s, c, 1, "job"}, Hello{other, c, 1, "job"},

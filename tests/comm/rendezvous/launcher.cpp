@@ -22,7 +22,7 @@ std::string tasks(const std::string& list, int node) {
   return text_of([&] { return tasks_on_node(list, node); });
 }
 
-TEST_CASE("environment: whole numbers, and nothing but those") {
+TEST_CASE("environment: only whole numbers are accepted as numbers") {
   const auto number = [](const char* text) {
     return text_of([&] {
       return detail::Environment(detail::Environment::Variables{{"N", text}}).number("N").value();
@@ -33,7 +33,7 @@ TEST_CASE("environment: whole numbers, and nothing but those") {
     CHECK(number(bad) == concat("N is \"", bad, "\", not a whole number"));
 }
 
-TEST_CASE("environment: that of the process, as it was when it was read") {
+TEST_CASE("environment: holds the process's variables as they were when it was read") {
   REQUIRE(::setenv("DHP_TEST_OF_ENVIRONMENT", "a=b", 1) == 0);
   const auto before = detail::Environment::of_process();
   REQUIRE(::unsetenv("DHP_TEST_OF_ENVIRONMENT") == 0);
@@ -42,7 +42,7 @@ TEST_CASE("environment: that of the process, as it was when it was read") {
 }
 
 // The expected host is the first that Slurm's `scontrol show hostnames` prints.
-TEST_CASE("launcher: the first host of a list") {
+TEST_CASE("launcher: the first host of a Slurm list is found") {
   CHECK(first("vm") == "vm");
   CHECK(first("rack1,rack2") == "rack1");
   CHECK(first("n[1-3,7]") == "n1");
@@ -55,7 +55,7 @@ TEST_CASE("launcher: the first host of a list") {
   CHECK(first(std::string(253, 'n')) == std::string(253, 'n'));
 }
 
-TEST_CASE("launcher: what is no list of hosts is refused") {
+TEST_CASE("launcher: malformed lists of hosts are refused") {
   CHECK(first("n[1-2") == "\"n[1-2\" is no list of hosts as Slurm writes it");
   for (const auto& list :
        {std::string(), std::string(254, 'n'), std::string("n]"), std::string("n[[1]]"),
@@ -67,7 +67,7 @@ TEST_CASE("launcher: what is no list of hosts is refused") {
   }
 }
 
-TEST_CASE("launcher: tasks on each node") {
+TEST_CASE("launcher: Slurm's number of tasks on each node is parsed") {
   CHECK(tasks("4", 0) == "4");
   CHECK(tasks("2(x3),1", 0) == "2");
   CHECK(tasks("2(x3),1", 2) == "2");
@@ -81,7 +81,7 @@ TEST_CASE("launcher: tasks on each node") {
   }
 }
 
-TEST_CASE("launcher: no text does any harm") {
+TEST_CASE("launcher: random text never crashes the parsers") {
   std::mt19937 random(7);
   const std::string_view letters = "na019[[]],,--(x).";
   int understood = 0;

@@ -73,7 +73,7 @@ const Variables kubeflow{{"PET_NODE_RANK", "1"},       {"PET_NNODES", "2"},
                          {"PET_MASTER_PORT", "29500"}, {"HOSTNAME", "bert-node-0-1"},
                          {"JOB_COMPLETION_INDEX", "1"}};
 
-TEST_CASE("process rank: what each launcher says") {
+TEST_CASE("process rank: the variables of each launcher are read") {
   CHECK(read({}) == "nobody");
   CHECK(read({{"PATH", "/bin"}, {"MASTER_ADDR", "first"}, {"DHP_JOB", "j"}}) == "nobody");
   CHECK(read(plain) == "RANK and WORLD_SIZE: 3 of 8, local 1 of 2, at first 2500, job job-2500");
@@ -88,7 +88,7 @@ TEST_CASE("process rank: what each launcher says") {
         "Kubeflow: 1 of 2, local 0 of 1, at bert-node-0-0.bert 29500, job bert-node-0");
 }
 
-TEST_CASE("process rank: a person overrules every launcher") {
+TEST_CASE("process rank: DHP_ variables override every launcher") {
   const Variables set{{"DHP_RANK", "5"},
                       {"DHP_WORLD_SIZE", "6"},
                       {"DHP_LOCAL_RANK", "2"},
@@ -106,7 +106,7 @@ TEST_CASE("process rank: a person overrules every launcher") {
         "RANK and WORLD_SIZE: 3 of 8, local 0 of 2, at first 1234, job job-1234");
 }
 
-TEST_CASE("process rank: what the program is given comes first, the environment says the rest") {
+TEST_CASE("process rank: the program's options override the environment") {
   const RankOverrides given{.rank = 1, .size = 4, .local_rank = 1, .master = "[::1]:1234"};
   const std::string who = "the given rank and the given world size";
   for (const auto& launcher : {Variables(), plain, torchrun, slurm, Variables{{"DHP_RANK", "0"}}})
@@ -127,7 +127,7 @@ TEST_CASE("process rank: what the program is given comes first, the environment 
   CHECK(has(read({}, {.rank = 0, .size = 2, .needs_master = false}), "0 of 2, local 0 of 0, job"));
 }
 
-TEST_CASE("process rank: the launcher nearest to the process is believed") {
+TEST_CASE("process rank: the innermost launcher is believed") {
   // torchrun as a task of srun, or started by mpirun.
   CHECK(read(with(slurm, torchrun)).starts_with("torchrun: 3 of 8"));
   CHECK(read(with(open_mpi, torchrun)).starts_with("torchrun: 3 of 8"));
@@ -144,7 +144,7 @@ TEST_CASE("process rank: the launcher nearest to the process is believed") {
   CHECK(read(with(plain, {{"JOB_COMPLETION_INDEX", "1"}})) == read(plain));
 }
 
-TEST_CASE("process rank: a batch script and a shell in an allocation are no tasks of srun") {
+TEST_CASE("process rank: a batch script and an interactive shell are no tasks of srun") {
   const Variables batch{{"SLURM_JOB_ID", "99"},
                         {"SLURM_NTASKS", "64"},
                         {"SLURM_PROCID", "0"},
@@ -161,7 +161,7 @@ TEST_CASE("process rank: a batch script and a shell in an allocation are no task
   CHECK(read(with(batch, plain)) == read(plain));
 }
 
-TEST_CASE("process rank: where rank 0 is") {
+TEST_CASE("process rank: rank 0's address comes from the launcher, or is loopback") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
         "RANK and WORLD_SIZE: 0 of 1, local 0 of 0, job job");  // one rank needs no address
   auto two_machines = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
@@ -188,7 +188,7 @@ TEST_CASE("process rank: where rank 0 is") {
   CHECK(has(read(with(plain, {{"MASTER_ADDR", ""}})), "nothing says where the ranks meet"));
 }
 
-TEST_CASE("process rank: the port is no one else's") {
+TEST_CASE("process rank: the port differs from the launcher's own and from other jobs' ports") {
   // torchrun's own store listens at MASTER_PORT.
   const auto agent = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   CHECK(has(read(agent), at_port_of("first", "torchrun-run-2500", 2500)));
@@ -211,7 +211,7 @@ TEST_CASE("process rank: the port is no one else's") {
   CHECK(ports.size() > 900);  // of 1000 jobs, few share a port
 }
 
-TEST_CASE("process rank: the job tells starts apart where the launcher does") {
+TEST_CASE("process rank: the job name differs for each start if the launcher tells them apart") {
   const auto job = [](const Variables& variables) {
     return ProcessRank::from_environment({}, dhp::detail::Environment(variables)).value().job;
   };
@@ -230,7 +230,7 @@ TEST_CASE("process rank: the job tells starts apart where the launcher does") {
   CHECK(job(with(slurm, {{"DHP_JOB", "mine"}})) == "mine");
 }
 
-TEST_CASE("process rank: what makes no sense is refused") {
+TEST_CASE("process rank: contradictory or malformed variables are refused") {
   CHECK(read({{"RANK", "3"}}) ==
         "RANK and WORLD_SIZE belong together, but only one of them is set");
   CHECK(read({{"DHP_RANK", "0"}, {"WORLD_SIZE", "2"}}) ==
@@ -278,7 +278,7 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
   CHECK(has(read(with(plain, {{"DHP_WORLD_SIZE", "4"}})), "WORLD_SIZE is 8, but DHP_WORLD"));
 }
 
-TEST_CASE("process rank: errors name the variables that are set, which may be left over") {
+TEST_CASE("process rank: errors name the variables that are set and may be left over") {
   const auto said = [](const Variables& variables, const RankOverrides& given = {}) {
     return message_of(
         [&] { (void)ProcessRank::from_environment(given, dhp::detail::Environment(variables)); });
@@ -295,7 +295,7 @@ TEST_CASE("process rank: errors name the variables that are set, which may be le
   CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");
 }
 
-TEST_CASE("process rank: pods are told what is missing") {
+TEST_CASE("process rank: errors in a Kubernetes pod name the missing variables") {
   CHECK(read({{"JOB_COMPLETION_INDEX", "2"}}) ==
         "JOB_COMPLETION_INDEX is 2, but nothing says how many ranks there are; set DHP_WORLD_SIZE "
         "and DHP_MASTER_ADDR for all pods, or unset JOB_COMPLETION_INDEX where each pod trains by "

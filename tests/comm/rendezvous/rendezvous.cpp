@@ -42,7 +42,7 @@ TEST_CASE("rendezvous: ranks that start in any order have one store") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("rendezvous: who has not come is named on all ranks") {
+TEST_CASE("rendezvous: every rank names the ranks that are missing") {
   TcpStoreServer server(at_port(free_port(), 0, 5));
   const int port = server.port();
   announce(server, at_port(port, 0, 5));
@@ -73,7 +73,7 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
   CHECK(waits[1].starts_with("waits for a store of job \"job\" at 127.0.0.1:"));
 }
 
-TEST_CASE("rendezvous: a rank that ends meanwhile is named on all ranks, at once") {
+TEST_CASE("rendezvous: all ranks at once name a rank that ends early") {
   const int port = free_port();
   const auto said = on_threads({0, 1, 2}, [&](int rank) {
     const auto options = at_port(port, rank, 4);
@@ -88,7 +88,7 @@ TEST_CASE("rendezvous: a rank that ends meanwhile is named on all ranks, at once
   CHECK(said == std::vector<std::string>{ended, ended, "no error"});
 }
 
-TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {
+TEST_CASE("rendezvous: ranks started with different world sizes are told so") {
   const int port = free_port();
   std::shared_ptr<KeyValueStore> held;
   const auto said = on_threads({0, 1}, [&](int rank) {
@@ -116,7 +116,7 @@ TEST_CASE("rendezvous: a rank of a job that is running already does not join it"
             "; end that start of the job, or give this one a DHP_JOB of its own"));
 }
 
-TEST_CASE("rendezvous: of two processes that are rank 0 the second is told at once") {
+TEST_CASE("rendezvous: a second process of rank 0 is refused at once") {
   const TcpStoreServer first(at_port(free_port(), 0, 2));
   auto second = at_port(first.port(), 0, 2);
   CHECK(
@@ -128,7 +128,7 @@ TEST_CASE("rendezvous: of two processes that are rank 0 the second is told at on
   CHECK(has(message_of([&] { (void)rendezvous(second); }), "rank 1 has not"));
 }
 
-TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
+TEST_CASE("rendezvous: works for a world of one, and ten times in a row on one port") {
   const int port = free_port();
   CHECK(rendezvous(at_port(port, 0, 1))->find("arrived/0").has_value());
   bool good = true;
@@ -144,7 +144,7 @@ TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
 
 const std::string good = "0123456789abcdef";
 
-TEST_CASE("job secret: from the variable") {
+TEST_CASE("job secret: DHP_JOB_SECRET gives the secret") {
   CHECK(job_secret(nullptr, nullptr) == "");
   CHECK(job_secret(good.c_str(), nullptr) == good);
   CHECK(has(message_of([] { (void)job_secret("", nullptr); }), "DHP_JOB_SECRET has 0 bytes"));
@@ -156,7 +156,7 @@ TEST_CASE("job secret: from the variable") {
         "DHP_JOB_SECRET and DHP_JOB_SECRET_FILE are both set; unset one of them");
 }
 
-TEST_CASE("job secret: from a file of this user alone") {
+TEST_CASE("job secret: DHP_JOB_SECRET_FILE must be readable by this user only") {
   const Folder place;
   const auto path = place.path + "/secret";
   const auto said = [&] { return message_of([&] { (void)job_secret(nullptr, path.c_str()); }); };
@@ -193,8 +193,7 @@ TEST_CASE("job secret: from a file of this user alone") {
   CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
 }
 
-TEST_CASE(
-    "run_process_rank: an exception of another type has a rank, and the other ranks hear of it") {
+TEST_CASE("run_process_rank: an exception of any type names its rank and reaches the others") {
   Latch latch;
   const auto run = [&] {
     dhp::detail::run_in(

@@ -12,7 +12,7 @@ std::string first_address(const std::string& host) {
   return all.empty() ? problem : to_text(all[0]);
 }
 
-TEST_CASE("socket: hosts have addresses, which reach others or not") {
+TEST_CASE("socket: hosts are resolved, and loopback addresses are recognized") {
   CHECK(first_address("127.0.0.1") == "127.0.0.1:80");
   CHECK(first_address("::1") == "[::1]:80");
   CHECK(first_address("::ffff:10.1.2.3") == "10.1.2.3:80");
@@ -26,7 +26,7 @@ TEST_CASE("socket: hosts have addresses, which reach others or not") {
     CHECK(!HostPort{host}.loopback());
 }
 
-TEST_CASE("socket: nothing takes longer than its deadline") {
+TEST_CASE("socket: no call takes longer than its deadline") {
   const auto listener = Socket::listening({"127.0.0.1", 0});
   REQUIRE(listener);
   const auto client = Socket::connected(listener.own_end(), Deadline(20));

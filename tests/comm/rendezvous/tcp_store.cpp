@@ -21,7 +21,7 @@ TEST_CASE("tcp store: the server and its clients have the same keys") {
   CHECK(client.description() == server.description());
 }
 
-TEST_CASE("tcp store: it says which ranks have left") {
+TEST_CASE("tcp store: ranks that have left are listed") {
   TcpStoreServer server(serve());
   auto first = std::make_unique<TcpStore>(client_of(server, 1));
   const TcpStore second(client_of(server, 2));
@@ -50,7 +50,7 @@ TEST_CASE("tcp store: threads of a rank share one client, and many ranks one ser
   CHECK(server.list("thread/").size() == 400);
 }
 
-TEST_CASE("tcp store: of many that create a key, one does") {
+TEST_CASE("tcp store: of many concurrent creations of a key one succeeds") {
   TcpStoreServer server(serve());
   std::vector<std::unique_ptr<TcpStore>> clients;
   std::vector<KeyValueStore*> stores{&server};
@@ -60,7 +60,7 @@ TEST_CASE("tcp store: of many that create a key, one does") {
   check_one_creates(stores, 200);
 }
 
-TEST_CASE("tcp store: members of an elastic job have any numbers") {
+TEST_CASE("tcp store: members of an elastic job may have any number") {
   auto options = serve();
   options.size = 0;
   TcpStoreServer server(options);
@@ -87,7 +87,7 @@ TEST_CASE("tcp store: members of an elastic job have any numbers") {
   CHECK(again.find("left/2147483647").has_value());
 }
 
-TEST_CASE("tcp store: the server may come later than its clients") {
+TEST_CASE("tcp store: clients wait for a server that starts later") {
   const int port = free_port();
   std::optional<TcpStoreServer> server;
   std::thread later([&] {
@@ -102,7 +102,7 @@ TEST_CASE("tcp store: the server may come later than its clients") {
   CHECK(server->find("a").value() == "b");
 }
 
-TEST_CASE("tcp store: jobs that share a range of ports find their own") {
+TEST_CASE("tcp store: jobs that share a range of ports find their own server") {
   const int port = free_port();
   auto options = serve("monday");
   options.port = port;
@@ -131,7 +131,7 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
             concat("rank 0 cannot listen at 127.0.0.1:", port, ": Address already in use")));
 }
 
-TEST_CASE("tcp store: ports that take connections and say nothing do not each cost a whole wait") {
+TEST_CASE("tcp store: clients skip ports that accept and stay silent") {
   const int port = free_port();
   std::vector<Socket> mute;
   for (int at = 0; at < 8; ++at) mute.push_back(Socket::listening({"127.0.0.1", port + at}));
@@ -145,7 +145,7 @@ TEST_CASE("tcp store: ports that take connections and say nothing do not each co
   CHECK(took.count() < 3);  // waits 0.5 s for the first port, less for the others
 }
 
-TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says what it is") {
+TEST_CASE("tcp store: a wrong or missing secret is refused, and no secret is logged") {
   Notes notes;
   TcpStoreServer server(serve(notes));
   for (const std::string wrong : {"", "wrong but long enough"}) {
@@ -171,7 +171,7 @@ TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says
   CHECK(client.list("").empty());
 }
 
-TEST_CASE("tcp store: a server that proves nothing is not believed") {
+TEST_CASE("tcp store: a server that cannot prove the secret is refused") {
   const auto listener = Socket::listening({"127.0.0.1", 0});
   const int port = listener.own_end().port;
   std::atomic<bool> stop = false;
@@ -196,7 +196,7 @@ TEST_CASE("tcp store: a server that proves nothing is not believed") {
   impostor.join();
 }
 
-TEST_CASE("tcp store: one process for each rank, and no rank beyond the world") {
+TEST_CASE("tcp store: each rank has one process, and ranks outside the world are refused") {
   auto options = serve();
   options.size = 4;
   TcpStoreServer server(options);
@@ -234,7 +234,7 @@ TEST_CASE("tcp store: a server that ends is lost at once, and for good") {
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
+TEST_CASE("tcp store: a server that is stopped is lost at the time limit") {
   int port[2];
   CHECK(::pipe(port) == 0);
   const auto child = ::fork();
@@ -270,7 +270,7 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   ::close(port[1]);
 }
 
-TEST_CASE("tcp store: who finds nothing says where it has looked, and for what") {
+TEST_CASE("tcp store: an error says where and for which job the client searched") {
   const int port = free_port();
   const RendezvousOptions from{.rank = 2,
                                .master = "localhost",
@@ -295,7 +295,7 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
   CHECK(has(message_of([&] { TcpStore none(nameless); }), "ports go from 1 to 65535"));
 }
 
-TEST_CASE("tcp store: without a secret it is for this machine alone") {
+TEST_CASE("tcp store: without a secret the store serves this machine only") {
   TcpStoreServer server({.size = 2});
   TcpStore client({.rank = 1, .port = server.port(), .timeout_s = hang_s});
   check_store(client);
@@ -317,7 +317,7 @@ std::string open_address() {
   return is_loopback(found) ? std::string() : found;
 }
 
-TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, or was reached") {
+TEST_CASE("tcp store: a rank's address is the one of its connection to rank 0") {
   auto options = serve();
   options.master = "0.0.0.0";
   TcpStoreServer server(options);
@@ -341,7 +341,7 @@ TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, 
   CHECK(server.own_address() == open);  // ranks of this machine can use it, too
 }
 
-TEST_CASE("tcp store: a machine whose name is a loopback address listens at all of its own") {
+TEST_CASE("tcp store: a host name that maps to loopback listens on all addresses") {
   const auto listens = [](const std::string& host, const std::string& found, bool with_secret) {
     std::string all;
     for (const auto& one : addresses_to_listen({host}, {{found}}, with_secret))
@@ -378,7 +378,7 @@ TEST_CASE("tcp store: a machine whose name is a loopback address listens at all 
   CHECK(has(TcpStoreServer(options).description(), " for this machine alone: it has no secret)"));
 }
 
-TEST_CASE("tcp store: IPv6") {
+TEST_CASE("tcp store: works over IPv6") {
   if (!Socket::listening({"::1", 0})) {
     MESSAGE("skipped: this machine has no [::1]");
     return;

@@ -41,7 +41,7 @@ void check_alive(TcpStoreServer& server) {
   CHECK(client.find("alive").value() == "yes");
 }
 
-TEST_CASE("tcp store server: a thousand connections with garbage are refused, and hold nobody up") {
+TEST_CASE("tcp store server: a thousand garbage connections are refused and block no client") {
   Notes notes;
   TcpStoreServer server(serve(notes));
   TcpStore client(client_of(server));
@@ -65,7 +65,7 @@ TEST_CASE("tcp store server: a thousand connections with garbage are refused, an
   CHECK(notes.all().size() < 40000);
 }
 
-TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
+TEST_CASE("tcp store server: silent or slow handshakes are closed at the time limit") {
   Notes notes;
   auto options = serve(notes);
   options.silence_s = 0.3;
@@ -100,7 +100,7 @@ TEST_CASE("tcp store server: unauthenticated connections are limited, and the ol
   CHECK(!silent.back().closes(0.05));
 }
 
-TEST_CASE("tcp store server: a handshake that was overheard opens no second connection") {
+TEST_CASE("tcp store server: a recorded handshake cannot be replayed") {
   Notes notes;
   TcpStoreServer server(serve(notes));
   std::string said;
@@ -117,14 +117,14 @@ TEST_CASE("tcp store server: a handshake that was overheard opens no second conn
   CHECK(has(notes.all(), "as rank 5 it does not have the secret of the job"));
 }
 
-TEST_CASE("tcp store server: who gives up on its welcome has not left") {
+TEST_CASE("tcp store server: a client that gives up before its welcome has not left") {
   TcpStoreServer server(serve());
   { const Member far_away(server.port(), 5); }
   TcpStore client(client_of(server, 5));  // connects once the first connection has ended
   CHECK(client.list(dhp::detail::left_prefix).empty());
 }
 
-TEST_CASE("tcp store server: requests that make no sense end the connection, and do nothing") {
+TEST_CASE("tcp store server: malformed requests end the connection and change nothing") {
   Notes notes;
   TcpStoreServer server(serve(notes));
   std::string two, three;
@@ -154,7 +154,7 @@ TEST_CASE("tcp store server: requests that make no sense end the connection, and
   CHECK(server.list("") == server.list(dhp::detail::left_prefix));
 }
 
-TEST_CASE("tcp store server: random requests of a member do nothing but what they ask for") {
+TEST_CASE("tcp store server: random requests of a member change only what they ask for") {
   TcpStoreServer server(serve());
   std::mt19937_64 random(1);
   std::size_t answered = 0, ended = 0;
@@ -198,7 +198,7 @@ TEST_CASE("tcp store server: errors of a request reach the client as sentences")
   CHECK(member.raw.frame()->type == store_answer::none);
 }
 
-TEST_CASE("tcp store server: a client that does not read its answers is not read, either") {
+TEST_CASE("tcp store server: a client that does not read its answers is not read from") {
   TcpStoreServer server(serve());
   server.set("a", std::string(KeyValueStore::longest_value_bytes, 'v'));
   Member member(server.port(), 5);
@@ -211,7 +211,7 @@ TEST_CASE("tcp store server: a client that does not read its answers is not read
     CHECK(member.raw.frame()->payload.size() == KeyValueStore::longest_value_bytes);
 }
 
-TEST_CASE("tcp store server: where there are no more descriptors, ranks get in when there are") {
+TEST_CASE("tcp store server: connections wait until file descriptors are free again") {
   int port_pipe[2], end_pipe[2];
   REQUIRE((::pipe(port_pipe) == 0 && ::pipe(end_pipe) == 0));
   const auto child = ::fork();

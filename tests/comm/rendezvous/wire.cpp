@@ -7,7 +7,7 @@ namespace {
 
 using namespace dhp::detail;
 
-TEST_CASE("fields: numbers and texts come back in their order") {
+TEST_CASE("fields: numbers and texts are read in the order written") {
   std::string bytes;
   append_number(bytes, 0x01020304);
   append_field(bytes, "");
@@ -24,7 +24,7 @@ TEST_CASE("fields: numbers and texts come back in their order") {
   CHECK(!fields.number());
 }
 
-TEST_CASE("fields: of what is cut off nothing is read") {
+TEST_CASE("fields: truncated fields are refused") {
   std::string whole;
   append_field(whole, "abc");
   for (std::size_t size = 0; size < whole.size(); ++size)
@@ -43,7 +43,7 @@ struct Named {
   }
 };
 
-TEST_CASE("fields: a struct that a visit names comes back, alone and in a list") {
+TEST_CASE("fields: a struct with visit() is read back, alone and in a list") {
   const auto bytes = Fields::written(std::vector{Named{"a", 1}, Named{"", -2}});
   const auto read = Fields::parsed<std::vector<Named>>(bytes).value();
   REQUIRE(read.size() == 2);
@@ -64,7 +64,7 @@ std::string read(FrameReader& reader, const std::string& bytes, std::size_t piec
   return text + reader.refusal();
 }
 
-TEST_CASE("frames: they come out as they went in, in pieces of any size") {
+TEST_CASE("frames: frames are read back from pieces of any size") {
   const auto bytes = write_frame(1, "first") + write_frame(2, "") + write_frame(255, "third");
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
     FrameReader reader(5);
@@ -73,7 +73,7 @@ TEST_CASE("frames: they come out as they went in, in pieces of any size") {
   }
 }
 
-TEST_CASE("frames: after a refusal nothing is read") {
+TEST_CASE("frames: after a refusal no further frame is read") {
   FrameReader reader(1000);
   CHECK(read(reader, "no frame", 3) == "its bytes are no frames of this version of a store");
   CHECK(read(reader, write_frame(1, "a"), 3) ==
@@ -84,7 +84,7 @@ TEST_CASE("frames: after a refusal nothing is read") {
   CHECK(read(other, old, 3) == "its bytes are no frames of this version of a store");
 }
 
-TEST_CASE("frames: a length is refused before its bytes have come, and no memory is taken for it") {
+TEST_CASE("frames: a length is refused early, and reserves no memory") {
   FrameReader reader(1000);
   CHECK(read(reader, write_frame(3, std::string(1000, 'x')), 10).size() == 1003);
   CHECK(read(reader, write_frame(3, std::string(1001, 'x')).substr(0, 6), 10) ==
@@ -95,7 +95,7 @@ TEST_CASE("frames: a length is refused before its bytes have come, and no memory
   CHECK(more.buffered_bytes() == 6);
 }
 
-TEST_CASE("frames: random inputs are read or refused, and take little memory") {
+TEST_CASE("frames: random bytes are read or refused, with little memory") {
   std::mt19937_64 random(1);
   std::size_t frames = 0, refused = 0, most = 0;
   for (int i = 0; i < 200000; ++i) {

@@ -35,7 +35,7 @@ auto reduce(std::int64_t count, Reduce how = Reduce::sum) {
   };
 }
 
-TEST_CASE("group: ranks that do not agree all hear of both calls") {
+TEST_CASE("group: ranks that disagree all see both calls") {
   const auto count = disagreement(reduce(300), reduce(301));
   CHECK(has(count, " calls all_reduce of 300 f32 (sum) at group.cpp:"));
   CHECK(has(count, "rank 1 calls all_reduce of 301 f32 (sum) at group.cpp:"));
@@ -59,7 +59,7 @@ TEST_CASE("group: ranks that do not agree all hear of both calls") {
   CHECK(has(disagreement(from(0), from(2)), "rank 1 calls broadcast of 8 f32 from rank 2"));
 }
 
-TEST_CASE("group: split by color, ordered by key, then by rank") {
+TEST_CASE("group: split groups by color, and orders by key, then by rank") {
   struct Seat {
     int rank, size;
     std::vector<std::int32_t> members;
@@ -102,7 +102,7 @@ TEST_CASE("group: a second thread of one rank is refused, and the first one goes
   CHECK(has(in_recv, ": another thread of this rank is using the communicator"));
 }
 
-TEST_CASE("wait word: counts changes, and the end is none") {
+TEST_CASE("wait word: counts changes, and the end is not a change") {
   WaitWord word;
   const auto start = word.read();
   CHECK(!WaitWord::ended(start));
@@ -138,7 +138,7 @@ int turns(int threads, int rounds) {
   return turn;
 }
 
-TEST_CASE("wait word: no change is missed, beside other work neither") {
+TEST_CASE("wait word: no change is missed, also under load") {
   for (const int threads : {1, 2, 5}) CHECK(turns(threads, 3000) == 3000);
   std::atomic<bool> stop = false;
   std::vector<std::jthread> others;

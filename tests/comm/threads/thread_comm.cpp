@@ -1,7 +1,7 @@
 #include <dhp/comm/threads/thread_comm.hpp>
 #include <tests/comm/collectives.hpp>
 
-TEST_CASE("threads: what every communicator must do") {
+TEST_CASE("threads: passes the tests of every communicator") {
   for (const auto& [name, sizes, wrong] : all_checks())
     for (const int n : sizes) {
       CAPTURE(name);
@@ -13,7 +13,7 @@ TEST_CASE("threads: what every communicator must do") {
     CHECK(text == "");
 }
 
-TEST_CASE("threads: what is sent cannot be written to before it has been received") {
+TEST_CASE("threads: a sent tensor is read-only until it is received") {
   std::atomic<bool> received = false;
   const auto results = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
     auto x = tensor_of<float>(dev, {1, 2});
@@ -33,7 +33,7 @@ TEST_CASE("threads: what is sent cannot be written to before it has been receive
   CHECK(has(results[0], "; then it is free"));
 }
 
-TEST_CASE("threads: a message of another kind is refused, and is still there") {
+TEST_CASE("threads: a message of another type or size is refused and kept") {
   const auto messages = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = tensor_of<float>(dev, {1, 2, 3});
     if (world.rank() == 0) {

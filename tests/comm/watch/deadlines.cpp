@@ -20,7 +20,7 @@ double pass_steps(Deadlines& deadlines, const std::vector<double>& seconds) {
   return now_s;
 }
 
-TEST_CASE("deadlines: a section is known after a few passes, by its median") {
+TEST_CASE("deadlines: a section's limit is learned from the median of a few passes") {
   Deadlines deadlines({.least_s = 30, .factor = 10, .unlearned_s = 600, .passes = 5});
   CHECK(deadlines.limit_s() == 600);
   CHECK(to_text(deadlines.limit()) ==
@@ -37,7 +37,7 @@ TEST_CASE("deadlines: a section is known after a few passes, by its median") {
         "the limit of 600 s for saving; a fixed limit can be given instead");
 }
 
-TEST_CASE("deadlines: no limit is shorter than the least") {
+TEST_CASE("deadlines: no limit is below the minimum") {
   Deadlines deadlines({.least_s = 30});
   (void)pass_steps(deadlines, {0.1, 0.1, 0.1, 0.1, 0.1});
   CHECK(to_text(deadlines.limit()) ==
@@ -59,7 +59,7 @@ TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are fo
   CHECK(third.limit_s() == 5);
 }
 
-TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
+TEST_CASE("deadlines: a shorter limit counts from the moment it is set") {
   Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
   const double end_s = pass_steps(deadlines, {1, 1});  // the limit is learned at the end
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == Approx(end_s + 35));
@@ -71,7 +71,7 @@ TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == Approx(end_s + 330));
 }
 
-TEST_CASE("deadlines: one that is given is for everything") {
+TEST_CASE("deadlines: a fixed limit applies to every section") {
   Deadlines deadlines(7);
   deadlines.enter(Section::step);
   (void)pass_steps(deadlines, {1, 1, 1, 1, 1, 1, 1});

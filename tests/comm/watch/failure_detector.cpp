@@ -41,7 +41,7 @@ struct Three {
   }
 };
 
-TEST_CASE("failure detector: all is well") {
+TEST_CASE("failure detector: no failure is found while ranks progress or have finished") {
   Three world;
   CHECK(world.cause(100) == "");
   world.states[0].under_way = {call("barrier", 29, {1})};
@@ -57,7 +57,7 @@ TEST_CASE("failure detector: all is well") {
   CHECK(world.detector.find_failure(1000) == "");  // finished ranks may be silent
 }
 
-TEST_CASE("failure detector: a rank that failed, before anything else") {
+TEST_CASE("failure detector: a rank's own failure comes before a lost connection") {
   Three world;
   world.states[2].failed = "the disk is full";
   world.states[1].lost = {2};
@@ -65,7 +65,7 @@ TEST_CASE("failure detector: a rank that failed, before anything else") {
   CHECK(world.detector.find_failure(110) == "rank 2: the disk is full");
 }
 
-TEST_CASE("failure detector: a lost connection counts when its rank is silent, too") {
+TEST_CASE("failure detector: a lost connection counts only if that rank is silent, too") {
   Three world;
   world.states[0].lost = {2};
   world.states[2].last = "barrier at b.cpp:2";
@@ -100,7 +100,7 @@ TEST_CASE("failure detector: a rank that left the store is gone at once, unless 
   CHECK(world.detector.all_ended(100));  // rank 2, which is gone, need not hear of the end
 }
 
-TEST_CASE("failure detector: a rank that is gone is the reason why another one fails") {
+TEST_CASE("failure detector: a rank that is gone explains another rank's failure") {
   Three world;
   world.states[1].failed = "a library says that some process has exited";
   world.update(100);
@@ -111,7 +111,7 @@ TEST_CASE("failure detector: a rank that is gone is the reason why another one f
   CHECK(world.cause(101) == "rank 2: the disk is full");
 }
 
-TEST_CASE("failure detector: a call waits for those that have not come to it") {
+TEST_CASE("failure detector: a call waits for the ranks that have not entered it") {
   Three world;
   world.all_in("all_reduce of 5 f32 (sum)", 29, {0, 1});
   world.states[2].reached = {{"world.1@0", 8}};  // calls of another group
@@ -130,7 +130,7 @@ TEST_CASE("failure detector: a call waits for those that have not come to it") {
         "larger limit waits longer");
 }
 
-TEST_CASE("failure detector: different calls of one group, whatever the time") {
+TEST_CASE("failure detector: different calls of one group are found before any limit") {
   Three world;
   world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};
   world.states[2].under_way = {call("all_reduce of 7 f32 (sum)", 0.1, {0})};
@@ -147,7 +147,7 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   CHECK(has(world.cause(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
-TEST_CASE("failure detector: a rank that is late and not heard of") {
+TEST_CASE("failure detector: a late rank that is silent is described as such") {
   Three world;
   world.states[0].under_way = {call("barrier", 31, {2})};
   world.states[2].last = "all_gather at b.cpp:2";
@@ -157,7 +157,7 @@ TEST_CASE("failure detector: a rank that is late and not heard of") {
             "be reached); its last call was all_gather at b.cpp:2, beyond"));
 }
 
-TEST_CASE("failure detector: of a chain of waits the last one, of a circle any") {
+TEST_CASE("failure detector: of a chain of waits the last rank is named, of a cycle any") {
   Three world;
   world.states[0].under_way = {call("barrier", 31, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 20, {2}, "x")};
@@ -166,7 +166,7 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
   CHECK(has(world.cause(101), " waits in "));
 }
 
-TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoever else waits") {
+TEST_CASE("failure detector: a silent rank is blamed, even if other ranks wait, too") {
   Three world;
   // Rank 2's link is cut during a sum that all ranks have joined.
   world.all_in("all_reduce", 26, {0, 1, 2});
@@ -179,7 +179,7 @@ TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoe
         "the time limit of 30 s; a larger limit waits longer");
 }
 
-TEST_CASE("failure detector: the last wait of a rank that went quiet is no verdict on others") {
+TEST_CASE("failure detector: the last known wait of a silent rank blames no other rank") {
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
   world.update(100);
@@ -197,7 +197,7 @@ TEST_CASE("failure detector: the last wait of a rank that went quiet is no verdi
             "which has not been heard of for 5.0 s"));
 }
 
-TEST_CASE("failure detector: in vain for a rank that has finished, but not for what it has sent") {
+TEST_CASE("failure detector: a wait for a finished rank fails, except for messages it has sent") {
   Three world;
   world.states[1].finished = true;
   world.states[1].reached = {{"world:1>0", 7}};
@@ -213,7 +213,7 @@ TEST_CASE("failure detector: in vain for a rank that has finished, but not for w
   CHECK(has(world.cause(102), "rank 2 waits in send of a message of 3 f32"));
 }
 
-TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
+TEST_CASE("failure detector: a silent rank is named, even if it was never heard of") {
   Three world;
   CHECK(world.cause(100, {0, 1}) == "");
   CHECK(has(world.cause(131, {0, 1}),
@@ -221,7 +221,7 @@ TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
             "cannot be reached; it had reported no call, beyond"));
 }
 
-TEST_CASE("failure detector: without a limit nobody is late") {
+TEST_CASE("failure detector: without a limit no rank is late") {
   FailureDetector detector(2, {.timeout_s = 0});
   RankState state;
   state.beat = 1;
@@ -239,7 +239,7 @@ struct Learned : Three {
   detail::TimeLimit step{30, "for a step, 10 times its median"}, saving{600, "for saving"};
 };
 
-TEST_CASE("failure detector: limits that ranks tell are in the place of its own") {
+TEST_CASE("failure detector: limits that ranks report replace its own default") {
   Learned world;
   world.states[0].under_way = {call("barrier", 29, {1})};
   CHECK(world.cause(100) == "");
@@ -250,7 +250,7 @@ TEST_CASE("failure detector: limits that ranks tell are in the place of its own"
             "a fixed limit can be given instead"));
 }
 
-TEST_CASE("failure detector: the longest limit counts, since who is waited for may be elsewhere") {
+TEST_CASE("failure detector: the longest reported limit counts, since sections may differ") {
   Learned world;
   world.states[2].limit = world.saving;
   world.states[0].under_way = {call("barrier", 500, {1})};
@@ -272,14 +272,14 @@ TEST_CASE("failure detector: the longest limit counts, since who is waited for m
   CHECK(has(world.cause(163, {0, 2}), "beyond the limit of 30 s for a step"));
 }
 
-TEST_CASE("failure detector: limits that ranks tell count for nothing where its own is given") {
+TEST_CASE("failure detector: limits that ranks report are ignored if a fixed one is given") {
   Three world;
   for (auto& state : world.states) state.limit = {600, "for saving"};
   world.states[0].under_way = {call("barrier", 31, {1})};
   CHECK(has(world.cause(100), "beyond the time limit of 30 s; a larger limit"));
 }
 
-TEST_CASE("failure detector: who knows of the end") {
+TEST_CASE("failure detector: the end is known once every rank has heard of it or is silent") {
   Three world;
   world.update(100);
   CHECK(!world.detector.all_ended(100));

@@ -8,7 +8,7 @@ using Open = FlightRecorder::Open;
 
 FlightRecord record(const std::string& text) { return {.text = text}; }
 
-TEST_CASE("flight recorder: a call is under way, then the last one that ended") {
+TEST_CASE("flight recorder: a call is open, and then the last ended one") {
   FlightRecorder recorder;
   {
     const Open outer(recorder, record("outer"));
@@ -73,7 +73,7 @@ TEST_CASE("flight recorder: a refused call is not counted, as the other ranks ha
   }
 }
 
-TEST_CASE("flight recorder: remembers the last calls, and no more than it may") {
+TEST_CASE("flight recorder: keeps the last calls up to its capacity") {
   FlightRecorder recorder(3);
   for (int call = 0; call < 10; ++call) Open(recorder, record("call"));
   const auto ended = recorder.contents().ended;
@@ -82,7 +82,7 @@ TEST_CASE("flight recorder: remembers the last calls, and no more than it may") 
   CHECK(ended.back().number == 10);
 }
 
-TEST_CASE("flight recorder: a key that all ranks of a call have, and no other call") {
+TEST_CASE("flight recorder: all ranks of a call, and no other call, have its key") {
   const auto recorder = std::make_shared<FlightRecorder>();
   dhp::detail::GroupRecorder world(recorder, 1, 4);
   auto part = world.of_part({3, 1});

@@ -3,7 +3,7 @@
 
 using dhp::detail::GroupRecorder, dhp::detail::RankState;
 
-TEST_CASE("rank state: what is written is what is read") {
+TEST_CASE("rank state: a written state is read back") {
   RankState state;
   state.beat = 12;
   state.name = "host node7, process 4711";
@@ -43,7 +43,7 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(to_text(read->under_way[1]) == "send of a message of 3 f32 at c.cpp:1");
 }
 
-TEST_CASE("rank state: other texts are none, and harmless") {
+TEST_CASE("rank state: malformed text is refused and does not crash") {
   RandomStream dice{.seed = 3};
   RankState whole;
   whole.under_way = {{"k", 7, "w", "s", "a.cpp:1", 1, {2}}};
@@ -60,7 +60,7 @@ TEST_CASE("rank state: other texts are none, and harmless") {
   }
 }
 
-TEST_CASE("rank state: what a flight recorder has") {
+TEST_CASE("rank state: a state holds the recorder's open, reached and sent calls") {
   const auto recorder = std::make_shared<FlightRecorder>();
   GroupRecorder group(recorder, 2, 5);
   const CommCall barrier{.kind = CallKind::barrier, .where = CallSite::current()};
@@ -90,7 +90,7 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.sent.empty());
 }
 
-TEST_CASE("rank state: a call that its device has not come to is not reached, and grows no older") {
+TEST_CASE("rank state: a call counts as reached only once its device has started it") {
   const auto recorder = std::make_shared<FlightRecorder>();
   GroupRecorder group(recorder, 0, 2);
   { const auto ended = group.begin({}); }

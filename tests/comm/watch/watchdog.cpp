@@ -26,7 +26,7 @@ std::string end_of(Watchdog& world) {
   return message_of([&] { world.check_alive(); });
 }
 
-TEST_CASE("watchdog: all finish") {
+TEST_CASE("watchdog: rank 0 stays until all ranks have finished") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   worlds[0]->check_alive();
@@ -42,7 +42,7 @@ TEST_CASE("watchdog: all finish") {
   CHECK(zero_done);
 }
 
-TEST_CASE("watchdog: a rank that finishes and leaves while another one looks is not lost") {
+TEST_CASE("watchdog: a rank that finishes and leaves during a check is not lost") {
   for (const int leaver : {0, 1}) {
     CAPTURE(leaver);
     const auto store = std::make_shared<MemoryStore>();
@@ -94,7 +94,7 @@ TEST_CASE("watchdog: calls of an earlier world are not compared with those of th
   CHECK(has(end_of(*worlds[1]), "ranks do not agree"));
 }
 
-TEST_CASE("watchdog: a failure is heard everywhere") {
+TEST_CASE("watchdog: a failure reaches every rank") {
   for (const int who : {0, 1}) {
     const auto store = std::make_shared<MemoryStore>();
     const auto worlds = worlds_of(store, 3);
@@ -105,7 +105,7 @@ TEST_CASE("watchdog: a failure is heard everywhere") {
   }
 }
 
-TEST_CASE("watchdog: a rank that is silent ends it") {
+TEST_CASE("watchdog: a silent rank ends the world") {
   const auto store = std::make_shared<MemoryStore>();
   store->set("state/1", dhp::detail::RankState{.beat = 1, .name = "thread 1"}.written());
   const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
@@ -126,7 +126,7 @@ bool says_of_lost(int peer, const std::string& expected,
       hang_s);
 }
 
-TEST_CASE("watchdog: a lost connection to a rank that is gone, and to one that is not") {
+TEST_CASE("watchdog: a lost connection names the rank, whether it is gone or alive") {
   const auto gone = [](const auto& store) {
     store->set("state/2", dhp::detail::RankState{.beat = 1, .name = "thread 2"}.written());
     return Worlds{world_of(store, 0, 3), world_of(store, 1, 3)};
@@ -136,7 +136,7 @@ TEST_CASE("watchdog: a lost connection to a rank that is gone, and to one that i
   CHECK(says_of_lost(0, "rank 1 has lost its connection to rank 0 (reset by peer)", alive, false));
 }
 
-TEST_CASE("watchdog: rank 0 is gone, and its store with it") {
+TEST_CASE("watchdog: rank 0 is lost together with its store") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   sleep_ms(50);
@@ -163,7 +163,7 @@ struct Stepping {
   }
 };
 
-TEST_CASE("watchdog: rank 0 is gone, and its store is not") {
+TEST_CASE("watchdog: rank 0 is lost while its store stays") {
   const auto start = Clock::now();
   CHECK(says_of_lost(0,
                      "rank 0, which watches over all in the store in memory, is gone (the "
@@ -190,7 +190,7 @@ TEST_CASE("watchdog: a learned limit ends a hang soon after a few quick steps") 
             "limit of 3 s for a step, the minimum; a fixed limit can be given"));
 }
 
-TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
+TEST_CASE("watchdog: rank 0 is lost after silence beyond a learned limit") {
   Stepping run(2);
   sleep_ms(60);
   run.worlds[0].reset();
@@ -201,7 +201,7 @@ TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
             "can be given instead); rank 1 is in no call"));
 }
 
-TEST_CASE("watchdog: rank 0 may be silent for as long as what it was at may take") {
+TEST_CASE("watchdog: rank 0 may be silent up to the limit of its own section") {
   Stepping run(2);
   run.deadlines[0]->enter(Section::saving);
   sleep_ms(60);
@@ -210,7 +210,7 @@ TEST_CASE("watchdog: rank 0 may be silent for as long as what it was at may take
   CHECK(!run.worlds[1]->ended());
 }
 
-TEST_CASE("watchdog: waits for what another rank sets") {
+TEST_CASE("watchdog: get() waits until another rank sets the key") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   std::thread setter([&] {
@@ -223,7 +223,7 @@ TEST_CASE("watchdog: waits for what another rank sets") {
   CHECK(message_of([&] { (void)worlds[1]->get("never"); }) == "rank 0: enough");
 }
 
-TEST_CASE("watchdog: a rank that does not notice the end") {
+TEST_CASE("watchdog: a rank that ignores the end is reported as stuck, once") {
   std::atomic<int> stuck = 0;
   WatchOptions options{
       .timeout_s = 60,
@@ -266,7 +266,7 @@ struct Fake final : Watchdog::Channel {
   Fake* neighbor = nullptr;
 };
 
-TEST_CASE("watchdog: trouble of one channel ends all of them, once, at the same time") {
+TEST_CASE("watchdog: a broken channel ends all channels together, once") {
   const std::string cut = "the cable is cut";
   const auto first = std::make_shared<Fake>(), second = std::make_shared<Fake>();
   const auto gone = std::make_shared<Fake>();
@@ -289,7 +289,7 @@ TEST_CASE("watchdog: trouble of one channel ends all of them, once, at the same 
   CHECK(gone->ends == 0);
 }
 
-TEST_CASE("watchdog: trouble of a channel is heard by other processes") {
+TEST_CASE("watchdog: a broken channel ends the world in other processes") {
   const std::string cut = "the cable is cut";
   for (const std::size_t who : {0, 1}) {
     const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2);
@@ -316,7 +316,7 @@ struct Late final : Watchdog::Channel {
   std::atomic<bool> ended = false;
 };
 
-TEST_CASE("watchdog: no channel ends before all ranks have heard of the end, or are silent") {
+TEST_CASE("watchdog: channels end only after all ranks know of the end or are silent") {
   const std::string cut = "the cable is cut";
   for (const bool silent : {false, true})
     for (const std::size_t who : {0, 1}) {
@@ -337,7 +337,7 @@ TEST_CASE("watchdog: no channel ends before all ranks have heard of the end, or 
     }
 }
 
-TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and nowhere else") {
+TEST_CASE("watchdog: leave() ends the own channels only") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   const auto channel = std::make_shared<Late>(Worlds());
@@ -358,7 +358,7 @@ TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and n
   CHECK(soon([&] { return never->ends == 1; }));
 }
 
-TEST_CASE("watchdog: a channel that does not end is left behind") {
+TEST_CASE("watchdog: the destructor abandons a channel that does not end") {
   const auto stuck = std::make_shared<Fake>();
   Fake never;
   stuck->neighbor = &never;
@@ -373,7 +373,7 @@ TEST_CASE("watchdog: a channel that does not end is left behind") {
   CHECK(soon([&] { return stuck->ends == 1; }));
 }
 
-TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or the time limit") {
+TEST_CASE("watchdog: wait_until() ends by its condition, the world's end or the time limit") {
   Watchdog patient_world(2, {.timeout_s = 60});
   int looks = 0;
   patient_world.wait_until([&] { return ++looks > 220; }, [] { return std::string("never"); });
@@ -419,7 +419,7 @@ std::string outcome(int ranks, double timeout_s, Usual usual, Odd odd) {
 }
 const auto barrier = [](Comm<Cpu>& world, Cpu&, Tensor<Cpu>&) { world.barrier(); };
 
-TEST_CASE("watchdog: of threads, a missing one is named after the time limit, and where it waits") {
+TEST_CASE("watchdog: a missing thread is named at the time limit, with its place") {
   std::atomic<int> line = 0;
   std::atomic<bool> over = false;
   const auto start = Clock::now();
@@ -444,7 +444,7 @@ TEST_CASE("watchdog: of threads, a missing one is named after the time limit, an
   CHECK(has(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
 }
 
-TEST_CASE("watchdog: of threads, the limit is for each wait, not for the run") {
+TEST_CASE("watchdog: for threads, the limit counts for each wait, not for the run") {
   run_ranks(2,
             [](Comm<Cpu> world) {
               for (int round = 0; round < 8; ++round) {
