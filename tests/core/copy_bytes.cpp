@@ -1,7 +1,7 @@
 #include <dhp/core/copy_bytes.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("copy_bytes: every byte, and none beside them, of any length") {
+TEST_CASE("copy_bytes: copies every byte and no other, for any length") {
   constexpr std::size_t run = 1 << 17;
   for (const std::size_t bytes : {std::size_t{1}, run - 1, run, run + 1, 3 * run, 3 * run + 5}) {
     CAPTURE(bytes);
@@ -16,7 +16,7 @@ TEST_CASE("copy_bytes: every byte, and none beside them, of any length") {
   }
 }
 
-TEST_CASE("copy_bytes: nothing, and what is in its place already") {
+TEST_CASE("copy_bytes: accepts no bytes, and a copy onto itself") {
   dhp::detail::copy_bytes(nullptr, nullptr, 0);
   std::byte one{7}, other{8};
   dhp::detail::copy_bytes(&one, &other, 0);

@@ -2,7 +2,7 @@
 #include <dhp/core/crc32c.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("crc32c: known values") {
+TEST_CASE("crc32c: matches published values") {
   std::vector<std::byte> bytes(32, std::byte{0});
   CHECK(detail::crc32c(bytes) == 0x8a9136aau);
   bytes.assign(32, std::byte{0xff});
@@ -14,7 +14,7 @@ TEST_CASE("crc32c: known values") {
   CHECK(detail::crc32c({}) == 0);
 }
 
-TEST_CASE("crc32c: any cut gives the same, and so does the table") {
+TEST_CASE("crc32c: every split, and the table, give the same checksum") {
   std::vector<std::byte> bytes(77);
   for (std::size_t at = 0; at < bytes.size(); ++at) bytes[at] = static_cast<std::byte>(at * 37);
   const auto all = detail::crc32c(bytes);

@@ -6,7 +6,7 @@ namespace {
 int twice(int value) { return 2 * value; }
 std::string call(FunctionRef<std::string(int)> function) { return function(3); }
 
-TEST_CASE("function ref: calls what it was made of, and leaves it where it is") {
+TEST_CASE("function ref: calls the referenced callable without copying it") {
   int calls = 0;
   const auto counting = [&](int value) {
     ++calls;

@@ -20,7 +20,7 @@ TEST_CASE("normals: a block is within its error of the stream's normals") {
   }
 }
 
-TEST_CASE("normals: the ends of the logarithm and the turns of the cosine") {
+TEST_CASE("normals: the error bound holds at the ends of the logarithm and the cosine's turns") {
   std::uint32_t u[NormalBlock::count] = {}, v[NormalBlock::count] = {};
   for (std::uint32_t at = 0; at < NormalBlock::count; ++at) {
     // Words are powers of two and their neighbors, also multiplied by sqrt(1/2).

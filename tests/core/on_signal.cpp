@@ -29,7 +29,7 @@ int status_of(Body body) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-TEST_CASE("on signal: each signal is followed by a call, of another thread, while others work") {
+TEST_CASE("on signal: another thread makes one call for each signal") {
   std::atomic<int> calls = 0;
   std::atomic<bool> stop = false, elsewhere = true;
   const auto me = std::this_thread::get_id();
@@ -49,7 +49,7 @@ TEST_CASE("on signal: each signal is followed by a call, of another thread, whil
   CHECK(elsewhere);
 }
 
-TEST_CASE("on signal: several of them leave each other their signals") {
+TEST_CASE("on signal: several instances do not take each other's signals") {
   CHECK(status_of([] {
           std::atomic<int> calls = 0;
           const OnSignal first({SIGUSR1}, [&](int) { ++calls; });
@@ -60,7 +60,7 @@ TEST_CASE("on signal: several of them leave each other their signals") {
         }) == 7);
 }
 
-TEST_CASE("on signal: the end waits for a call that is under way") {
+TEST_CASE("on signal: the destructor waits for a call in progress") {
   std::atomic<bool> begun = false, done = false;
   {
     const OnSignal watch({SIGUSR1}, [&](int) {
@@ -74,7 +74,7 @@ TEST_CASE("on signal: the end waits for a call that is under way") {
   CHECK(done);
 }
 
-TEST_CASE("on signal: what comes too late for a call does no harm") {
+TEST_CASE("on signal: a signal that arrives during the destructor is harmless") {
   CHECK(status_of([] {
           {
             std::atomic<bool> begun = false;
@@ -90,7 +90,7 @@ TEST_CASE("on signal: what comes too late for a call does no harm") {
         }) == 7);
 }
 
-TEST_CASE("on signal: afterwards the signal does what it did before") {
+TEST_CASE("on signal: the previous handler is restored") {
   CHECK(status_of([] { ::raise(SIGUSR1); }) == -SIGUSR1);
   CHECK(status_of([] {
           {

@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
+TEST_CASE("files: a failed write keeps the old file and leaves no other") {
   const Folder folder;
   dhp::replace_file(folder / "a", "old");
   const auto fail_half_way = [](OpenFile& file) {
@@ -18,7 +18,7 @@ TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
   CHECK(dhp::text_of(folder / "a") == "new");
 }
 
-TEST_CASE("files: errors name the file, and what its own call left in errno") {
+TEST_CASE("files: errors name the file and the errno of the failed call") {
   const Folder folder;
   errno = EDOM;
   CHECK_THROWS_WITH_AS(OpenFile(folder / "none", O_RDONLY), Contains("none: No such file"),

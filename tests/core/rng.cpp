@@ -4,7 +4,7 @@
 
 using Words = std::array<std::uint32_t, 4>;
 
-TEST_CASE("rng: the known answers of Philox 4x32-10") {
+TEST_CASE("rng: matches known answers of Philox 4x32-10") {
   // Random123's test vectors: counter and key all zeros, all ones, and digits of pi.
   CHECK(dhp::detail::philox({}, {}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   constexpr std::uint32_t ones = 0xffffffff;
@@ -15,7 +15,7 @@ TEST_CASE("rng: the known answers of Philox 4x32-10") {
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("rng: seed, step, use and the place all matter, high bits too") {
+TEST_CASE("rng: seed, step, use and index all change the block, also their high bits") {
   const RandomStream base{.seed = 1, .series = 2, .use = 3};
   std::set<Words> blocks{base.block(0)};
   for (const RandomStream& other :

@@ -1,7 +1,7 @@
 #include <dhp/core/shape.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("shape: extents, counts and rows") {
+TEST_CASE("shape: extents, counts and rows are as defined") {
   const Shape shape{2, 3, 4};
   CHECK(shape.rank() == 3);
   CHECK(shape.count() == 24);
@@ -15,7 +15,7 @@ TEST_CASE("shape: extents, counts and rows") {
   CHECK(Shape{2, 3} != Shape{2, 3, 1});
 }
 
-TEST_CASE("shape: what no tensor can have is refused") {
+TEST_CASE("shape: impossible shapes are refused") {
   CHECK_THROWS_WITH_AS((Shape{1, 2, 3, 4, 5, 6, 7}), Contains("at most 6 extents"), Error);
   CHECK_THROWS_WITH_AS((Shape{-1}), Contains("never negative, got -1"), Error);
   CHECK_THROWS_WITH_AS((void)(Shape{2, 3}[2]), Contains("no dim 2 in a shape of rank 2"), Error);
@@ -25,7 +25,7 @@ TEST_CASE("shape: what no tensor can have is refused") {
   CHECK((Shape{large, 0}.count()) == 0);
 }
 
-TEST_CASE("part_of: near-equal parts that cover all, larger ones first") {
+TEST_CASE("part_of: parts are nearly equal, cover the extent, larger ones first") {
   for (std::int64_t extent = 0; extent < 20; ++extent)
     for (int parts = 1; parts < 9; ++parts) {
       std::int64_t end = 0;
@@ -39,7 +39,7 @@ TEST_CASE("part_of: near-equal parts that cover all, larger ones first") {
     }
 }
 
-TEST_CASE("part_of: a part that there is not is refused") {
+TEST_CASE("part_of: a part that does not exist is refused") {
   CHECK_THROWS_WITH_AS((void)part_of(8, 0, 0), Contains("no part 0 of 0"), Error);
   CHECK_THROWS_WITH_AS((void)part_of(8, 2, 2), Contains("no part 2 of 2"), Error);
   CHECK_THROWS_WITH_AS((void)part_of(8, 2, -1), Contains("no part -1 of 2"), Error);

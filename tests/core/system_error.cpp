@@ -11,7 +11,7 @@ std::string changes_errno() {
   return "a descriptor";
 }
 
-TEST_CASE("system errors: errno is that of the call, whatever stood there or is evaluated") {
+TEST_CASE("system errors: errno is that of the failed call, whatever its arguments do") {
   errno = EDOM;
   CHECK_THROWS_WITH_AS(
       detail::check_system(::close(-1) == 0, "cannot close ", changes_errno(), " of ", -1),
@@ -22,7 +22,7 @@ TEST_CASE("system errors: errno is that of the call, whatever stood there or is 
       Contains("cannot be closed: Bad file descriptor"), dhp::Error);
 }
 
-TEST_CASE("system errors: no error where the call went well, and the place is that of the caller") {
+TEST_CASE("system errors: success gives no error, and an error has the caller's place") {
   errno = EDOM;
   detail::check_system(::access("/", F_OK) == 0, "cannot see /");
   const auto line = __LINE__ + 2;

@@ -2,7 +2,7 @@
 #include <dhp/core/text.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("concat: strings, characters, truth and numbers in their shortest exact form") {
+TEST_CASE("concat: joins strings, characters, booleans and shortest exact numbers") {
   const std::string name = "x";
   CHECK(concat("a", name, std::string_view("b"), 'c', true, false) == "axbctruefalse");
   CHECK(concat(-7, " ", std::uint64_t{18446744073709551615u}) == "-7 18446744073709551615");
@@ -11,7 +11,7 @@ TEST_CASE("concat: strings, characters, truth and numbers in their shortest exac
   CHECK(concat().empty());
 }
 
-TEST_CASE("rank list: ranks read as a person would say them") {
+TEST_CASE("rank list: ranks are listed in words, and long lists are shortened") {
   CHECK(dhp::rank_list({}) == "no rank");
   CHECK(dhp::rank_list({7}) == "rank 7");
   CHECK(dhp::rank_list({0, 3}) == "ranks 0 and 3");
@@ -23,7 +23,7 @@ TEST_CASE("rank list: ranks read as a person would say them") {
   CHECK(dhp::rank_list(many) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more");
 }
 
-TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {
+TEST_CASE("errors: an error has a sentence and the place of the check") {
   const int line = __LINE__ + 2;
   try {
     dhp::check(1 > 2, "1 is not above ", 2, "; choose 3");

@@ -16,7 +16,7 @@ struct Clockwork {
 };
 using Scope = dhp::TraceScope<Clockwork>;
 
-TEST_CASE("trace: scopes become spans, and none where there is no trace") {
+TEST_CASE("trace: scopes become spans, and cost nothing without a trace") {
   Clockwork dev;
   { const Scope nothing(dev, "forward", 1); }
   dev.given = std::make_shared<Trace>();
@@ -44,7 +44,7 @@ TEST_CASE("trace: scopes become spans, and none where there is no trace") {
   CHECK(spans[2].duration_s() == 4);
 }
 
-TEST_CASE("trace: moments of a device are asked for once, up to where it has come") {
+TEST_CASE("trace: a device's times are resolved once, up to a given moment") {
   int asked = 0;
   const auto later = [&](double s) {
     return TraceMoment(std::function<double()>([&asked, s] {
@@ -67,7 +67,7 @@ TEST_CASE("trace: moments of a device are asked for once, up to where it has com
   CHECK(asked == 7);
 }
 
-TEST_CASE("trace: what has no room is counted") {
+TEST_CASE("trace: spans beyond the capacity are counted") {
   Trace trace(2);
   for (int at = 0; at < 5; ++at) trace.add(span(TraceKind::work, at, at + 1));
   CHECK(trace.spans().size() == 2);
@@ -75,7 +75,7 @@ TEST_CASE("trace: what has no room is counted") {
   CHECK(trace.left_out() == 3);
 }
 
-TEST_CASE("trace: it knows the thread that does the rank's work") {
+TEST_CASE("trace: the thread that works for the rank is recognized") {
   Trace trace;
   CHECK(trace.at_work());
   std::thread([&] { CHECK(!trace.at_work()); }).join();
@@ -84,7 +84,7 @@ TEST_CASE("trace: it knows the thread that does the rank's work") {
   CHECK(trace.tracks()[1] == "tensor");
 }
 
-TEST_CASE("trace: exposed communication is what steps wait, each second once") {
+TEST_CASE("trace: exposed communication is the time that steps wait, counted once") {
   Trace trace;
   trace.add(span(TraceKind::wait, 0, 9));             // outside any step
   trace.add(span(TraceKind::communication, 10, 13));  // hidden by the step's work

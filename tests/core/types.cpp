@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE("types: a float or a double is rounded once, to nearest even"
   CHECK(wrong == 0);
 }
 
-TEST_CASE("types: what is too large becomes infinite, what is too small zero with its sign") {
+TEST_CASE("types: overflow gives infinity, underflow a zero with its sign") {
   CHECK(bf16(1e-300).bits == 0);
   CHECK(f16(-1e-300).bits == 0x8000);
   CHECK(f16(-1e-30f).bits == 0x8000);
@@ -70,7 +70,7 @@ TEST_CASE("types: what is too large becomes infinite, what is too small zero wit
   static_assert(f16(1 + 0x1p-11 + 0x1p-40).bits == 0x3c01);
 }
 
-TEST_CASE("types: NaN stays NaN and keeps its sign, wherever its bits are") {
+TEST_CASE("types: NaN stays NaN and keeps its sign, for any payload") {
   for (const std::uint32_t bits : {0x7f800001u, 0x7fc00000u, 0x7fffffffu}) {
     CAPTURE(bits);
     for (const std::uint32_t sign : {0u, 0x80000000u}) {
@@ -83,7 +83,7 @@ TEST_CASE("types: NaN stays NaN and keeps its sign, wherever its bits are") {
   }
 }
 
-TEST_CASE("types: sizes, names and the types that sums are taken in") {
+TEST_CASE("types: sizes, names and accumulation types are right") {
   for (const auto type :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
     visit_any(type, [&]<class T>(TypeTag<T>) {

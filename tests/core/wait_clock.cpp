@@ -5,7 +5,7 @@ namespace {
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-TEST_CASE("wait clock: waits of its own thread by kind, each once") {
+TEST_CASE("wait clock: waits of its own thread are counted by kind, nested ones once") {
   WaitClock clock;
   {
     const WaitClock::Scope outer(&clock, WaitClock::messages);

@@ -3,7 +3,7 @@
 
 #include <memory_resource>
 
-TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outlive the device") {
+TEST_CASE("cpu: blocks are aligned to 64 bytes, reused when freed, and may outlive the device") {
   std::shared_ptr<std::byte> last;
   Cpu dev;
   for (const std::size_t bytes : {0, 1, 63, 513, 100000}) {
@@ -19,7 +19,7 @@ TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outli
   }
 }
 
-TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it") {
+TEST_CASE("cpu: counts bytes in use, cached bytes and their peak") {
   Cpu dev;
   const auto& memory = dev.memory();
   auto block = dev.allocate(1000);
@@ -44,7 +44,7 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   CHECK(memory.held_bytes() == 0);
 }
 
-TEST_CASE("cpu: a host program's memory gives all, and gets back each block at once") {
+TEST_CASE("cpu: a host program's memory resource provides all memory and gets each block back") {
   class Host final : public std::pmr::memory_resource {
    public:
     std::size_t asked = 0, in_use = 0;
@@ -87,13 +87,13 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
 // The device cannot be moved, because runs and communicators keep references to it.
 static_assert(!std::is_move_constructible_v<Cpu> && !std::is_move_assignable_v<Cpu>);
 
-TEST_CASE("cpu: more than there is, is refused in a sentence") {
+TEST_CASE("cpu: an impossible allocation is refused with a sentence") {
   Cpu dev;
   CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), Contains("out of memory"),
                        dhp::Error);
 }
 
-TEST_CASE("cpu: ranges cover all once, in pieces of at most a tile") {
+TEST_CASE("cpu: for_ranges covers all once, in ranges of at most a tile") {
   for (const int threads : {1, 3}) {
     Cpu dev({.threads = threads});
     CHECK(dev.threads() == threads);

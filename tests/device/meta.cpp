@@ -3,7 +3,7 @@
 
 namespace {
 
-TEST_CASE("meta: memory is counted as that of a caching allocator, and not used") {
+TEST_CASE("meta: memory is counted like that of a caching allocator, without being used") {
   Meta dev;
   const auto& memory = dev.memory();
   constexpr std::size_t much = std::size_t{1} << 36;  // more than the machine has
@@ -19,7 +19,7 @@ TEST_CASE("meta: memory is counted as that of a caching allocator, and not used"
   CHECK(memory.most_held_bytes() == much + 512);
 }
 
-TEST_CASE("meta: persistent blocks have their size, and are not kept") {
+TEST_CASE("meta: persistent blocks have their exact size and are not cached") {
   Meta dev;
   auto block = dev.allocate_persistent(1'000'001);
   CHECK(dev.memory().held_bytes() == 1'000'001);
@@ -29,7 +29,7 @@ TEST_CASE("meta: persistent blocks have their size, and are not kept") {
   CHECK(dev.memory().held_bytes() > 1'000'001);
 }
 
-TEST_CASE("meta: a few numbers are there, many are not") {
+TEST_CASE("meta: small blocks hold data, large ones do not") {
   Meta dev;
   for (const std::size_t bytes : {std::size_t{64}, 2 * dhp::detail::MetaMemory::small_bytes}) {
     std::vector<std::byte> from(bytes, std::byte{7}), to(bytes);
@@ -40,7 +40,7 @@ TEST_CASE("meta: a few numbers are there, many are not") {
   }
 }
 
-TEST_CASE("meta: says in which scopes most is in use") {
+TEST_CASE("meta: the scopes of the memory peak are known") {
   Meta dev;
   const auto weights = dev.allocate(100);
   {
@@ -60,7 +60,7 @@ struct Bytes {
   [[nodiscard]] std::size_t size_bytes() const { return count; }
 };
 
-TEST_CASE("meta: counts work by step, pass and layer, and what a layer keeps") {
+TEST_CASE("meta: work is counted by step, pass and layer, with the memory that a layer keeps") {
   Meta dev;
   {
     const auto step = dev.scope("step", 1, dhp::TraceKind::step);

@@ -44,7 +44,7 @@ class RoomForThreads {
   rlimit before_{};
 };
 
-TEST_CASE("pool: every tile once, whatever the number of threads, again and again") {
+TEST_CASE("pool: every tile runs once, for any number of threads") {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
     CHECK(pool.size() == threads);
@@ -57,7 +57,7 @@ TEST_CASE("pool: every tile once, whatever the number of threads, again and agai
   }
 }
 
-TEST_CASE("pool: what a tile throws arrives, the other tiles are done, and the pool goes on") {
+TEST_CASE("pool: a tile's exception is thrown after the other tiles, and the pool stays usable") {
   for (const int threads : {2, 4}) {
     ThreadPool pool(threads);
     for (int round = 0; round < 10; ++round) {
@@ -87,7 +87,7 @@ TEST_CASE("pool: tiles run at the same time, one for each thread") {
   CHECK(met == threads);
 }
 
-TEST_CASE("pool: a loop inside a tile is done there, whatever the number of threads") {
+TEST_CASE("pool: a nested loop runs on its tile's thread") {
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     std::vector<std::atomic<int>> times(60);
@@ -109,11 +109,11 @@ TEST_CASE("pool: a loop inside a tile is done there, whatever the number of thre
   }
 }
 
-TEST_CASE("pool: no threads is no pool") {
+TEST_CASE("pool: a pool of 0 threads is refused") {
   CHECK_THROWS_WITH_AS(ThreadPool(0), Contains("at least 1 thread, got 0"), dhp::Error);
 }
 
-TEST_CASE("pool: where a thread cannot be started the others end, and an error says so") {
+TEST_CASE("pool: if a thread cannot be started, the others end and an error is thrown") {
   const RoomForThreads room(2);
   for (int round = 0; round < 3; ++round) {  // the room is free again after each round
     CHECK_THROWS_WITH_AS(ThreadPool(8),

@@ -65,7 +65,7 @@ std::vector<Problem> judged(const std::vector<WrongElement>& found) {
 
 }  // namespace
 
-TEST_CASE("collectives: those of threads are right") {
+TEST_CASE("collectives: communicators of threads pass the checks") {
   for (const int ranks : {2, 3, 4, 7}) CHECK(judged(found_on(ranks, "")).empty());
 }
 

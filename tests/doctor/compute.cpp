@@ -17,7 +17,7 @@ TEST_CASE("compute: a wrong element of a product is found") {
   CHECK(wrong_element(product, n).starts_with("element [1, 3] is "));
 }
 
-TEST_CASE("compute: a slow rank is a problem of that rank") {
+TEST_CASE("compute: a slow rank is reported") {
   dhp::Cpu dev;
   DoctorOptions options;
   const Examination<dhp::Cpu> exam{

@@ -11,7 +11,7 @@ std::vector<Fact> facts(const char* dhp, const char* kernel) {
 
 }  // namespace
 
-TEST_CASE("differences: the fewer differ from the more, whatever rank 0 has") {
+TEST_CASE("differences: the minority differs from the majority, also if it has rank 0") {
   CHECK(differences({facts("1", "6"), facts("1", "6")}, {"a", "b"}).empty());
   const auto found = differences(
       {facts("2", "6"), facts("1", "6"), facts("1", "6"), facts("1", "5")}, {"a", "b", "b", "c"});

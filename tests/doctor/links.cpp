@@ -26,7 +26,7 @@ std::vector<std::string> one_host(std::size_t ranks) {
 
 }  // namespace
 
-TEST_CASE("links: every two ranks meet once, and nobody meets two at a time") {
+TEST_CASE("links: every two ranks meet once, and a rank meets one other at a time") {
   for (int ranks = 1; ranks <= 17; ++ranks) {
     std::set<std::pair<int, int>> met;
     for (int round = 0; round < rounds_of(ranks); ++round) {
@@ -74,7 +74,7 @@ TEST_CASE("links: a rank with slow links only is named alone, and explains those
   CHECK(found[1].ranks == std::set<int>{2, 4});
 }
 
-TEST_CASE("links: those across hosts may be slower than those within") {
+TEST_CASE("links: links between hosts are compared with each other only") {
   const std::vector<std::string> hosts{"a", "a", "a", "b", "b", "b"};
   const auto across = [](int first, int second) { return (first < 3) != (second < 3); };
   CHECK(

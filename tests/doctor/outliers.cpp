@@ -13,7 +13,7 @@ TEST_CASE("outliers: a rate is compared with the median of the others of its kin
   CHECK(found[3].others == 10);
 }
 
-TEST_CASE("outliers: two rates, one rate, no rate") {
+TEST_CASE("outliers: one or two rates and missing rates are handled") {
   const auto two = slowdowns({10, 5}, {"a", "a"});
   REQUIRE(two.size() == 2);
   CHECK(two[0].ratio == 0.5);

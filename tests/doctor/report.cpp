@@ -19,7 +19,7 @@ Finding with(Verdict verdict, std::size_t problems = 1) {
 
 }  // namespace
 
-TEST_CASE("report: exit status") {
+TEST_CASE("report: the exit status follows the worst verdict") {
   CHECK(report_of({Finding{}, skipped("why")}).exit_status() == 0);
   CHECK(report_of({Finding{}, with(Verdict::warning)}).exit_status() == 2);
   CHECK(report_of({with(Verdict::warning), with(Verdict::failed), Finding{}}).exit_status() == 1);
@@ -37,7 +37,7 @@ TEST_CASE("report: the page has all figures, and the worst problems last") {
   CHECK(page.find("warning: links: it is") < page.find("failed: links: it is"));
 }
 
-TEST_CASE("report: JSON has everything") {
+TEST_CASE("report: JSON has every figure and problem") {
   auto finding = with(Verdict::failed);
   finding.figures = {{"slowest link", "GB/s", {1.5, not_known}}};
   finding.links = {{0, 1, 2.5}};

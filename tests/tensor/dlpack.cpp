@@ -37,7 +37,7 @@ struct Memory {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("dlpack: out and in again is the same memory, freed by its last owner", Managed,
+TEST_CASE_TEMPLATE("dlpack: export and import share memory, which the last owner frees", Managed,
                    DLManagedTensor, DLManagedTensorVersioned, TheirManagedTensor) {
   Cpu dev;
   Memory memory;
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("dlpack: out and in again is the same memory, freed by its la
   CHECK_FALSE(memory.is_used());
 }
 
-TEST_CASE("dlpack: what several own is read-only on the other side, too") {
+TEST_CASE("dlpack: a shared tensor is read-only after import, too") {
   Cpu dev;
   Memory memory;
   auto mine = memory.tensor();
@@ -73,7 +73,7 @@ TEST_CASE("dlpack: what several own is read-only on the other side, too") {
   CHECK(message_of([&] { (void)mine.mut(); }) == "no error");
 }
 
-TEST_CASE("dlpack: every element type, scalars and tensors without elements") {
+TEST_CASE("dlpack: all element types, scalars and empty tensors survive a round trip") {
   Cpu dev;
   for (const auto& [type, code, bits] : dlpack::elements)
     for (const auto& shape : {Shape{}, Shape{3, 0, 2}, Shape{5}, Shape{1, 2, 1, 2, 1, 3}}) {
@@ -88,7 +88,7 @@ TEST_CASE("dlpack: every element type, scalars and tensors without elements") {
     }
 }
 
-TEST_CASE("dlpack: what does not fit is refused in a sentence, and stays the caller's") {
+TEST_CASE("dlpack: an unsupported tensor is refused with a sentence and stays the caller's") {
   Cpu dev;
   Memory memory;
   DLManagedTensorVersioned* managed = nullptr;

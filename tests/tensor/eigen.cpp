@@ -33,7 +33,8 @@ using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a matrix has a sample per row or column", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("eigen: a tensor is mapped with a sample per row or per column", T, double,
+                   float, bf16, f16) {
   Cpu dev;
   auto x = counting<T>(dev, {4, 3});
   const auto rows = eigen::rows_of<T>(x);
@@ -57,7 +58,7 @@ TEST_CASE_TEMPLATE("a matrix has a sample per row or column", T, double, float, 
   CHECK(widened(x)[5] == 30);
 }
 
-TEST_CASE("a tensor of more dims, as rows of its last dim and as an Eigen::Tensor") {
+TEST_CASE("eigen: a tensor of more dims is mapped as rows or as an Eigen::Tensor") {
   Cpu dev;
   auto x = counting<float>(dev, {2, 3, 4, 5});
   CHECK(eigen::rows_of<float>(x).rows() == 24);
@@ -78,7 +79,7 @@ TEST_CASE("a tensor of more dims, as rows of its last dim and as an Eigen::Tenso
   CHECK(eigen::columns_of<double>(bias)(6, 0) == 6);
 }
 
-TEST_CASE("what Eigen cannot map") {
+TEST_CASE("eigen: tensors that cannot be mapped are refused") {
   Cpu dev;
   const auto x = counting<float>(dev, {4, 3});
   static_assert(std::is_const_v<std::remove_pointer_t<decltype(eigen::rows_of<float>(x).data())>>);
@@ -92,8 +93,8 @@ TEST_CASE("what Eigen cannot map") {
         "Eigen cannot map a tensor without a dim: map one that has memory and at least one dim");
 }
 
-TEST_CASE_TEMPLATE("one observation per column is a tensor [observations, features]", S, double,
-                   float, Eigen::bfloat16, Eigen::half) {
+TEST_CASE_TEMPLATE("eigen: one observation per column makes a tensor [observations, features]", S,
+                   double, float, Eigen::bfloat16, Eigen::half) {
   using M = Eigen::Matrix<S, Eigen::Dynamic, Eigen::Dynamic>;
   auto matrix = counting_matrix<M>(3, 4);
   auto x = eigen::borrow(matrix);
@@ -108,7 +109,7 @@ TEST_CASE_TEMPLATE("one observation per column is a tensor [observations, featur
   CHECK(static_cast<float>(matrix(2, 1)) == 60);
 }
 
-TEST_CASE("other matrices of Eigen that lie as a tensor does") {
+TEST_CASE("eigen: row-major, fixed-size and vector matrices are borrowed") {
   using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const auto check_borrow = [](const auto& matrix, const Shape& shape) {
     const auto x = eigen::borrow(matrix);
@@ -123,7 +124,7 @@ TEST_CASE("other matrices of Eigen that lie as a tensor does") {
   check_borrow(counting_matrix<Eigen::ArrayXXf>(3, 4), {4, 3});
 }
 
-TEST_CASE("blocks, maps and transposes are borrowed where they lie") {
+TEST_CASE("eigen: contiguous blocks, maps and transposes are borrowed in place") {
   auto matrix = counting_matrix<Eigen::MatrixXf>(3, 8);
   // Whole columns are whole observations, so they are contiguous.
   auto middle = eigen::borrow(matrix.middleCols(2, 4));
@@ -141,7 +142,7 @@ TEST_CASE("blocks, maps and transposes are borrowed where they lie") {
   CHECK(eigen::borrow(matrix.block(1, 1, 2, 1)).shape() == Shape{1, 2});
 }
 
-TEST_CASE("an Eigen::Tensor keeps its dims if it is row-major, and has them reversed if not") {
+TEST_CASE("eigen: an Eigen::Tensor keeps its dims if row-major, otherwise they are reversed") {
   Eigen::Tensor<float, 3, Eigen::RowMajor> rows(2, 3, 4);
   Eigen::Tensor<float, 3> columns(2, 3, 4);
   for (int at = 0; at < 24; ++at) rows.data()[at] = columns.data()[at] = static_cast<float>(at);
@@ -158,7 +159,7 @@ TEST_CASE("an Eigen::Tensor keeps its dims if it is row-major, and has them reve
   CHECK(eigen::borrow(map).shape() == Shape{6, 4});
 }
 
-TEST_CASE("strides that are not a tensor's are refused in one sentence") {
+TEST_CASE("eigen: unsuitable strides are refused with a sentence") {
   auto matrix = counting_matrix<Eigen::MatrixXf>(5, 4);
   CHECK(message_of([&] { (void)eigen::borrow(matrix.topRows(3)); }) ==
         "borrow: a 3 x 4 matrix with inner stride 1 and outer stride 5 would be scrambled as a "
@@ -179,7 +180,7 @@ TEST_CASE("strides that are not a tensor's are refused in one sentence") {
   CHECK(widened(copied)[3] == 5);
 }
 
-TEST_CASE("a const matrix gives a tensor that nobody writes into") {
+TEST_CASE("eigen: a const matrix gives a read-only tensor") {
   const auto matrix = counting_matrix<Eigen::MatrixXf>(3, 4);
   auto x = eigen::borrow(matrix);
   CHECK(!x.unique());
@@ -189,7 +190,7 @@ TEST_CASE("a const matrix gives a tensor that nobody writes into") {
   CHECK(!moved.unique());
 }
 
-TEST_CASE("a tensor keeps what it adopts, and frees it") {
+TEST_CASE("eigen: an adopted matrix lives as long as its tensors") {
   auto matrix = counting_matrix<Eigen::MatrixXd>(3, 4);
   const auto* const address = matrix.data();
   auto x = eigen::adopt(std::move(matrix));
@@ -212,7 +213,7 @@ TEST_CASE("a tensor keeps what it adopts, and frees it") {
   CHECK(!eigen::adopt(std::make_shared<const Eigen::MatrixXd>(2, 2)).unique());
 }
 
-TEST_CASE("a matrix without elements is a tensor without elements") {
+TEST_CASE("eigen: an empty matrix gives an empty tensor") {
   Eigen::MatrixXf matrix(3, 0);
   const auto x = eigen::borrow(matrix);
   CHECK(!x.empty());

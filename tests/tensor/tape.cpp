@@ -10,7 +10,7 @@ Tensor<Cpu> number(Cpu& dev, double value) {
 }
 double value_of(const Tensor<Cpu>& tensor) { return *tensor.view().data<double>(); }
 
-TEST_CASE("tape: pops in the reverse order of the pushes, and no more than was pushed") {
+TEST_CASE("tape: pops reverse the pushes, and a pop too many is refused") {
   Cpu dev;
   Tape<Cpu> tape({});
   tape.push(number(dev, 1));
@@ -28,7 +28,7 @@ TEST_CASE("tape: pops in the reverse order of the pushes, and no more than was p
         "a layer pops more from the tape in its backward pass than its forward pass pushed");
 }
 
-TEST_CASE("tape: in evaluation nothing is kept") {
+TEST_CASE("tape: in evaluation it keeps nothing") {
   Cpu dev;
   Tape<Cpu> tape({.mode = StepContext::Mode::eval});
   CHECK(!tape.keeps());
@@ -37,7 +37,7 @@ TEST_CASE("tape: in evaluation nothing is kept") {
   CHECK(tape.empty());
 }
 
-TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of what it read") {
+TEST_CASE("tape: a weight gradient runs at once or deferred, once, and releases its tensors") {
   Cpu dev;
   Tape<Cpu> tape({});
   int runs = 0;
@@ -86,7 +86,7 @@ TEST_CASE("tape: a nested one has the same step, and its own stack") {
   CHECK(!tape.nested(false, false).keeps());
 }
 
-TEST_CASE("micro-batch: what is not there is named") {
+TEST_CASE("micro-batch: missing inputs and counts are named") {
   Cpu dev;
   MicroBatch<Cpu> batch;
   batch.side.emplace_back("labels", number(dev, 3));

@@ -15,7 +15,7 @@ Tensor<Cpu> counting(Cpu& dev, const Shape& shape) {
   return Tensor<Cpu>::from_host(dev, shape, values);
 }
 
-TEST_CASE("tensor: from the host and back") {
+TEST_CASE("tensor: values are copied from the host and back") {
   Cpu dev;
   const auto x = counting(dev, {2, 3});
   CHECK(x.dtype() == DType::f32);
@@ -50,7 +50,7 @@ TEST_CASE("tensor: a shared one is read-only until it has one owner again") {
   (void)x.mut();
 }
 
-TEST_CASE("tensor: borrowed memory is used where it lies, and written to only where it may be") {
+TEST_CASE("tensor: borrowed memory is used in place, and written only if not const") {
   Cpu dev;
   const auto owner = std::make_shared<std::vector<float>>(std::vector<float>{0, 1, 2, 3, 4, 5});
   std::shared_ptr<std::byte> memory(reinterpret_cast<std::byte*>(owner->data()),
@@ -71,7 +71,7 @@ TEST_CASE("tensor: borrowed memory is used where it lies, and written to only wh
   CHECK(owner.use_count() == 1);
 }
 
-TEST_CASE("tensor: sums of columns go along until the elements are written to") {
+TEST_CASE("tensor: column sums stay attached until the elements are written") {
   Cpu dev;
   auto x = Tensor<Cpu>::from_host(dev, {2, 2}, std::vector<float>{1, 2, 3, 4});
   CHECK(x.column_sums().empty());
@@ -91,7 +91,7 @@ TEST_CASE("tensor: sums of columns go along until the elements are written to") 
   CHECK_THROWS(wide.carry_column_sums(Tensor<Cpu>::zeros(dev, DType::f64, {2, 4})));
 }
 
-TEST_CASE("tensor: what a norm left goes along; sums of a gradient stay with one owner") {
+TEST_CASE("tensor: a norm's trace is shared; a gradient's norm sums are not") {
   Cpu dev;
   const auto two = [&] { return Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{7, 9}); };
   auto x = two();
@@ -119,7 +119,7 @@ TEST_CASE("tensor: what a norm left goes along; sums of a gradient stay with one
   CHECK_FALSE(moved.has_norm_sums());
 }
 
-TEST_CASE("tensor: no tensor has no elements, and neither has what was moved from") {
+TEST_CASE("tensor: a default and a moved-from tensor have no elements") {
   Cpu dev;
   Tensor<Cpu> none;
   CHECK(none.empty());
@@ -133,7 +133,7 @@ TEST_CASE("tensor: no tensor has no elements, and neither has what was moved fro
   CHECK(x.count() == 0);  // NOLINT: that is the question
 }
 
-TEST_CASE("view: other shapes of the same elements, and slices of dim 0") {
+TEST_CASE("view: reshapes and slices of dim 0 share the elements") {
   Cpu dev;
   auto x = counting(dev, {4, 3});
   const ConstView<Cpu> view = x;
