@@ -11,7 +11,7 @@ constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("activations at any count and address", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("activations agree with the Cpu at any address", T, double, float, bf16, f16) {
   for (const auto kind : kinds)
     for (const std::int64_t count : {1, 8, 9, 1003})
       for (const std::int64_t skip : {0, 1}) {
@@ -29,8 +29,8 @@ TEST_CASE_TEMPLATE("activations at any count and address", T, double, float, bf1
       }
 }
 
-TEST_CASE_TEMPLATE("swiglu agrees with the Cpu at any address, apart and in place", T, double,
-                   float, bf16, f16) {
+TEST_CASE_TEMPLATE("swiglu agrees with the Cpu at any address, also in place", T, double, float,
+                   bf16, f16) {
   const Shape shape{1003};
   for (const std::int64_t skip : {0, 1}) {
     CAPTURE(skip);
@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE("swiglu agrees with the Cpu at any address, apart and in plac
   }
 }
 
-TEST_CASE_TEMPLATE("activations in place", T, float, bf16) {
+TEST_CASE_TEMPLATE("activations give the same bits in place", T, float, bf16) {
   Gpu gpu;
   for (const auto kind : kinds) {
     auto x = random_on<T>(gpu, {77}, 1), dy = random_on<T>(gpu, {77}, 2);
@@ -67,7 +67,8 @@ TEST_CASE_TEMPLATE("activations in place", T, float, bf16) {
   }
 }
 
-TEST_CASE_TEMPLATE("a NaN stays one, and tails keep their digits", T, double, float) {
+TEST_CASE_TEMPLATE("activations keep NaN, and the digits of small and large inputs", T, double,
+                   float) {
   Sides<T> sides;
   const std::vector<double> special{
       NAN, std::numeric_limits<double>::infinity(), -5, -0.0, 30, -100, 1e-6};
@@ -95,7 +96,7 @@ TEST_CASE_TEMPLATE("a NaN stays one, and tails keep their digits", T, double, fl
   }
 }
 
-TEST_CASE("no elements are no kernel") {
+TEST_CASE("activations launch no kernel for no elements") {
   Gpu gpu;
   Tensor<Gpu> none(gpu, DType::f32, {0, 3});
   for (const auto kind : kinds) {

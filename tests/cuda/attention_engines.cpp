@@ -5,7 +5,7 @@
 
 using namespace dhp::detail::cuda;
 
-TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest") {
+TEST_CASE("attention: cuDNN's engines are known for each GPU, and gaps are reported") {
   if (!has_driver_library()) return;
   // The engines of cuDNN 9.19, as in docs/gpu.md, for heads of up to 128 columns and of 256.
   const auto expected = [](const DescribedGpu& gpu, int size) {
@@ -57,7 +57,7 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
   }
 }
 
-TEST_CASE("attention: what cuDNN lacks is said in a sentence, with its time and the way out") {
+TEST_CASE("attention: a missing cuDNN engine is reported with its cost and a way out") {
   if (!has_driver_library()) return;
   const auto gpu = described_gpus()[1];
   const CudnnTarget a100(gpu.for_cudnn());
@@ -91,7 +91,7 @@ TEST_CASE("attention: what cuDNN lacks is said in a sentence, with its time and 
                        "(CudaOptions::library_dropout)"));
 }
 
-TEST_CASE("attention: sums of dq lie in rows where that is known to be right") {
+TEST_CASE("attention: dq is summed in rows only if that layout is known to work") {
   auto problem = attention_problem(DType::bf16, 2, 64, 2, 128);
   for (const auto& gpu : described_gpus()) {
     CAPTURE(gpu.name);
@@ -112,7 +112,7 @@ TEST_CASE("attention: sums of dq lie in rows where that is known to be right") {
   CHECK(dq_sums_for(problem, 9, false) == DqSums::dense);
 }
 
-TEST_CASE("problems of attention that differ in anything are named differently") {
+TEST_CASE("attention: different problems have different texts") {
   const AttentionProblem one{.samples = 2, .heads = 3, .length = 64, .head_size = 8};
   std::set<std::string> texts{one.text("forward"), one.text("backward")};
   auto other = one;

@@ -48,7 +48,7 @@ Described described(Gpu& gpu, const Batch& batch, std::int64_t in_graph, std::in
 
 }  // namespace
 
-TEST_CASE("samples are described in elements; those that only the graph has are empty") {
+TEST_CASE("attention layout: samples start at elements, and the graph's extra ones are empty") {
   Gpu gpu;
   for (const auto& batch : batches()) {
     CAPTURE(batch.name);
@@ -65,7 +65,7 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
   }
 }
 
-TEST_CASE("a seed depends on seed, step, use, first row and first head, and on nothing else") {
+TEST_CASE("attention layout: a seed depends only on seed, step, use, first row and first head") {
   Gpu gpu;
   const auto seed_of = [&](RandomStream random, std::vector<std::int64_t> rows, int first_head,
                            std::int64_t in_graph = 1) {
@@ -93,7 +93,7 @@ TEST_CASE("a seed depends on seed, step, use, first row and first head, and on n
   CHECK(all.size() == 6);
 }
 
-TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
+TEST_CASE("attention layout: statistics go to cuDNN's layout and back, with zero padding") {
   Gpu gpu;
   const std::int64_t heads = 3, length = 64;
   for (const auto& batch : batches()) {
@@ -132,7 +132,8 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
   }
 }
 
-TEST_CASE_TEMPLATE("padding is cleared, tokens are left alone", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("attention layout: padding is cleared, tokens stay", T, double, float, bf16,
+                   f16) {
   Gpu gpu;
   for (const auto& batch : batches())
     for (const std::int64_t columns : {1, 40}) {

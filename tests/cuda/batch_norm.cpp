@@ -78,14 +78,14 @@ TEST_CASE_TEMPLATE("batch norm agrees with the Cpu", T, double, float, bf16, f16
   check_all<T>({40, 6}, 0, true);  // packs of two
 }
 
-TEST_CASE("batch norm over many rows, and over none") {
+TEST_CASE("batch norm agrees with the Cpu for many rows and for none") {
   check_all<float>({3000, 8}, 0, true);
   check_all<bf16>({3000, 8}, 0, true);
   check_all<float>({0, 4}, 0, false);
 }
 
 // Tests both devices.
-TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("batch norm results may overwrite their inputs", T, double, float, bf16, f16) {
   for (const auto& shape : {Shape{33, 24}, {70, 131}})
     on_gpu_and_cpu<T>([&](auto& side) {
       auto& dev = side.dev;
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, b
     });
 }
 
-TEST_CASE("ReLU cuts to 0, and keeps NaN; neither has a gradient") {
+TEST_CASE("batch norm's ReLU maps negatives to 0 and keeps NaN, both without gradient") {
   on_gpu_and_cpu<float>([](auto& side) {
     auto& dev = side.dev;
     const auto row = [&](const Shape& shape, const std::vector<float>& values) {
@@ -188,7 +188,7 @@ TEST_CASE("squared deviations follow from 1 / sqrt(variance + epsilon), and are 
   }
 }
 
-TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
+TEST_CASE_TEMPLATE("batch_norm: statistics from sums agree with the Cpu", T, double, float) {
   for (const std::int64_t channels : {1, 37, 2048}) {
     const auto statistics = [&](auto& side) -> Results {
       auto sums = side.sums({2, channels}, 1);

@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE("attention after a cache agrees with the Cpu", T, double, flo
   }
 }
 
-TEST_CASE("a row without a place in the cache is left out, and its attention is NaN") {
+TEST_CASE("cached attention: a row without a place in the cache is skipped and gives NaN") {
   Side<float, Gpu> side;
   const auto rows = side.elements({2, 4}, 1);
   const auto offsets = side.tensor({3}, std::vector<std::int32_t>{0, 1, 2}),
@@ -54,7 +54,7 @@ TEST_CASE("a row without a place in the cache is left out, and its attention is 
 }
 
 #ifndef __CUDACC__
-TEST_CASE("rotary positions and a cache with elements beyond 2^32") {
+TEST_CASE("cached attention: rotary positions and caches work beyond 2^32 elements") {
   Side<bf16, Gpu> side;
   const auto start = side.elements({6, 2}, 1);
   const auto results = [&](std::int64_t row_stride, std::int64_t capacity) {

@@ -3,7 +3,8 @@
 #include <dhp/cuda/compression.hpp>
 #include <tests/cuda/gpu.hpp>
 
-TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, double, float) {
+TEST_CASE_TEMPLATE("compression: the largest elements are the Cpu's, also among equal ones", T,
+                   double, float) {
   for (const std::int64_t count : {1, 255, 3000})
     for (const std::int64_t wanted : {std::int64_t{1}, count / 3 + 1, count}) {
       has_bits_of_cpu<T>([&](auto& side) -> Results {
@@ -21,7 +22,8 @@ TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, d
     }
 }
 
-TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
+TEST_CASE_TEMPLATE("compression: signs, levels and error memories have the Cpu's bits", T, double,
+                   float) {
   has_bits_of_cpu<T>([&](auto& side) -> Results {
     const auto x = side.elements({1004}, 1);
     auto bits = side.tensor({detail::sign_bytes(1003)}, std::vector<std::uint8_t>(126, 0));
@@ -43,7 +45,8 @@ TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
   });
 }
 
-TEST_CASE_TEMPLATE("sums of magnitudes, orthonormal columns", T, double, float) {
+TEST_CASE_TEMPLATE("compression: sums of magnitudes and orthonormal columns agree with the Cpu", T,
+                   double, float) {
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
     auto x = side.elements({300, 5}, 1);
     auto sum = side.tensor({1}, std::vector<double>{0});

@@ -52,7 +52,8 @@ void same_as_cpu(std::int64_t rows, std::int64_t columns, std::int64_t first_cla
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("short, long, odd and unaligned rows", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("cross entropy agrees with the Cpu for short, long, odd and unaligned rows", T,
+                   double, float, bf16, f16) {
   same_as_cpu<T>(7, 2, 0, 2, 0);
   same_as_cpu<T>(5, 33, 0, 33, 0.1);
   same_as_cpu<T>(4, 1000, 0, 1000, 0.1);
@@ -62,7 +63,8 @@ TEST_CASE_TEMPLATE("short, long, odd and unaligned rows", T, double, float, bf16
   same_as_cpu<T>(3, 1001, 0, 1001, 0, 3);
 }
 
-TEST_CASE_TEMPLATE("a shift of all logits of a row costs its loss no digits", T, float, bf16) {
+TEST_CASE_TEMPLATE("cross entropy: a shift of all logits of a row loses no digits", T, float,
+                   bf16) {
   const int far = std::is_same_v<T, float> ? 1 << 20 : 128;
   std::vector<double> logits;
   for (int at = 0; at < 4 * 33; ++at) logits.push_back(far + at * 31 % 8);  // integers that T holds
@@ -77,7 +79,7 @@ TEST_CASE_TEMPLATE("a shift of all logits of a row costs its loss no digits", T,
   }
 }
 
-TEST_CASE("a gradient over the logits is the same; a label that is no class makes its loss NaN") {
+TEST_CASE("cross entropy: a gradient in place has the same bits; an invalid label gives NaN") {
   Side<float, Gpu> side;
   Gpu& gpu = side.dev;
   auto x = side.elements({3, 10}, 1), max = side.fresh({3}), sums = side.fresh({3, 3}),
@@ -99,7 +101,7 @@ TEST_CASE("a gradient over the logits is the same; a label that is no class make
   CHECK(widened(gpu, x) == widened(gpu, apart));
 }
 
-TEST_CASE("NaN logits: never a right prediction, and the sums show them") {
+TEST_CASE("cross entropy: NaN logits are no right prediction, and reach the sums") {
   Side<float, Gpu> side;
   const auto found =
       run(side, side.tensor({1, 4}, std::vector<float>{1, NAN, 0, 2}), {3}, {.classes = 4});

@@ -32,7 +32,7 @@ TEST_CASE("plans: batch norms are compiled, convolutions are not") {
   CHECK_FALSE(convolution.front().compiles());
 }
 
-TEST_CASE("plans: what several threads have compiled comes back from its text at once") {
+TEST_CASE("plans: plans compiled by several threads are quickly loaded from their text") {
   if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
   const CudnnRules rules;

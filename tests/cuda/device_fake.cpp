@@ -40,7 +40,7 @@ bool holds(Cuda& dev, const std::shared_ptr<std::byte>& from, int value, std::si
 
 }  // namespace
 
-TEST_CASE("device fake: copies of any sizes arrive whole, however far the GPU is behind") {
+TEST_CASE("device fake: copies of any size arrive complete, even if the GPU is late") {
   Cuda dev(small());
   std::mt19937 random(7);
   std::uniform_int_distribution<std::size_t> sizes(1, (1 << 11));
@@ -58,7 +58,7 @@ TEST_CASE("device fake: copies of any sizes arrive whole, however far the GPU is
   CHECK(arrived == sent);
 }
 
-TEST_CASE("device fake: many bytes go to the GPU while it works, and come when it has done so") {
+TEST_CASE("device fake: a large upload overlaps work, and is visible after that work") {
   Cuda dev(roomy());
   const auto x = dev.allocate(many), y = dev.allocate(many);
   send(dev, y, 1);  // the first makes the upload queue
@@ -80,7 +80,7 @@ TEST_CASE("device fake: many bytes go to the GPU while it works, and come when i
   CHECK_FALSE(arrive(before + many + 1, 50));
 }
 
-TEST_CASE("device fake: what goes beside the work waits for it, and is waited for") {
+TEST_CASE("device fake: an upload beside the work is complete before later work reads it") {
   std::mt19937 random(5);
   for (const bool slow_copies : {false, true}) {
     CAPTURE(slow_copies);
@@ -107,7 +107,7 @@ TEST_CASE("device fake: what goes beside the work waits for it, and is waited fo
   }
 }
 
-TEST_CASE("device fake: memory that bytes arrive in beside the work is not in use by work before") {
+TEST_CASE("device fake: an upload waits until earlier work has left its memory") {
   Cuda dev(roomy());
   const auto x = dev.allocate(many);
   auto block = dev.allocate(8 << 20);
@@ -123,7 +123,7 @@ TEST_CASE("device fake: memory that bytes arrive in beside the work is not in us
   CHECK(holds(dev, x, 7));
 }
 
-TEST_CASE("device fake: without memory, or on a host's stream, nothing goes beside the work") {
+TEST_CASE("device fake: without free memory, or on a host's stream, uploads do not overlap") {
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   for (const bool guest : {false, true}) {
@@ -149,7 +149,7 @@ TEST_CASE("device fake: without memory, or on a host's stream, nothing goes besi
   cudaStreamDestroy(stream);
 }
 
-TEST_CASE("device fake: a copy to the host keeps its block to its end, though nobody waits") {
+TEST_CASE("device fake: an unawaited copy to the host keeps its block until it ends") {
   Cuda dev(small());
   const auto from = dev.allocate(100);
   Gate gate(dev.stream());
@@ -162,7 +162,7 @@ TEST_CASE("device fake: a copy to the host keeps its block to its end, though no
   CHECK(dev.start_copy_to_host(from.get(), 100).data() == dropped);
 }
 
-TEST_CASE("device fake: state is copied beside later work, as it was") {
+TEST_CASE("device fake: a copy of the state overlaps later work and has the old values") {
   constexpr int pieces = 4;
   for (const bool replayed : {false, true})
     for (const bool short_of_memory : {false, true}) {
@@ -210,7 +210,7 @@ TEST_CASE("device fake: work that only reads the state does not wait for its cop
   CHECK(copy.data()[many - 1] == std::byte{7});
 }
 
-TEST_CASE("device fake: a recorded step reads what came beside the step before") {
+TEST_CASE("device fake: a recorded step reads what was uploaded during the step before") {
   Cuda dev(roomy());
   const auto slot = dev.allocate(many), result = dev.allocate(many);
   const auto step = [&] { dev.copy(result.get(), slot.get(), many); };
@@ -228,7 +228,7 @@ TEST_CASE("device fake: a recorded step reads what came beside the step before")
   fake::copy_ms = 0;
 }
 
-TEST_CASE("device fake: a recorded step does not have its memory beside that of the step before") {
+TEST_CASE("device fake: a recorded step reuses the memory of the unrecorded one") {
   Cuda dev(small());
   const auto before = fake::gpu_memory.held;
   const auto work = [&] {
@@ -251,7 +251,7 @@ TEST_CASE("device fake: a recorded step does not have its memory beside that of 
   CHECK(dev.memory().most_held_bytes() - dev.memory().held_bytes() == 4 << 20);
 }
 
-TEST_CASE("device fake: where memory is short free blocks make room, and else it says how short") {
+TEST_CASE("device fake: if memory is short, free blocks are released; errors give the amounts") {
   auto& memory = fake::gpu_memory;
   const auto before = memory.held;
   {
@@ -280,7 +280,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
   CHECK(memory.held == before);
 }
 
-TEST_CASE("device fake: memory is taken from the device's GPU, whichever the thread uses") {
+TEST_CASE("device fake: memory is allocated on the device's GPU, whichever the thread uses") {
   auto& memory = fake::gpu_memory;
   const int before = memory.freed_elsewhere;
   const auto owner_of = [&](const std::shared_ptr<std::byte>& block) {
@@ -302,7 +302,7 @@ TEST_CASE("device fake: memory is taken from the device's GPU, whichever the thr
   check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
-TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sentence") {
+TEST_CASE("device fake: unsuitable GPUs and libraries are refused with a sentence") {
   const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
   auto options = small();
   options.device = fake::gpus;
@@ -339,7 +339,7 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   refuses(fake::cublas_version, "cuBLASLt", "libcublasLt");
 }
 
-TEST_CASE("device fake: persistent memory has its size, and goes back to the GPU") {
+TEST_CASE("device fake: persistent blocks have their exact size and are returned to the GPU") {
   Cuda dev(small());
   const auto& memory = dev.memory();
   const auto held = memory.held_bytes(), in_use = memory.in_use_bytes();
@@ -351,7 +351,7 @@ TEST_CASE("device fake: persistent memory has its size, and goes back to the GPU
   CHECK(memory.in_use_bytes() == in_use);
 }
 
-TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that GPU alone") {
+TEST_CASE("device fake: DLPack exports a tensor, and only the same GPU imports it") {
   auto options = small();
   options.device = 1;
   Cuda dev(options);
@@ -371,7 +371,7 @@ TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that G
   CHECK(dev.memory().in_use_bytes() == before);
 }
 
-TEST_CASE("device fake: a GPU begins with what others use of it; an absent one is refused") {
+TEST_CASE("device fake: begin() gives the memory that others use, and refuses an absent GPU") {
   const auto before = Cuda::begin(1);
   CHECK(before.seconds >= 0);
   const std::size_t bytes = 5 << 20;

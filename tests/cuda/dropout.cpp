@@ -11,7 +11,7 @@ constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5}
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("dropout has the Cpu's bits for any alignment", T, double, float, bf16, f16) {
   struct Case {
     Shape shape;
     std::int64_t first_column, more_columns, first_row;
@@ -42,7 +42,7 @@ TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, b
       }
 }
 
-TEST_CASE_TEMPLATE("rows by number, in place", T, float, bf16) {
+TEST_CASE_TEMPLATE("dropout has the Cpu's bits for numbered rows in place", T, float, bf16) {
   const std::vector<std::int64_t> numbers{44, 0, 45, std::int64_t{1} << 40, 45};
   for (const std::int64_t columns : {13, 24}) {
     has_bits_of_cpu<T>([&](auto& side) -> Results {
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("rows by number, in place", T, float, bf16) {
   }
 }
 
-TEST_CASE("a step that is read on the device, and infinite elements that are dropped") {
+TEST_CASE("dropout reads the step on the device, and drops infinite elements") {
   for (const std::int64_t columns : {64, 61}) {
     has_bits_of_cpu<float>([&](auto& side) -> Results {
       const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
@@ -70,7 +70,7 @@ TEST_CASE("a step that is read on the device, and infinite elements that are dro
   }
 }
 
-TEST_CASE("nothing to drop") {
+TEST_CASE("dropout accepts no elements") {
   Gpu gpu;
   Tensor<Gpu> none(gpu, DType::f32, {0, 3});
   dropout(gpu, none, {}, {.probability = 0.5, .total_columns = 3}, none.mut());

@@ -127,7 +127,7 @@ void check_nothing_left(int streams) {
 
 }  // namespace
 
-TEST_CASE("elastic fake: ranks that are left go on, and a newcomer comes in") {
+TEST_CASE("elastic fake: surviving ranks continue, and a newcomer joins") {
   const int streams = fake::streams;
   std::atomic<bool> second = false;
   Job job(3, [&](Member& member, Rank& rank) {
@@ -152,7 +152,7 @@ TEST_CASE("elastic fake: ranks that are left go on, and a newcomer comes in") {
   check_nothing_left(streams);
 }
 
-TEST_CASE("elastic fake: a rank that is killed while it connects does not keep the others") {
+TEST_CASE("elastic fake: a rank that is killed while it connects does not stop the others") {
   const int streams = fake::streams;
   for (const int who : {0, 2}) {  // rank 0 makes NCCL's id
     CAPTURE(who);
@@ -176,7 +176,7 @@ TEST_CASE("elastic fake: a rank that is killed while it connects does not keep t
   }
 }
 
-TEST_CASE("elastic fake: what NCCL says of a process that has gone is not this rank's fault") {
+TEST_CASE("elastic fake: an error of NCCL about a lost process does not blame this rank") {
   Job job(2, [&](Member& member, Rank& rank) {
     see_generation(member, rank);
     if (rank.now.number == 2) return GenerationEnd::finished;
@@ -263,7 +263,7 @@ std::string interrupted_step(int ranks, int parts, const On& on) {
 
 }  // namespace
 
-TEST_CASE("elastic fake: no rank commits a step whose sums its device does not have") {
+TEST_CASE("elastic fake: no rank commits a step before its device has the sums") {
   fake::Gate gate;
   const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
     if (member.me != 3) return;
@@ -279,7 +279,7 @@ TEST_CASE("elastic fake: no rank commits a step whose sums its device does not h
   CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
 }
 
-TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for sums") {
+TEST_CASE("elastic fake: a slow rank does not take an aborted sum for a valid one") {
   const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
     if (member.me == 3 && at == At::sums) {
       sleep_ms(100);
@@ -309,7 +309,7 @@ TEST_CASE("elastic fake: if one rank has done the update, all others do it") {
   CHECK(has(ends, " ready; weights 6; | killed"));
 }
 
-TEST_CASE("elastic fake: the garbage of one rank's end does not let another one commit") {
+TEST_CASE("elastic fake: an aborted sum of one rank does not let another one commit") {
   // Ranks 0 and 2 have their sums and wait in the barrier for rank 1; rank 1 waits for rank 3. Rank 0 learns it first.
   const auto ends = interrupted_step(4, 2, [&](Member& member, Rank&, Steps& mine, At at) {
     if (member.me == 4 && at == At::sums) {

@@ -46,7 +46,8 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
       }
 }
 
-TEST_CASE_TEMPLATE("add_both: two lengths, any beta", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("add_both agrees with the Cpu for two lengths and any beta", T, double, float,
+                   bf16, f16) {
   for (const double beta : {0.0, 1.0, 0.5})
     for (const auto& [count, other] : {std::pair(37, 64), {2048, 2048}, {300, 1}}) {
       const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
@@ -64,7 +65,7 @@ TEST_CASE_TEMPLATE("add_both: two lengths, any beta", T, double, float, bf16, f1
     }
 }
 
-TEST_CASE("sums of mixed types are rounded once") {
+TEST_CASE("add of mixed types is rounded once") {
   has_bits_of_cpu<float>([](auto& side) -> Results {
     const Shape shape{37};
     const auto b = random_tensor(side.dev, DType::bf16, shape, 2);
@@ -74,7 +75,7 @@ TEST_CASE("sums of mixed types are rounded once") {
   });
 }
 
-TEST_CASE_TEMPLATE("fill and rsqrt", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fill and rsqrt work at any address", T, double, float, bf16, f16) {
   Gpu gpu;
   for (const std::int64_t skip : {0, 1}) {
     Tensor<Gpu> x(gpu, dtype_of<T>(), {13}), y(gpu, dtype_of<T>(), {13});

@@ -36,7 +36,8 @@ void same_gradient(const std::vector<std::int32_t>& ids, std::int64_t columns, s
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rows by id, zero for an id of another part", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("embedding forward gathers rows by id, zero for ids of another part", T, double,
+                   float, bf16, f16) {
   const std::vector<std::int32_t> ids{3, 0, 6, 3, 10, 1, -4, 11, 0};
   for (const std::int64_t columns : {3, 40})
     for (const std::int64_t first : {0, 2}) {
@@ -49,12 +50,13 @@ TEST_CASE_TEMPLATE("rows by id, zero for an id of another part", T, double, floa
     }
 }
 
-TEST_CASE_TEMPLATE("gradients by id, any beta", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("embedding gradients agree with the Cpu for any beta", T, double, float, bf16,
+                   f16) {
   for (const std::int64_t columns : {5, 264})
     for (const double beta : {0.0, 1.0, 0.5}) same_gradient<T>(words(280, 60), columns, 60, beta);
 }
 
-TEST_CASE_TEMPLATE("two entries for all rows, or one", T, double, bf16) {
+TEST_CASE_TEMPLATE("embedding gradients agree if all rows have one or two ids", T, double, bf16) {
   for (const std::int64_t columns : {5, 72})
     for (const bool both : {false, true}) {
       std::vector<std::int32_t> ids(330, 0);
@@ -63,11 +65,12 @@ TEST_CASE_TEMPLATE("two entries for all rows, or one", T, double, bf16) {
     }
 }
 
-TEST_CASE("many entries, of more than one digit of the sort") {
+TEST_CASE("embedding gradients agree for ids of more than one sort digit") {
   same_gradient<float>(words(1030, 300), 2, 300, 0);
 }
 
-TEST_CASE_TEMPLATE("a part of a vocabulary gets the bits of the whole", T, float, bf16) {
+TEST_CASE_TEMPLATE("embedding gradients of a part of the vocabulary have the bits of the whole", T,
+                   float, bf16) {
   Side<T, Gpu> side;
   const auto ids = words(500, 12);  // lists with and without parts
   const auto whole = gradient(side, ids, 9, {0, 12}, 1);
@@ -79,7 +82,7 @@ TEST_CASE_TEMPLATE("a part of a vocabulary gets the bits of the whole", T, float
   }
 }
 
-TEST_CASE("where beta is 0 the old gradient is not read; entries without rows are written") {
+TEST_CASE("embedding gradients with beta 0 ignore the old values; unused entries become 0") {
   Side<float, Gpu> side;
   for (const std::int64_t rows : {0, 3, 70}) {
     const auto count = static_cast<std::size_t>(rows);

@@ -51,8 +51,7 @@ void compare(const RunResult& found, const RunResult& expected, double tolerance
 
 }  // namespace
 
-TEST_CASE(
-    "everything: the same run as on the Cpu, in double and in float, moments or trust ratios") {
+TEST_CASE("everything: training agrees with the Cpu in f64 and f32, for AdamW and LARS") {
   Gpu gpu;
   Cpu cpu;
   for (const auto& optimizer : {OptimizerChoice(AdamWOptions{.weight_decay = 0.01}),
@@ -64,7 +63,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("everything: 16 bits stay near double; f16 with a dynamic loss scale") {
+TEST_CASE("everything: 16-bit losses stay near f64, f16 with a dynamic loss scale") {
   Gpu gpu;
   Cpu cpu;
   const auto oracle = train(cpu, some_steps(DType::f64));
@@ -109,7 +108,7 @@ const RunSettings one_micro_batch{.micro_batches = 1};
 
 }  // namespace
 
-TEST_CASE("everything: every axis split gives the serial run's numbers") {
+TEST_CASE("everything: layouts of all axes give the serial run's numbers") {
   check_layouts<Gpu>(1e-9,
                      {{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
                       {{.pipeline = 2}, Interleaved{}, 2},
@@ -117,19 +116,19 @@ TEST_CASE("everything: every axis split gives the serial run's numbers") {
                      two_steps, one_block, {.changing = true});
 }
 
-TEST_CASE("everything: exact sums, the same bits on two replicas of two stages") {
+TEST_CASE("everything: exact sums give the same bits on two replicas of two stages") {
   auto settings = two_steps;
   settings.compute = DType::f32;
   settings.deterministic = true;
   check_layouts<Gpu>(0, {{{.data = 2, .pipeline = 2}}}, settings, one_block, {.changing = true});
 }
 
-TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
+TEST_CASE("ready() is called once per range and step, also for tied weights and empty steps") {
   PipelineCases<Gpu>::ready_once(2, ZeroBubble{}, 1, 1, one_block);
   PipelineCases<Gpu>::ready_once(2, Interleaved{}, 2, 0, one_block);
 }
 
-TEST_CASE("evaluation: the same terms in every layout, nothing dropped, nothing of nothing") {
+TEST_CASE("evaluation: all layouts give the same terms, without dropout, also for no batches") {
   EvaluationCases<Gpu> cases(one_block, one_micro_batch);
   const std::vector<Layout> split{{{.data = 2, .pipeline = 2}}};
   cases.same_terms(split);
@@ -137,10 +136,10 @@ TEST_CASE("evaluation: the same terms in every layout, nothing dropped, nothing 
   cases.nothing(split);
 }
 
-TEST_CASE("checkpoint: saved on 1x2x2 ranks, goes on serially as one run") {
+TEST_CASE("checkpoint: saved on 1x2x2 ranks, a run continues serially") {
   CheckpointCases<Gpu>(one_block, one_micro_batch)
       .other_layouts({{.tensor = 2, .pipeline = 2}}, {Layout{}}, 2);
 }
-TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and their masters") {
+TEST_CASE("checkpoint: on one rank a run continues with the same bits, also with bf16 weights") {
   CheckpointCases<Gpu>(one_block, one_micro_batch).same_bits(2);
 }

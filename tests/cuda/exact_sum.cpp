@@ -50,8 +50,8 @@ TEST_CASE_TEMPLATE("exact sums have the bits of the Cpu, small limbs and large",
   CHECK(sum_all<T>(gpu, vectors, beyond) == sum_all<T>(cpu, vectors, beyond));
 }
 
-TEST_CASE_TEMPLATE("out of range, NaN, infinity: a flag, which stays, and no sum", T, double,
-                   float) {
+TEST_CASE_TEMPLATE("exact sums: values out of range, NaN and infinity set the flag for good", T,
+                   double, float) {
   const auto run = [](auto& dev) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     for (const double bad : {0x1p18, -0x1p18, 1e30, HUGE_VAL, -HUGE_VAL, double{NAN}}) {

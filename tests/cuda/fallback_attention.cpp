@@ -131,12 +131,13 @@ struct OneSample {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("plain attention on ragged samples", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fallback attention agrees with the Cpu for samples of unequal length", T,
+                   double, float, bf16, f16) {
   same_as_cpu<T>({.lengths = {5, 0, 1, 33, 32, 31}, .padding = {3, 2, 0, 0, 1, 9}});
   same_as_cpu<T>({.lengths = {40, 7}, .padding = {0, 1}, .dropout = 0.25});
 }
 
-TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
+TEST_CASE("fallback attention agrees for any head size, some of the heads, much padding") {
   same_as_cpu<float>({.lengths = {9}, .padding = {0}, .heads = 1, .size = 1, .total_heads = 1});
   same_as_cpu<float>({.lengths = {9, 3}, .padding = {0, 0}, .heads = 2, .size = 33});
   same_as_cpu<float>({.lengths = {17}, .padding = {1}, .heads = 1, .size = 64, .total_heads = 1});
@@ -154,7 +155,8 @@ TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
   same_as_cpu<bf16>({.lengths = {9, 34}, .padding = {0, 2}, .joined = true, .apart = true});
 }
 
-TEST_CASE_TEMPLATE("plain attention of 16 bits: heads of no whole packs", T, bf16, f16) {
+TEST_CASE_TEMPLATE("fallback attention agrees in 16 bits for heads that are not whole packs", T,
+                   bf16, f16) {
   same_as_cpu<T>({.lengths = {9, 0, 33}, .padding = {3, 2, 0}, .size = 9, .dropout = 0.25});
 }
 
@@ -182,7 +184,8 @@ TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16
                   .total_heads = 8});
 }
 
-TEST_CASE_TEMPLATE("causal attention, and heads that share keys", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("causal attention and shared key heads agree with the Cpu", T, double, float,
+                   bf16, f16) {
   // In 16 bits, heads of 8 columns run on tensor cores, heads of 9 columns do not.
   for (const auto& [key_heads, causal] : {std::pair{0, true}, {2, false}, {1, true}})
     for (const auto& [size, dropout] : {std::pair{8, 0.25}, {9, 0.0}}) {
@@ -198,7 +201,7 @@ TEST_CASE_TEMPLATE("causal attention, and heads that share keys", T, double, flo
     }
 }
 
-TEST_CASE("causal attention on tensor cores: tiles of each width, and columns of one matrix") {
+TEST_CASE("causal attention on tensor cores agrees for each tile width and joined q, k, v") {
   for (const int size : {64, 128, 256})
     same_as_cpu<bf16>({.lengths = {131, 16},
                        .padding = {40, 1},
@@ -214,7 +217,7 @@ TEST_CASE("causal attention on tensor cores: tiles of each width, and columns of
                     .causal = true});
 }
 
-TEST_CASE("tensor cores take heads of whole packs that are aligned") {
+TEST_CASE("tensor cores are used for aligned heads of whole packs") {
   alignas(16) const bf16 elements[16] = {};
   detail::cuda::AttentionPlace place{};
   const auto fits = [&](int size, std::int64_t stride, const bf16* at) {
@@ -230,7 +233,8 @@ TEST_CASE("tensor cores take heads of whole packs that are aligned") {
   CHECK(!fits(40, 80, elements));
 }
 
-TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention on tensor cores: the dropout mask is right for every element", T,
+                   bf16, f16) {
   for (const auto& [length, size] : {std::pair{56, 64}, {61, 64}, {104, 128}, {99, 256}}) {
     CAPTURE(length);
     CAPTURE(size);
@@ -261,7 +265,7 @@ TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, b
   }
 }
 
-TEST_CASE("attention on tensor cores: a head's bits depend on no other head, and on no run") {
+TEST_CASE("attention on tensor cores: a head's bits do not depend on other heads or on the run") {
   const int size = 64, length = 70;
   const OneSample<bf16> whole{length, 4, size, 0, 4, 0.1};
   const std::vector<std::vector<bf16>> in{whole.random(1), whole.random(2), whole.random(3),
@@ -285,7 +289,7 @@ TEST_CASE("attention on tensor cores: a head's bits depend on no other head, and
   }
 }
 
-TEST_CASE("plain attention: a head too wide is refused in a sentence") {
+TEST_CASE("fallback attention: a head that is too wide is refused with a sentence") {
   Side<float, Gpu> side;
   const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .size = 300, .total_heads = 1};
   CHECK(message_of([&] { (void)run(side, with); }) ==
@@ -293,7 +297,7 @@ TEST_CASE("plain attention: a head too wide is refused in a sentence") {
 }
 
 #ifndef __CUDACC__
-TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refused in a sentence") {
+TEST_CASE("fallback attention: a head too wide for shared memory is refused with a sentence") {
   const auto says = [&]<class T>(int size, TypeTag<T>) {
     Side<T, Gpu> side;
     side.dev.shared_bytes = 166912;  // as on an A100

@@ -29,7 +29,8 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("plain gemm: transposes, scales, bias, odd sizes", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fallback gemm agrees with the Cpu for transposes, scales, bias and odd sizes",
+                   T, double, float, bf16, f16) {
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
       same_product<T>(67, 65, 33, {.transpose_a = ta, .transpose_b = tb}, false, false);
@@ -41,7 +42,8 @@ TEST_CASE_TEMPLATE("plain gemm: transposes, scales, bias, odd sizes", T, double,
   same_product<T>(5, 3, 0, {.beta = 0.5}, false, true);
 }
 
-TEST_CASE_TEMPLATE("plain convolutions of all kinds", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fallback convolutions and their gradients agree with the Cpu", T, double, float,
+                   bf16, f16) {
   Sides<T> sides;
   struct Case {
     Shape x;

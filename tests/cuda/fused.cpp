@@ -184,7 +184,7 @@ void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
 
 }  // namespace
 
-TEST_CASE("fused linear: a feed-forward pair asks once each way") {
+TEST_CASE("fused linear: a feed-forward pair calls the device once in each direction") {
   for (const bool deterministic : {false, true}) {
     Fused fused;
     check_like_pieces(fused, rows, pair_of_layers, deterministic);
@@ -194,7 +194,7 @@ TEST_CASE("fused linear: a feed-forward pair asks once each way") {
   }
 }
 
-TEST_CASE("fused linear: where the device cannot, in either pass, the pieces are used") {
+TEST_CASE("fused linear: unfused operations are used if the device lacks either pass") {
   Fused fused;
   fused.forward = false;
   check_like_pieces(fused, rows, pair_of_layers);
@@ -205,7 +205,7 @@ TEST_CASE("fused linear: where the device cannot, in either pass, the pieces are
   CHECK(fused.backwards == 2);
 }
 
-TEST_CASE("fused linear: evaluation and a forward pass that is done again ask the same") {
+TEST_CASE("fused linear: evaluation and recomputation call the same fused operations") {
   Fused fused;
   check_like_pieces(fused, rows, [] { return recompute<Dev>(pair_of_layers()); });
   CHECK(fused.forwards == 4);
@@ -214,7 +214,7 @@ TEST_CASE("fused linear: evaluation and a forward pass that is done again ask th
   CHECK(fused.forwards == 6);
 }
 
-TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
+TEST_CASE("fused linear: a layer with a bias gets both parameter gradients from one call") {
   for (const bool deterministic : {false, true}) {
     Fused fused;
     const auto check = [&](bool bias) {
@@ -231,7 +231,7 @@ TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
   }
 }
 
-TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way") {
+TEST_CASE("fused norm: equals the unfused operations, with one call in each direction") {
   Fused fused;
   for (const bool relu : {false, true}) check_like_pieces(fused, image, [=] { return norm(relu); });
   CHECK(fused.norms == 4);
@@ -241,7 +241,7 @@ TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way
   CHECK(fused.norm_gradients == 6);
 }
 
-TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are used") {
+TEST_CASE("fused norm: unfused operations are used if the device lacks either pass") {
   Fused fused;
   fused.norm_backward = false;
   for (const bool relu : {false, true}) {
@@ -255,7 +255,7 @@ TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are u
   CHECK(fused.norm_gradients == 0);
 }
 
-TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation does not ask") {
+TEST_CASE("fused norm: a recomputed pass adds no statistics; evaluation calls nothing") {
   Fused fused;
   check_like_pieces(fused, image, [] { return recompute<Dev>(block(true)); });
   CHECK(fused.norms == 4);
@@ -265,7 +265,7 @@ TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation 
   CHECK(fused.norms == 4);
 }
 
-TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
+TEST_CASE("fused norm: a convolution's sums save the norm one pass over its input") {
   for (const bool deterministic : {false, true}) {
     Fused fused;
     for (const bool relu : {false, true})
@@ -279,7 +279,7 @@ TEST_CASE("fused norm: with the sums that a convolution took it reads its input 
   }
 }
 
-TEST_CASE("fused norm: without the sums, or a function that uses them, the other ways are taken") {
+TEST_CASE("fused norm: without the sums, or a function for them, other paths are taken") {
   Fused fused;
   fused.apply = false;
   check_like_pieces(fused, pixels, convolved_block);
@@ -296,7 +296,7 @@ TEST_CASE("fused norm: without the sums, or a function that uses them, the other
   CHECK(fused.norms == 2);
 }
 
-TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in evaluation") {
+TEST_CASE("fused norm: a recomputed pass takes the sums again; evaluation takes none") {
   Fused fused;
   check_like_pieces(fused, pixels, [] { return recompute<Dev>(convolved_block()); });
   CHECK(fused.sums == 4);
@@ -341,7 +341,7 @@ Sequential<Dev> two_bottlenecks(bool recomputed) {
 
 }  // namespace
 
-TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the sums of that norm") {
+TEST_CASE("fused norm: a convolution's backward pass includes the previous norm's ReLU and sums") {
   for (const bool between : {false, true}) {
     CAPTURE(between);
     Fused fused;
@@ -359,7 +359,7 @@ TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the su
   }
 }
 
-TEST_CASE("fused norm: within a block and its shortcut, and not across recomputed ones") {
+TEST_CASE("fused norm: fusion covers a block and its shortcut, but not recomputed blocks") {
   for (const bool recomputed : {false, true}) {
     CAPTURE(recomputed);
     Fused fused;

@@ -4,4 +4,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/layer_gradients.hpp>
 
-TEST_CASE("gradients of every kind of layer") { LayerGradients<Gpu>::check_all(); }
+TEST_CASE("gradients of every kind of layer match finite differences") {
+  LayerGradients<Gpu>::check_all();
+}

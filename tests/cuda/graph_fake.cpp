@@ -52,7 +52,7 @@ void put(Cuda& dev, Tensor<Cuda>& x, const Values& values) {
                      x.size_bytes());
 }
 
-TEST_CASE("graph fake: a recorded step of several ranks does what it does unrecorded") {
+TEST_CASE("graph fake: a recorded step of several ranks has the same results") {
   for (const int n : {2, 4}) {
     CAPTURE(n);
     const auto sums = [n](int step) {
@@ -98,7 +98,7 @@ TEST_CASE("graph fake: a recorded step of several ranks does what it does unreco
   CHECK(fake::comms == 0);
 }
 
-TEST_CASE("graph fake: who waits in a recorded step for a rank that does not run it says where") {
+TEST_CASE("graph fake: a recorded step that waits for another rank is reported with its place") {
   constexpr int line = __LINE__ + 4;
   const auto message = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1, 2, 3}), y = on_gpu(dev, DType::f32, {1});
@@ -121,7 +121,7 @@ TEST_CASE("graph fake: who waits in a recorded step for a rank that does not run
                             line, " for rank 1, which is alive and in no call")));
 }
 
-TEST_CASE("graph fake: after the end of the world nothing recorded is run") {
+TEST_CASE("graph fake: a recorded step does not run after the end of the world") {
   const auto message = end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1});
     const auto work = [&] { world.all_reduce(dev, x.mut()).wait(dev); };
@@ -153,7 +153,7 @@ TEST_CASE("graph fake: a recorded step keeps the communicators that it works wit
   CHECK(fake::comms == 0);
 }
 
-TEST_CASE("graph fake: what cannot be recorded is refused, and the step goes on unrecorded") {
+TEST_CASE("graph fake: work that cannot be recorded is refused, and still runs unrecorded") {
   const auto wrong = on_gpus(2, [](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1});
     const auto work = [&] {

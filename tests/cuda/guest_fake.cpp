@@ -90,7 +90,7 @@ double sum_of_ranks(double mine, cudaStream_t stream, dhp::CudaAllocator pool, n
 
 }  // namespace
 
-TEST_CASE("guest fake: work is ordered on the host's stream, which stays the host's") {
+TEST_CASE("guest fake: work is ordered on the host's stream, and the stream is not destroyed") {
   const int before = fake::streams;
   const auto stream = new_stream();
   const auto go = std::make_shared<std::atomic<bool>>(false);
@@ -119,7 +119,7 @@ TEST_CASE("guest fake: work is ordered on the host's stream, which stays the hos
   CHECK(has(message_of([&] { (void)dev.record([] {}); }), "on its default stream"));
 }
 
-TEST_CASE("guest fake: a stream of the device's own lives as long as its tensors") {
+TEST_CASE("guest fake: the device's own stream lives as long as its tensors") {
   const int before = fake::streams;
   Tensor<Cuda> x;
   {
@@ -132,7 +132,7 @@ TEST_CASE("guest fake: a stream of the device's own lives as long as its tensors
   CHECK(fake::streams == before);
 }
 
-TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each block at once") {
+TEST_CASE("guest fake: the host's allocator provides all memory and gets each block back at once") {
   HostMemory host;
   const int before = fake::blocks;
   std::optional<Cuda> dev(std::in_place, small({.allocator = host.allocator()}));
@@ -169,7 +169,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
         "an allocator of GPU memory needs both allocate and free");
 }
 
-TEST_CASE("guest fake: without one, freed blocks come again for the same size, until trimmed") {
+TEST_CASE("guest fake: without an allocator, freed blocks are reused until trimmed") {
   const int before = fake::blocks;
   {
     Cuda dev(small());
@@ -187,7 +187,7 @@ TEST_CASE("guest fake: without one, freed blocks come again for the same size, u
   CHECK(fake::blocks == before);
 }
 
-TEST_CASE("guest fake: a world of the host's communicator, which stays the host's") {
+TEST_CASE("guest fake: a world uses the host's communicator and leaves it usable") {
   for (const bool blocking : {true, false})
     for (const int n : {1, 2, 3}) {
       INFO("blocking ", blocking, " n ", n);
@@ -215,7 +215,7 @@ TEST_CASE("guest fake: a world of the host's communicator, which stays the host'
   CHECK(fake::comms.load() == 0);
 }
 
-TEST_CASE("guest fake: the host's stream, memory and communicator, as docs/gpu.md has it") {
+TEST_CASE("guest fake: the host's stream, memory and communicator work as in docs/gpu.md") {
   const auto wrong = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     HostMemory memory;
     const auto stream = new_stream();
@@ -226,7 +226,7 @@ TEST_CASE("guest fake: the host's stream, memory and communicator, as docs/gpu.m
   for (const auto& text : wrong) CHECK(text == "2, 0 not given back");
 }
 
-TEST_CASE("guest fake: however a world ends, the host's communicator is left alone") {
+TEST_CASE("guest fake: the end of a world leaves the host's communicator usable") {
   const auto ends = with_host_comms(2, false, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(hosts, {.timeout_s = 60});
     world.barrier();
@@ -250,7 +250,7 @@ TEST_CASE("guest fake: however a world ends, the host's communicator is left alo
   CHECK(late[1] == "no error");
 }
 
-TEST_CASE("guest fake: ranks of one process can end together") {
+TEST_CASE("guest fake: ranks of one process can share one watchdog") {
   auto shared = std::make_shared<Watchdog>(2, WatchOptions{.timeout_s = 60});
   const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(shared, hosts);
@@ -264,7 +264,7 @@ TEST_CASE("guest fake: ranks of one process can end together") {
   CHECK(fake::comms.load() == 0);
 }
 
-TEST_CASE("guest fake: a rank that does not come to the copy is missed after the time limit") {
+TEST_CASE("guest fake: a rank missing from the communicator's copy is reported at the time limit") {
   const auto id = dhp::detail::new_nccl_id();
   std::vector<ncclComm_t> hosts(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {

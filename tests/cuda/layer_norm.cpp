@@ -139,7 +139,8 @@ void check_residual(const ResidualCase& each) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rows in a warp's registers agree with the Cpu", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("layer norm: rows in a warp's registers agree with the Cpu", T, double, float,
+                   bf16, f16) {
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const std::int64_t packs : {1, 31, 64, 97, 192, 256}) {
     const std::int64_t rows = packs == 31 ? 19 : 3;
@@ -148,14 +149,15 @@ TEST_CASE_TEMPLATE("rows in a warp's registers agree with the Cpu", T, double, f
   }
 }
 
-TEST_CASE_TEMPLATE("by the root mean square: rows of every kind", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("RMS norm: rows of every kind agree with the Cpu", T, double, float, bf16, f16) {
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const auto& shape :
        {Shape{19, 31 * n}, {3, 97 * n}, {2, 257 * n}, {5, 3}, {2, 1001}, {0, 8}})
     check_rms<T>(shape, shape.back() == 97 * n);
 }
 
-TEST_CASE_TEMPLATE("long and odd rows, shared by a block", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("layer norm: long and odd rows, shared by a block, agree with the Cpu", T,
+                   double, float, bf16, f16) {
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const auto& shape :
        {Shape{2, 257 * n}, {1, 700 * n}, {2, 3, 1}, {5, 3}, {3, 33}, {2, 1001}}) {
@@ -164,13 +166,15 @@ TEST_CASE_TEMPLATE("long and odd rows, shared by a block", T, double, float, bf1
   }
 }
 
-TEST_CASE_TEMPLATE("rows at addresses that packs cannot read", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("layer norm: rows at unaligned addresses agree with the Cpu", T, double, float,
+                   bf16, f16) {
   check_forward<T>({3, 64}, 1);
   check_backward<T>({3, 64}, 1);
   check_backward<T>({3, 64}, 1, true);
 }
 
-TEST_CASE_TEMPLATE("residual: rows of every kind agree with the Cpu", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("residual layer norm: rows of every kind agree with the Cpu", T, double, float,
+                   bf16, f16) {
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const std::int64_t packs : {1, 31, 64, 97, 192, 256})
     check_residual<T>({.shape = {3, packs * n}, .in_place = packs == 97, .numbered = packs == 31});
@@ -182,12 +186,12 @@ TEST_CASE_TEMPLATE("residual: rows of every kind agree with the Cpu", T, double,
   for (const std::int64_t columns : {64, 33}) check_residual<T>({.shape = {3, columns}, .p = 0});
 }
 
-TEST_CASE("residual: no rows; more rows than warps of the grid") {
+TEST_CASE("residual layer norm: works for no rows, and for more rows than warps") {
   check_residual<float>({.shape = {0, 8}});
   check_residual<float>({.shape = {132 * 16 * 4 + 5, 4}});
 }
 
-TEST_CASE("residual: the sum may be written into y; the step is read on the device") {
+TEST_CASE("residual layer norm: the sum may overwrite y, and the step is read on the device") {
   Side<float, Gpu> side;
   const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
   for (const std::int64_t columns : {64, 1200, 33}) {
@@ -209,19 +213,19 @@ TEST_CASE("residual: the sum may be written into y; the step is read on the devi
   }
 }
 
-TEST_CASE("no rows: nothing but the sums is written") {
+TEST_CASE("layer norm: without rows only the sums are written") {
   check_forward<float>({0, 8});
   check_backward<float>({0, 8});
 }
 
-TEST_CASE("more rows than the grid has warps or blocks") {
+TEST_CASE("layer norm: works for more rows than the grid has warps or blocks") {
   check_forward<float>({132 * 16 * 4 + 5, 4});
   check_backward<float>({132 * 16 * 4 + 5, 4});
   check_forward<float>({132 * 16 + 5, 3});  // 3 columns: one block per row
   check_backward<float>({132 * 16 + 5, 3});
 }
 
-TEST_CASE("the variance keeps its digits where the mean is large") {
+TEST_CASE("layer norm: the variance keeps its digits for a large mean") {
   Side<float, Gpu> side;
   const auto x = side.tensor({1, 4}, std::vector<float>{4000, 4001, 3999, 4000});
   const auto zero = side.tensor({4}, std::vector(4, 0.0f)),

@@ -36,7 +36,8 @@ constexpr double wide_tolerance = sizeof(T) == 2 ? 1e-5 : tolerance<Accumulator<
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gemm: transpositions, types of c and bias", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("gemm: agrees with the Cpu for all transposes, types of c and biases", T, double,
+                   float, bf16, f16) {
   Sides<T> sides;
   struct Sizes {
     std::int64_t m, n, k;
@@ -64,7 +65,7 @@ TEST_CASE_TEMPLATE("gemm: transpositions, types of c and bias", T, double, float
           }
 }
 
-TEST_CASE_TEMPLATE("products of whole packs are cuBLASLt's", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("gemm: cuBLASLt computes products of whole packs", T, double, float, bf16, f16) {
   Gpu gpu;
   const auto a = random_on<T>(gpu, {64, 256}, 1), b = random_on<T>(gpu, {256, 128}, 2);
   Tensor<Gpu> c(gpu, dtype_of<T>(), {64, 128});
@@ -73,7 +74,7 @@ TEST_CASE_TEMPLATE("products of whole packs are cuBLASLt's", T, double, float, b
   CHECK(library_refusals(gpu).empty());
 }
 
-TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T, float, bf16) {
+TEST_CASE_TEMPLATE("gemm works at addresses aligned to single elements only", T, float, bf16) {
   const auto [got, right] = with_oracle<T>([](auto& side) -> Results {
     constexpr std::int64_t n = 40;
     auto storage = side.elements({3 * n * n + 1}, 1);
@@ -86,7 +87,7 @@ TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T,
   CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
 }
 
-TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, float, bf16, f16) {
   Sides<T> sides;
   struct Sizes {
     std::int64_t n, c, h, w, o;
@@ -139,7 +140,8 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
   if (!std::is_same_v<T, double>) check_done_by_library(sides.gpu.dev, "conv2d");
 }
 
-TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed or padded, with numbered dropout", T,
+                   bf16, f16) {
   Sides<T> sides;
   struct Batch {
     std::vector<std::int32_t> offsets, lengths;
@@ -205,7 +207,8 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   check_done_by_library(sides.gpu.dev, "attention");
 }
 
-TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other rows", T, bf16, f16) {
+TEST_CASE_TEMPLATE("library dropout: both passes use one mask, other rows get another one", T, bf16,
+                   f16) {
   Gpu gpu({.library_dropout = true});
   constexpr std::int64_t rows = 256, columns = 128;
   const auto run = [&](std::int64_t first_row, std::uint32_t step, int first_head) -> Results {
@@ -240,7 +243,8 @@ TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other row
   check_done_by_library(gpu, "attention");
 }
 
-TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows", T, bf16, f16) {
+TEST_CASE_TEMPLATE("library dropout: the gradients of q and k use the forward pass's mask", T, bf16,
+                   f16) {
   Side<T, Gpu> side{Gpu({.library_dropout = true})};
   Gpu& gpu = side.dev;
   constexpr std::int64_t n = 64;  // tokens, and columns of the one head
@@ -282,7 +286,7 @@ TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows",
   check_done_by_library(gpu, "attention");
 }
 
-TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention ignores the rows after the last sample", T, bf16, f16) {
   // cuDNN's last tile of 128 rows reaches beyond the last sample, where all inputs are NaN.
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
@@ -322,7 +326,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
   check_done_by_library(gpu, "attention");
 }
 
-TEST_CASE_TEMPLATE("fused linear layers are what their pieces are", T, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fused linear layers agree with the unfused operations", T, float, bf16, f16) {
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
   // GELU's two forms differ by less than 5e-4; f32 has only one of them.
@@ -373,7 +377,7 @@ TEST_CASE_TEMPLATE("fused linear layers are what their pieces are", T, float, bf
   for (const auto& refusal : library_refusals(gpu)) MESSAGE(refusal);
 }
 
-TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf16, f16) {
+TEST_CASE_TEMPLATE("fused batch norm agrees with the unfused operations", T, float, bf16, f16) {
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
   const Shape shape{4, 5, 7, 64}, channels{64};

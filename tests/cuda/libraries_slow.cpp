@@ -42,7 +42,7 @@ T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, T
 
 }  // namespace
 
-TEST_CASE("a row-major product is the swapped column-major one, in all transpositions") {
+TEST_CASE("cublas: a row-major product is the swapped column-major one for all transposes") {
   const std::int64_t m = 3, n = 5, k = 4;
   const auto a = numbers(m * k, 1), b = numbers(k * n, 2);
   for (const bool ta : {false, true})
@@ -64,7 +64,7 @@ TEST_CASE("a row-major product is the swapped column-major one, in all transposi
     }
 }
 
-TEST_CASE("padding is the distance from row to row, and no row's length") {
+TEST_CASE("cublas: padding changes the stride of rows, not their length") {
   Cpu dev;
   const Tensor<Cpu> x(dev, DType::bf16, {16, 8}), w(dev, DType::bf16, {5, 8});
   Tensor<Cpu> y(dev, DType::bf16, {16, 64}), dx(dev, DType::bf16, {16, 8}),
@@ -90,7 +90,7 @@ TEST_CASE("alignment is the largest power of two up to 256") {
   CHECK(alignment_of(nullptr) == 256);
 }
 
-TEST_CASE("descriptors of cuBLASLt say what the call says") {
+TEST_CASE("cublas: a descriptor has the attributes of its call") {
   std::byte bias[64];
   for (const auto in : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     auto call = call_of(column_major(true, false, 6, 8, 10), in, accumulation_type(in));
@@ -124,7 +124,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
   }
 }
 
-TEST_CASE("fused products of linear layers say what each pointer is") {
+TEST_CASE("cublas: fused linear products use each pointer in its right role") {
   const std::int64_t rows = 24, in = 16, out = 40;
   std::byte memory[8];
   const auto view = [&](int at, DType type, const Shape& shape) {
@@ -181,7 +181,7 @@ TEST_CASE("fused products of linear layers say what each pointer is") {
   CHECK_FALSE(LinearGeluGradient<Cuda>{square, square, square, square}.fits());
 }
 
-TEST_CASE("sums that a library has written are added to beta times what is there") {
+TEST_CASE("add_fresh: a library's sums are added to beta times the old values") {
   Cpu cpu;
   const auto fresh = random_tensor<bf16>(cpu, {5}, 1);
   for (const double beta : {0.0, 1.0, 0.5}) {
@@ -194,7 +194,7 @@ TEST_CASE("sums that a library has written are added to beta times what is there
   }
 }
 
-TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
+TEST_CASE("cublas: different problems have different keys") {
   std::byte memory[512];
   std::set<std::string> texts;
   std::set<CublasKey> keys;
@@ -229,7 +229,7 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   CHECK(keys.size() == 12);
 }
 
-TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
+TEST_CASE("cublas: products of one size class share a memory layout, for all transposes") {
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
       for (std::int64_t rows = 1; rows <= 300; ++rows) {
@@ -257,7 +257,7 @@ TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
   CHECK(detail::size_class(4097, 8) == 4608);
 }
 
-TEST_CASE("batches of nearly the same size share a graph of attention") {
+TEST_CASE("attention graphs are shared by batches of nearly equal size") {
   const auto problem = attention_problem(DType::bf16, 33, 500, 12, 768);
   CHECK(problem.samples == 64);
   CHECK(problem.length == 512);
@@ -272,7 +272,7 @@ TEST_CASE("batches of nearly the same size share a graph of attention") {
   }
 }
 
-TEST_CASE("engines that round more than sums of f32 do are never allowed") {
+TEST_CASE("cudnn: engines that round more than f32 sums are never allowed") {
   const CudnnRules any, exact{.deterministic = true, .full_precision = true};
   CHECK(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, any));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, exact));
@@ -283,7 +283,7 @@ TEST_CASE("engines that round more than sums of f32 do are never allowed") {
   CHECK(allowed({}, exact));
 }
 
-TEST_CASE("cuDNN has kernels on each GPU for convolutions of every type, odd sizes too") {
+TEST_CASE("cudnn: every GPU has kernels for convolutions of every type, also odd sizes") {
   using Kind = Conv2dProblem::Kind;
   struct Sizes {
     std::int64_t n, c, h, o;
@@ -316,7 +316,7 @@ TEST_CASE("cuDNN has kernels on each GPU for convolutions of every type, odd siz
   }
 }
 
-TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an input gradient") {
+TEST_CASE("cudnn: every GPU has kernels for a convolution's sums and an added input gradient") {
   if (!has_driver_library()) return;
   using Kind = Conv2dProblem::Kind;
   struct Sizes {
@@ -358,7 +358,7 @@ TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an
   CHECK(texts.size() == 2 * (6 * 2 + 5 * 2 + 3));
 }
 
-TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {
+TEST_CASE("cudnn: f32 uses tensor cores only if TF32 is allowed") {
   const CudnnTarget h200(h200_for_cudnn());
   const Shape x{8, 56, 56, 64}, w{64, 3, 3, 64}, y{8, 56, 56, 64};
   std::set<std::string> texts;
@@ -381,7 +381,7 @@ TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone"
       Conv2dProblem(Conv2dProblem::Kind::forward, DType::bf16, x, w, y, {3, 1, 1}, 16, true).tf32);
 }
 
-TEST_CASE("cuDNN has kernels on each GPU for our graphs of batch norms") {
+TEST_CASE("cudnn: every GPU has kernels for our batch norm graphs") {
   if (!has_driver_library()) return;
   for (const auto& gpu : described_gpus()) {
     CAPTURE(gpu.name);
@@ -397,7 +397,7 @@ TEST_CASE("cuDNN has kernels on each GPU for our graphs of batch norms") {
   }
 }
 
-TEST_CASE("cuDNN makes kernels of attention with dropout") {
+TEST_CASE("cudnn: attention with dropout can be compiled") {
   if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
   auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
@@ -417,7 +417,7 @@ TEST_CASE("cuDNN makes kernels of attention with dropout") {
   }
 }
 
-TEST_CASE("the first refusal of each kind is told once, in words") {
+TEST_CASE("refusals: the first one of each kind is reported once") {
   const LibraryUse done{"cuDNN", "conv2d forward f32 n 1", 3, ""};
   const LibraryUse refused{"cuDNN", "attention forward bf16 samples 2", 0, "it proposes no engine"};
   auto longer = refused, backward = refused, other = refused;
@@ -435,7 +435,7 @@ TEST_CASE("the first refusal of each kind is told once, in words") {
   CHECK(LibraryUse{"cuBLASLt", "gemm", 0, ""}.kind() == "gemm");
 }
 
-TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says what is wrong") {
+TEST_CASE("cudnn: an unsupported graph has no candidates, and an invalid one throws") {
   const CudnnTarget h200(h200_for_cudnn());
   const auto odd = attention_problem(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
   CHECK(candidates(attention_forward_graph(odd), h200, {}).empty());

@@ -10,7 +10,7 @@
 #include <tests/comm/process_ranks.hpp>
 #endif
 
-TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
+TEST_CASE("nccl fake: collectives, groups, messages and concurrent communicators work") {
   for (const int n : {1, 2, 3, 4}) {
     CAPTURE(n);
     const auto wrong = on_gpus(n, [](Comm<Cuda>& world, Cuda& dev) {
@@ -86,7 +86,7 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
   CHECK(communicators({.data = 2, .tensor = 1, .pipeline = 2}) == "10");
 }
 
-TEST_CASE("nccl fake: a group is split when its collectives are done") {
+TEST_CASE("nccl fake: a split waits until the group's collectives are done") {
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
           auto x = on_gpu(dev, DType::f32, {1});
           fake::of(dev.stream()).put([] { sleep_ms(50); });  // earlier work of the GPU
@@ -119,7 +119,7 @@ TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("nccl fake: a rank that throws with collectives under way does not wait for them") {
+TEST_CASE("nccl fake: a rank that throws does not wait for its pending collectives") {
   const auto start = std::chrono::steady_clock::now();
   const auto message = end_of(2, 2 * hang_s, [&](Comm<Cuda>& world, Cuda& dev) {
     Progress<Cuda> progress(world);
@@ -137,7 +137,7 @@ TEST_CASE("nccl fake: a rank that throws with collectives under way does not wai
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("nccl fake: who waits for a rank that does not come says where, after the time limit") {
+TEST_CASE("nccl fake: a wait for a missing rank is reported with its place at the time limit") {
   int line = 0;
   const auto missing = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1, 2, 3});
@@ -172,7 +172,7 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
   }
 }
 
-TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait for each other") {
+TEST_CASE("nccl fake: kernels are loaded eagerly only if ranks wait for each other") {
   const auto loading = [] {
     const char* const value = std::getenv("CUDA_MODULE_LOADING");
     return std::string(value == nullptr ? "" : value);
@@ -204,7 +204,7 @@ TEST_CASE("nccl fake: a rank that waits in a split holds no lock of the driver")
         }) == "no error");
 }
 
-TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refused") {
+TEST_CASE("nccl fake: concurrent communication kernels fit into the GPU together, or are refused") {
   struct Gpu {
     int multiprocessors, collective, message;
   };
@@ -236,7 +236,7 @@ TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refus
   fake::multiprocessors = 132;
 }
 
-TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused in a sentence") {
+TEST_CASE("nccl fake: an older or incompatible NCCL is refused with a sentence") {
   const auto says = [](int version) {
     fake::nccl_version = version;
     const auto said = end_of(2, 60, [](Comm<Cuda>&, Cuda&) {});
@@ -255,7 +255,7 @@ TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused
   }
 }
 
-TEST_CASE("nccl fake: the time limit counts from where the device begins") {
+TEST_CASE("nccl fake: the time limit counts from the start on the device") {
   CHECK(end_of(2, 3, [&](Comm<Cuda>& world, Cuda& dev) {
           auto x = on_gpu(dev, DType::f32, {1});
           world.all_reduce(dev, x.mut()).wait();
@@ -331,7 +331,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
   }
 }
 
-TEST_CASE("nccl fake: a trace of a device that works by itself") {
+TEST_CASE("nccl fake: an asynchronous device's trace has its communication and wait") {
   CHECK(end_of(2, 60, [&](Comm<Cuda>& plain, Cuda&) {
           Cuda dev({.device = plain.rank(),
                     .pinned_bytes = 1 << 20,

@@ -113,8 +113,8 @@ TEST_CASE_TEMPLATE("LAMB's squared norms agree with the Cpu", T, double, float, 
   }
 }
 
-TEST_CASE_TEMPLATE("optimizers of whole stores agree with the Cpu, one step left out", T, float,
-                   bf16) {
+TEST_CASE_TEMPLATE("optimizers of whole stores agree with the Cpu, also with one skipped step", T,
+                   float, bf16) {
   const auto run = [](auto& dev) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     std::vector<std::vector<double>> found;
@@ -158,7 +158,8 @@ TEST_CASE_TEMPLATE("optimizers of whole stores agree with the Cpu, one step left
     CHECK(distance(found[at], expected[at]) < (is_16_bit<T> ? 1e-2 : 2e-6));
 }
 
-TEST_CASE_TEMPLATE("squared norms of segments have fixed bits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("squared norms of segments agree with the Cpu and have fixed bits", T, double,
+                   float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile()}) {
     const auto squares = [&](auto& dev, bool of_weights) {
       using Dev = std::remove_reference_t<decltype(dev)>;
@@ -183,7 +184,7 @@ TEST_CASE_TEMPLATE("squared norms of segments have fixed bits", T, double, float
   }
 }
 
-TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") {
+TEST_CASE("a segment's squared norm does not depend on its neighbors") {
   Gpu gpu;
   const auto alone = [&](const std::vector<Kind>& kinds) {
     Weights<Gpu, float> w(gpu, kinds);
@@ -205,7 +206,7 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
 }
 
 #ifndef __CUDACC__
-TEST_CASE("a step and norms are as many launches for many weights as for one") {
+TEST_CASE("a step and its norms need equally many launches for many weights and for one") {
   const AdamWOptions adam{};
   for (const int weights : {1, 20}) {
     Gpu gpu;
@@ -237,7 +238,7 @@ TEST_CASE("a step and norms are as many launches for many weights as for one") {
   }
 }
 
-TEST_CASE("offloaded optimizer state lies in the host's memory; the Cpu has no other") {
+TEST_CASE("offloaded optimizer state is in host memory; the Cpu refuses to offload") {
   Gpu gpu;
   ModelBuilder<Gpu> build(Comm<Gpu>{});
   const ParameterList<Gpu> list{build.parameter({.name = "weight", .shape = {100}})};

@@ -14,7 +14,7 @@
 #include <tests/train/step_recorder.hpp>
 #include <tests/train/trainer.hpp>
 
-TEST_CASE_TEMPLATE("scattered and gathered channels are what they were", T, double, float, bf16) {
+TEST_CASE_TEMPLATE("scatter and gather undo each other", T, double, float, bf16) {
   ChannelCases<Gpu>::there_and_back<T>();
 }
 
@@ -25,24 +25,26 @@ TEST_CASE("gradients come out multiplied by the loss scale, losses do not") {
   DataCases<Gpu>::loss_scale();
 }
 
-TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
+TEST_CASE_TEMPLATE("reducers sum over replicas for any order of ready ranges", Options, Plain,
                    Bucketed) {
   ReducerCases<Gpu>::sums<Options>();
 }
-TEST_CASE("buckets start in one order, whatever is ready first") { ReducerCases<Gpu>::one_order(); }
+TEST_CASE("buckets start in one order for any order of ready ranges") {
+  ReducerCases<Gpu>::one_order();
+}
 TEST_CASE("a bucket starts before the backward pass is over") { ReducerCases<Gpu>::early_start(); }
-TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
+TEST_CASE_TEMPLATE("an exact sum that overflows on one replica becomes NaN on all", Options, Plain,
                    Bucketed) {
   ReducerCases<Gpu>::out_of_range<Options>();
 }
-TEST_CASE("reducers that compress: what is sent and what is remembered is all that there was") {
+TEST_CASE("compressing reducers: sent and remembered parts add up to the gradient") {
   for (const ReducerChoice& choice :
        {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{.share = 0.05}),
         ReducerChoice(PowerSgd{.rank = 3}), ReducerChoice(OneBit{})})
     CompressedCases<Gpu>::conserves(choice, DType::f32, choice.index() == 2 ? 0.05 : 1e-5);
 }
 
-TEST_CASE("ZeRO: the bits of plain sums") {
+TEST_CASE("ZeRO: has the bits of the plain reducer") {
   auto settings = three_steps(true, DType::bf16);
   settings.optimizer = LambOptions{};
   settings.micro_batches = 3;
@@ -53,21 +55,21 @@ TEST_CASE("ZeRO: the bits of plain sums") {
     check_same(plain, ShardedCases<Gpu>::run_bert(layout, with(stage, settings)));
 }
 
-TEST_CASE("tensor-parallel layers") { TensorCases<Gpu>::check_all(); }
-TEST_CASE("tied weights: gradients are summed over their stages, owners, norms") {
+TEST_CASE("tensor-parallel layers agree with the serial ones") { TensorCases<Gpu>::check_all(); }
+TEST_CASE("tied weights: gradients are summed over stages, and one stage owns the weight") {
   TiedCases<Gpu>::sums();
   TiedCases<Gpu>::owners();
 }
-TEST_CASE("pipeline: known values, complete gradients, a bad layer is named") {
+TEST_CASE("pipeline: known values, complete gradients, and errors that name the layer") {
   PipelineCases<Gpu>::known_values();
   PipelineCases<Gpu>::complete_when_ready();
   PipelineCases<Gpu>::bad_layer();
 }
-TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Gpu>::layouts(); }
-TEST_CASE("trainer: what is not finite is named; skipped steps; loss scales; resumed runs") {
+TEST_CASE("global loss: has the same bits in every layout") { GlobalLossCases<Gpu>::layouts(); }
+TEST_CASE("trainer: names non-finite values, skips steps, scales losses and resumes runs") {
   TrainerCases<Gpu>::check_all();
 }
-TEST_CASE("step recorder: like steps are recorded; all ranks record what was promised, or refuse") {
+TEST_CASE("step recorder: equal steps are recorded; a promised step with other shapes is refused") {
   StepRecorderCases<Gpu>::recorded();
   StepRecorderCases<Gpu>::promised_to_all();
 }

@@ -98,7 +98,7 @@ TEST_CASE("plans fake: many candidates are timed, and few of them compiled") {
   CHECK(timed == std::set<int>{0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
 }
 
-TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN's") {
+TEST_CASE("plans fake: cuDNN is not used if its gradients by heads would fill the GPU") {
   using namespace dhp::detail::cuda;
   auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded up to 512 samples
   const auto memory =
@@ -120,7 +120,7 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
 }
 
-TEST_CASE("plans fake: candidates are compiled at once, by as many threads as there may be") {
+TEST_CASE("plans fake: the allowed number of threads compiles candidates concurrently") {
   for (const int threads : {1, 2, 8}) {
     CAPTURE(threads);
     std::mutex mutex;
@@ -150,7 +150,7 @@ TEST_CASE("plans fake: without a file nothing is kept") {
   CHECK(process({.plan_cache = "/no/such/folder/choices"}).ran);
 }
 
-TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
+TEST_CASE("plans fake: a damaged plan is compiled again, with one message") {
   const Processes all;
   const auto cold = process({.plan_cache = all.choices}, {"a", "b"});
   const auto files = all.files();
@@ -177,7 +177,7 @@ TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
 }
 
-TEST_CASE("plans fake: plans of another version are not given to cuDNN, and replaced") {
+TEST_CASE("plans fake: plans of another cuDNN version are ignored and replaced") {
   for (const bool deterministic : {false, true}) {
     CAPTURE(deterministic);
     const Processes all;
@@ -198,7 +198,7 @@ TEST_CASE("plans fake: plans of another version are not given to cuDNN, and repl
   }
 }
 
-TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which is said once") {
+TEST_CASE("plans fake: a plan that cuDNN refuses is compiled again, with one message") {
   const Processes all;
   (void)process({.plan_cache = all.choices}, {"a", "b"});
   fake::text_version = "2";
@@ -211,7 +211,7 @@ TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which
   fake::text_version = "1";
 }
 
-TEST_CASE("plans fake: deterministic devices keep plans, but read no choices of the environment") {
+TEST_CASE("plans fake: deterministic devices store plans, but ignore DHP_PLAN_CACHE's choices") {
   const Processes all;
   ::setenv("DHP_PLAN_CACHE", all.choices.c_str(), 1);
   const dhp::detail::cuda::CudnnRules rules{.deterministic = true};
@@ -230,7 +230,7 @@ TEST_CASE("plans fake: deterministic devices keep plans, but read no choices of 
   ::unsetenv("DHP_PLAN_CACHE");
 }
 
-TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than when it was chosen") {
+TEST_CASE("plans fake: a stored plan is not used under stricter rules") {
   const Processes all;
   (void)process({.plan_cache = all.choices});
   const auto strict =
@@ -240,7 +240,7 @@ TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than wh
   CHECK(strict.compilations == 1);
 }
 
-TEST_CASE("plans fake: what a plan updates is not touched while plans are timed") {
+TEST_CASE("plans fake: timing a plan does not change the tensor that it updates") {
   std::byte memory[64];
   for (const bool deterministic : {false, true}) {
     Cuda dev(small({.deterministic = deterministic}));

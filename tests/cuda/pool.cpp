@@ -43,7 +43,7 @@ TEST_CASE_TEMPLATE("max pool and its gradient have the Cpu's bits", T, double, f
   }
 }
 
-TEST_CASE("a NaN wins its windows, the first of two or of equals; -inf can win") {
+TEST_CASE("max pool: NaN wins, then the first of equal maxima; -inf can win") {
   on_gpu_and_cpu<float>([](auto& side) {
     const auto pooled = [&](const std::vector<float>& values) {
       const auto x = side.tensor({1, 2, 2, 1}, values);
@@ -63,7 +63,7 @@ TEST_CASE("a NaN wins its windows, the first of two or of equals; -inf can win")
   });
 }
 
-TEST_CASE("a winner that no window has is left out, and nothing is written beyond") {
+TEST_CASE("max pool: an index outside its window is ignored, and writes nothing") {
   Gpu gpu;
   const auto dy = Tensor<Gpu>::from_host(gpu, {1, 1, 1, 1}, std::vector<float>{3.0f});
   for (const std::int32_t bad : {-1, 4, 1 << 30}) {
@@ -74,7 +74,8 @@ TEST_CASE("a winner that no window has is left out, and nothing is written beyon
   }
 }
 
-TEST_CASE_TEMPLATE("the average over images and its gradient", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("the average over images and its gradient agree with the Cpu", T, double, float,
+                   bf16, f16) {
   for (const auto& shape :
        {Shape{3, 9, 11, 5}, {2, 7, 7, 16}, {1, 1, 1, 1}, {2, 3, 3, 520}, {5, 2, 40, 64}}) {
     CAPTURE(to_text(shape));
@@ -88,7 +89,7 @@ TEST_CASE_TEMPLATE("the average over images and its gradient", T, double, float,
   }
 }
 
-TEST_CASE_TEMPLATE("images at an address that allows no packs, and none", T, float, bf16) {
+TEST_CASE_TEMPLATE("pooling works at unaligned addresses and for no images", T, float, bf16) {
   Sides<T, false> sides;
   const auto [got, right] = sides([](auto& side) -> Results {
     const Shape shape{1, 4, 4, 16}, small = pool_output_shape(shape, {});

@@ -62,7 +62,7 @@ Found train(const Layout& layout, bool record, Fixed fixed) {
 
 }  // namespace
 
-TEST_CASE("recorded ranks: BERT with masked rows that are filled up, the same bits as unrecorded") {
+TEST_CASE("recorded ranks: BERT with filled-up masked rows has the same bits as unrecorded") {
   for (const auto& layout :
        {Layout{{.data = 2}}, Layout{{.tensor = 2}}, Layout{{.pipeline = 2}, ZeroBubble{}}}) {
     CAPTURE(to_text(layout));
@@ -76,7 +76,7 @@ TEST_CASE("recorded ranks: BERT with masked rows that are filled up, the same bi
   }
 }
 
-TEST_CASE("recorded ranks: any number of masked rows breaks the promise of same shapes") {
+TEST_CASE("recorded ranks: a varying number of masked rows breaks the promise of equal shapes") {
   const auto but_the_third = [](int step) { return step != 2; };
   CHECK(has(message_of([&] { (void)train({{.data = 2}}, true, but_the_third); }),
             "step 3: its inputs have other shapes than those of the steps before"));

@@ -35,7 +35,8 @@ constexpr auto total_of = [](Gpu& gpu, auto x, auto out) { sum(gpu, x, out); };
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("column sums, from one element to many tiles", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("column sums agree with the Cpu, from one element to many tiles", T, double,
+                   float, bf16, f16) {
   for (const auto& shape : {Shape{1, 1},
                             {0, 5},
                             {1, 8},
@@ -54,12 +55,12 @@ TEST_CASE_TEMPLATE("column sums, from one element to many tiles", T, double, flo
   for (const std::int64_t padding : {3, 8, 2}) check_column_sums<T>({37, 18}, 0.5, 0, padding);
 }
 
-TEST_CASE("column sums of many short and of few long rows") {
+TEST_CASE("column sums agree for many short rows and for few long ones") {
   check_column_sums<float>({9000, 3}, 0);
   check_column_sums<bf16>({2, 30522}, 0);
 }
 
-TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
+TEST_CASE("column sums: tiles cover any matrix within the GPU's limits") {
   for (const std::int64_t rows : {1, 2, 31, 33, 12544, 3211264})
     for (const std::int64_t columns : {1, 3, 64, 255, 264, 768, 2048, 30522, 1 << 20})
       for (const int width : {1, 2, 8}) {
@@ -79,7 +80,8 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
       }
 }
 
-TEST_CASE_TEMPLATE("all sums are taken in double", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("sum, sum of squares and sum of magnitudes are accumulated in double", T, double,
+                   float, bf16, f16) {
   Gpu gpu;
   Cpu cpu;
   for (const std::int64_t count : {0, 1, 9, 255, 9011})
@@ -104,7 +106,7 @@ TEST_CASE_TEMPLATE("all sums are taken in double", T, double, float, bf16, f16) 
     }
 }
 
-TEST_CASE("a sum is the same every time, and loses nothing that double holds") {
+TEST_CASE("a sum has the same bits every time, and the precision of double") {
   Gpu gpu;
   std::vector<float> values(20000, 1.0f);
   values[3] = 0x1p40f;
@@ -114,7 +116,7 @@ TEST_CASE("a sum is the same every time, and loses nothing that double holds") {
   for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu(gpu, x.view(), total_of) == first);
 }
 
-TEST_CASE_TEMPLATE("one element that is not finite is found", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("find_nonfinite finds a single element", T, double, float, bf16, f16) {
   Gpu gpu;
   Cpu cpu;
   const std::int64_t count = 1003;
@@ -137,7 +139,7 @@ TEST_CASE_TEMPLATE("one element that is not finite is found", T, double, float, 
   CHECK(found(NAN, 0, 1) == 0);  // outside the view
 }
 
-TEST_CASE("the flag stays as it is where all is finite") {
+TEST_CASE("find_nonfinite keeps the flag if all elements are finite") {
   Side<float, Gpu> side;
   for (const std::int32_t before : {0, 1}) {
     auto flag = side.tensor({1}, std::vector{before});

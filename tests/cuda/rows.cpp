@@ -13,7 +13,7 @@ std::vector<std::int32_t> host_of(Gpu& gpu, const Tensor<Gpu>& tensor) {
 
 }  // namespace
 
-TEST_CASE("exclusive sums, of fewer and of more counts than threads") {
+TEST_CASE("exclusive sums are right for fewer and for more counts than threads") {
   Gpu gpu;
   for (const std::int64_t count : {1, 1000, 1024, 2500}) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(count));
@@ -65,7 +65,7 @@ TEST_CASE("rows are grouped by entry, in their order, for any number of entries"
     }
 }
 
-TEST_CASE("every part of a long list has a slot of its own") {
+TEST_CASE("each part of a long row list has its own slot") {
   // Lists of all lengths around the limits, in turn.
   const std::int32_t lengths[] = {1,   64, 65, 63, 128, 129, 0,  127, 66, 1,
                                   200, 65, 65, 64, 300, 2,   65, 191, 0,  192};
@@ -120,7 +120,7 @@ TEST_CASE_TEMPLATE("copy_columns cuts and joins at any column", T, double, float
   }
 }
 
-TEST_CASE("integers and bytes move, too, and nothing where there is nothing") {
+TEST_CASE("copies of rows and columns work for integers, bytes and no elements") {
   on_gpu_and_cpu<float>([](auto& side) {
     auto& dev = side.dev;
     const auto x = side.tensor({2, 3}, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
@@ -143,7 +143,7 @@ TEST_CASE("integers and bytes move, too, and nothing where there is nothing") {
   });
 }
 
-TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("gather_rows gives NaN for a missing row", T, double, float, bf16, f16) {
   Gpu gpu;
   for (const std::int64_t columns : {1, 6, 16, 331}) {
     const auto x = random_on<T>(gpu, {5, columns}, 1);
@@ -184,7 +184,7 @@ TEST_CASE_TEMPLATE("scatter_add rounds the sum of rows once", T, double, float, 
   }
 }
 
-TEST_CASE("few rows are added in their order, onto what is there; a row of no entry is left out") {
+TEST_CASE("scatter_add_rows adds few rows in order to the old values, and skips invalid entries") {
   Gpu gpu;
   // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy =

@@ -102,6 +102,6 @@ void check_against_cpu(const What& what) {
 
 }  // namespace
 
-TEST_CASE("training: BERT, nothing dropped: the losses of the Cpu") { check_against_cpu(Bert{}); }
-TEST_CASE("training: BERT with dropout: the losses of the Cpu") { check_against_cpu(Bert{0.1}); }
-TEST_CASE("training: ResNet: the losses of the Cpu") { check_against_cpu(ResNet{}); }
+TEST_CASE("training: BERT without dropout has the Cpu's losses") { check_against_cpu(Bert{}); }
+TEST_CASE("training: BERT with dropout has the Cpu's losses") { check_against_cpu(Bert{0.1}); }
+TEST_CASE("training: ResNet has the Cpu's losses") { check_against_cpu(ResNet{}); }

@@ -3,7 +3,7 @@
 #include <dhp/cuda/tree_sum.hpp>
 #include <tests/cuda/gpu.hpp>
 
-TEST_CASE_TEMPLATE("tree sums have the bits of the Cpu, in place and onto y of any type", T, double,
+TEST_CASE_TEMPLATE("tree sums have the Cpu's bits, in place and added to y of any type", T, double,
                    float) {
   constexpr std::int64_t columns = 3001;
   for (const int leaves : {1, 3, 8, 64})

@@ -3,7 +3,7 @@
 
 using namespace dhp::detail::cuda;
 
-TEST_CASE("choices come back from their file, and only whole and for their own machine") {
+TEST_CASE("tuned choices are read back from a whole file of the same machine only") {
   const Folder folder;
   const auto file = folder / "choices";
   {
@@ -36,7 +36,7 @@ TEST_CASE("choices come back from their file, and only whole and for their own m
   CHECK(TunedChoices(file, "GPU 1, driver 2").size() == 0);
 }
 
-TEST_CASE("both of two processes' finds are kept; a file that cannot be written stops nobody") {
+TEST_CASE("tuned choices of two processes are merged; an unwritable file is no error") {
   const Folder folder;
   const auto file = folder / "choices";
   TunedChoices one(file, "GPU"), other(file, "GPU");

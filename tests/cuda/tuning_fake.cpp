@@ -124,7 +124,7 @@ struct NoOptimizer final : Optimizer<Cuda> {
 
 }  // namespace
 
-TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's favorite") {
+TEST_CASE("tuning fake: the fastest algorithm is taken; if deterministic, the library's favorite") {
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
@@ -143,7 +143,7 @@ TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's 
             "GPU 0 has recorded a step with timed algorithms"));
 }
 
-TEST_CASE("tuning fake: a deterministic device tells of no alignment that depends on the layout") {
+TEST_CASE("tuning fake: a deterministic device reports only an alignment that every layout has") {
   for (const bool deterministic : {false, true}) {
     Cuda dev(small(0, deterministic));
     CHECK(Products(dev).run(Pass::y, 16));
@@ -151,7 +151,7 @@ TEST_CASE("tuning fake: a deterministic device tells of no alignment that depend
   }
 }
 
-TEST_CASE("tuning fake: ranks of a tensor axis take the same algorithms, others their own") {
+TEST_CASE("tuning fake: ranks of a tensor group take the same algorithms") {
   fake::fastest = {2, 1, 2, 1};
   for (const auto shape :
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
@@ -174,7 +174,7 @@ TEST_CASE("tuning fake: ranks of a tensor axis take the same algorithms, others 
   }
 }
 
-TEST_CASE("tuning fake: a thousand numbers of rows are timed a few times, and all are fast") {
+TEST_CASE("tuning fake: a thousand row counts need few timings, and all are fast") {
   fake::fastest = {2, 1, 2, 1};
   const auto rows = all_rows();
   REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
@@ -200,7 +200,7 @@ TEST_CASE("tuning fake: a thousand numbers of rows are timed a few times, and al
   CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().uses(true).empty());
 }
 
-TEST_CASE("tuning fake: where a class's algorithm cannot do a size, that size's favorite does") {
+TEST_CASE("tuning fake: if the class's algorithm cannot do a size, the library's favorite does") {
   fake::fastest = {2, 1, 2, 1};
   const auto fourths = [](int algorithm, const fake::ProductSize& size) {
     const auto rows = size.columns == out ? size.depth : size.columns;
@@ -225,7 +225,7 @@ TEST_CASE("tuning fake: where a class's algorithm cannot do a size, that size's 
   }
 }
 
-TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those beside it are not") {
+TEST_CASE("tuning fake: a size without an algorithm is refused, sizes near it are not") {
   fake::fastest = {2, 1, 2, 1};
   const Abilities abilities(
       [](int, const fake::ProductSize& size) { return size.columns % 2 == 1; });
@@ -248,7 +248,7 @@ TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those be
   CHECK(plans.uses(true).front().calls == 2);
 }
 
-TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, timed or not") {
+TEST_CASE("tuning fake: a proposed algorithm that fails to run is replaced, timed or not") {
   fake::fastest = {2, 1, 2, 1};
   const auto all = [](int, const fake::ProductSize&) { return true; };
   for (const bool deterministic : {false, true}) {
@@ -274,7 +274,7 @@ TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, ti
   }
 }
 
-TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, then to none") {
+TEST_CASE("tuning fake: a cuDNN plan that fails to run is replaced by the next, or none") {
   const auto run = [](Cuda& dev, const char* problem) {
     fake::engines_asked.clear();
     return dev.cached<dhp::detail::cuda::CudnnPlans>().run(
@@ -318,7 +318,7 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
   fake::plan_runs = {};
 }
 
-TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {
+TEST_CASE("tuning fake: a file's choice applies to all sizes of its class without timing") {
   const Folder folder;
   auto options = small();
   options.plan_cache = folder / "choices";
@@ -352,7 +352,7 @@ TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and
   }
 }
 
-TEST_CASE("tuning fake: a recorded step takes what was found before, and times nothing") {
+TEST_CASE("tuning fake: a recorded step uses earlier choices and times nothing") {
   fake::fastest = {2, 1, 2, 1};
   Cuda dev(small());
   Products products(dev);

@@ -19,7 +19,7 @@ TEST_CASE("each fault of a compiled kernel is named, with the line of its source
   CHECK(is_named<OtherArguments>("its arguments have 16 bytes aligned to 8 on the host, and 24"));
 }
 
-TEST_CASE("a wrong rounding of compiled code shows beside the host's") {
+TEST_CASE("ptx: a wrong rounding of compiled code differs from the host's bits") {
   std::vector<float> right, wrong, host;
   CHECK(said_of<RoundedByAssembler<false>>(&right) == "");
   CHECK(said_of<RoundedByAssembler<true>>(&wrong) == "");

@@ -165,7 +165,7 @@ TEST_CASE("ResNet: each tensor is moved once, in whole sectors") {
       [&] { max_pool_backward(dev, out, index, geometry, din.mut()); }, 0.6);
 }
 
-TEST_CASE("attention on tensor cores asks for whole sectors, and meets few bank conflicts") {
+TEST_CASE("attention on tensor cores reads whole sectors with few bank conflicts") {
   Side<bf16, Gpu> side;
   constexpr std::int32_t length = 256;
   const Shape shape{length, 2 * 64};
