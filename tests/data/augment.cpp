@@ -16,7 +16,7 @@ dhp::Image one(const dhp::Image& image, const AugmentOptions& options, std::int6
   return dhp::augment(image, options, 8, 8, random);
 }
 
-TEST_CASE("augment: the same key gives the same image, another epoch or sample another") {
+TEST_CASE("augment: the same key repeats the image, another epoch or sample changes it") {
   const AugmentOptions options{.crop_padding = 3, .flip = true, .random_resized_crop = true};
   const auto image = ramp(20, 30);
   CHECK(one(image, options, 2, 5) == one(image, options, 2, 5));
@@ -25,7 +25,7 @@ TEST_CASE("augment: the same key gives the same image, another epoch or sample a
   CHECK(one(image, {}, 0, 0) == dhp::fit(image, 8, 8));
 }
 
-TEST_CASE("augment: padding moves the image by every offset, and flip mirrors half of the time") {
+TEST_CASE("augment: padding gives every offset, and flip mirrors half of the images") {
   const auto image = ramp(8, 8);
   std::set<std::vector<std::uint8_t>> moved;
   int mirrored = 0;
@@ -39,7 +39,7 @@ TEST_CASE("augment: padding moves the image by every offset, and flip mirrors ha
   CHECK(mirrored < 250);
 }
 
-TEST_CASE("augment: random boxes lie inside and have the area and ratio asked for") {
+TEST_CASE("augment: random boxes are inside the image, with the requested area and ratio") {
   const auto image = ramp(60, 90);
   const AugmentOptions options{.random_resized_crop = true, .area_min = 0.2, .area_max = 0.5};
   for (std::int64_t sample = 0; sample < 300; ++sample) {
@@ -56,7 +56,7 @@ TEST_CASE("augment: random boxes lie inside and have the area and ratio asked fo
   }
 }
 
-TEST_CASE("augment: extreme strips find a box and a fit") {
+TEST_CASE("augment: extremely narrow images work") {
   for (const auto& image : {ramp(1, 500), ramp(500, 1), ramp(1, 1), ramp(2, 3)}) {
     const auto made = one(image, {.random_resized_crop = true}, 0, 0);
     CHECK(made.height == 8);

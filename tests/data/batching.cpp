@@ -2,7 +2,7 @@
 #include <dhp/data/batching.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("batching: every sample of an epoch exactly once, micro-batches whole and contiguous") {
+TEST_CASE("batching: an epoch has every sample once, in contiguous micro-batches") {
   for (const std::int64_t size : {1, 5, 28, 29, 100})
     for (const std::int64_t micro : {1, 3, 4})
       for (const int replicas : {1, 2, 3, 8}) {
@@ -45,7 +45,7 @@ TEST_CASE("batching: a step knows its epoch and offset directly") {
   CHECK(dhp::Batching(700, 28, 4).plan(1).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 
-TEST_CASE("batching: another global batch goes on at the sample where the last one stopped") {
+TEST_CASE("batching: a new global batch size continues at the next sample") {
   for (const std::int64_t size : {10, 23, 96})
     for (const std::int64_t done : {0, 1, 2, 5, 9})
       for (const std::int64_t global : {2, 4, 12}) {
@@ -77,7 +77,7 @@ TEST_CASE("batching: refuses wrong sizes and numbers") {
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).assigned_to(2, 2), dhp::Error);
 }
 
-TEST_CASE("batching: more steps than can be counted are very many") {
+TEST_CASE("batching: a number of steps that overflows is limited") {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   CHECK(dhp::Batching(100, 10, 5).steps_until(most) == std::int64_t{1} << 62);
   CHECK(dhp::Batching(most, 1, 1).steps_until(2) == std::int64_t{1} << 62);

@@ -38,7 +38,7 @@ std::uint64_t bytes_in(const Folder& folder) {
 }
 void no_warning(const std::string& sentence) { FAIL(sentence); }
 
-TEST_CASE("block cache: what fits is read once by all who share the folder, the rest each time") {
+TEST_CASE("block cache: blocks that fit are read once for all processes, others every time") {
   const Folder folder;
   Slow first(100), second(50);
   for (const std::size_t more : {150u, 0u, 0u}) {
@@ -65,7 +65,7 @@ TEST_CASE("block cache: what fits is read once by all who share the folder, the 
   CHECK(bytes_in(folder) == 32);
 }
 
-TEST_CASE("block cache: blocks of changed files go, others stay, a torn one is read anew") {
+TEST_CASE("block cache: blocks of changed files are removed, a torn block is read again") {
   const Folder folder;
   folder.write("mine.txt", bytes_of("stays"));
   Slow slow(64);
@@ -86,7 +86,7 @@ TEST_CASE("block cache: blocks of changed files go, others stay, a torn one is r
   }
 }
 
-TEST_CASE("block cache: many threads and processes read each block once") {
+TEST_CASE("block cache: threads and processes read each block only once") {
   const Folder folder;
   Slow slow(4000);
   std::vector<std::unique_ptr<dhp::detail::BlockCache>> caches;
@@ -99,7 +99,7 @@ TEST_CASE("block cache: many threads and processes read each block once") {
   CHECK(slow.read == 4000);
 }
 
-TEST_CASE("block cache: a folder that cannot be written to is one warning, and all is read") {
+TEST_CASE("block cache: an unwritable folder gives one warning, and all data is read") {
   const Folder folder;
   folder.write("file", bytes_of("in the way"));
   std::vector<std::string> warnings;

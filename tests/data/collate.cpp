@@ -3,7 +3,7 @@
 #include <dhp/device/cpu.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("collate: a host batch arrives on the device with its place in the step") {
+TEST_CASE("collate: a host batch is uploaded with its place in the step") {
   dhp::Cpu cpu;
   dhp::HostBatch batch;
   batch.input = dhp::HostArray({2, 2}, std::vector<float>{1, 2, 3, 4});
@@ -18,7 +18,7 @@ TEST_CASE("collate: a host batch arrives on the device with its place in the ste
   CHECK(made.count_of("samples") == 2);
 }
 
-TEST_CASE("collate: no input stays none") {
+TEST_CASE("collate: a batch without input stays without") {
   dhp::Cpu cpu;
   CHECK(dhp::upload(cpu, dhp::HostBatch{}, 0, {0, 0}).input.empty());
 }

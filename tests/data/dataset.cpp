@@ -26,7 +26,7 @@ std::vector<typename D::Sample> all(const D& data) {
 }
 using Ints = std::vector<std::int64_t>;
 
-TEST_CASE("dataset: shuffle is a permutation, repeatable, another one in each epoch and seed") {
+TEST_CASE("dataset: shuffling is a repeatable permutation that depends on epoch and seed") {
   const auto once = all(dhp::shuffled(Squares{.count = 100}, 1, 0));
   CHECK(once == all(dhp::shuffled(Squares{.count = 100}, 1, 0)));
   CHECK(once != all(dhp::shuffled(Squares{.count = 100}, 1, 1)));
@@ -45,7 +45,7 @@ TEST_CASE("dataset: held-out splits are disjoint and complete") {
   CHECK(dhp::split_fraction(Squares{}, 1.0).train.size() == 0);
 }
 
-TEST_CASE("dataset: a part that is held out evenly, disjoint and complete, in order") {
+TEST_CASE("dataset: split_evenly gives ordered, disjoint and complete parts") {
   for (const std::int64_t count : {1, 2, 3, 7, 10, 100, 101})
     for (const double fraction : {0.0, 0.02, 0.3, 0.5, 0.9, 1.0})
       for (const std::uint64_t seed : {0u, 1u, 2u}) {

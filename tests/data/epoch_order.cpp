@@ -10,7 +10,7 @@ std::vector<std::int64_t> all(const dhp::detail::EpochOrder& order) {
   return made;
 }
 
-TEST_CASE("epoch order: each sample once, at every size and window") {
+TEST_CASE("epoch order: every sample occurs once, for any size and window") {
   for (const std::int64_t size : {0, 1, 2, 3, 5, 8, 17, 64, 65, 100, 1000, 1023})
     for (const std::int64_t window : {0, 1, 2, 3, 4, 7, 16, 50, 63, 64, 100, 999, 5000})
       for (const std::int64_t epoch : {0, 1}) {
@@ -24,7 +24,7 @@ TEST_CASE("epoch order: each sample once, at every size and window") {
   CHECK_THROWS_AS((void)dhp::detail::EpochOrder(10, 4, 0, 0)(-1), dhp::Error);
 }
 
-TEST_CASE("epoch order: a window has samples of few blocks, and is not in their order") {
+TEST_CASE("epoch order: a window has samples of few blocks, and mixes them") {
   for (const std::int64_t size : {1000, 4097, 20011})
     for (const std::int64_t window : {16, 100, 1000, 700}) {
       if (window >= size) continue;
@@ -46,7 +46,7 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
     }
 }
 
-TEST_CASE("epoch order: another one in each epoch and seed, in blocks, windows, or neither") {
+TEST_CASE("epoch order: the order depends on epoch and seed, in blocks and in windows") {
   const auto order = all(dhp::detail::EpochOrder(500, 49, 1, 0));
   CHECK(order == all(dhp::detail::EpochOrder(500, 49, 1, 0)));
   CHECK(order != all(dhp::detail::EpochOrder(500, 49, 1, 1)));

@@ -1,7 +1,7 @@
 // Reads of whole files, and the cursor with which parsers read bytes.
 #include "damage.hpp"
 
-TEST_CASE("file: missing, empty, a directory, too large: each is named") {
+TEST_CASE("file: a missing, empty, too large or irregular file is named") {
   const Folder folder;
   const auto good = folder.write("good", bytes_of("abc"));
   CHECK(dhp::read_file(good) == bytes_of("abc"));
@@ -17,7 +17,7 @@ TEST_CASE("file: missing, empty, a directory, too large: each is named") {
   throws_with("/dev/zero", "not a regular file", 10);
 }
 
-TEST_CASE("file: a cursor reads numbers in both orders and never past the end") {
+TEST_CASE("file: a cursor reads both byte orders and never past the end") {
   const auto bytes = bytes_of(std::string_view("\x01\x02\x03\x04\x05", 5));
   dhp::detail::ByteCursor at(bytes, "x");
   CHECK(at.big_endian(2, "a") == 0x0102);
@@ -28,7 +28,7 @@ TEST_CASE("file: a cursor reads numbers in both orders and never past the end") 
   CHECK(at.left() == 1);
 }
 
-TEST_CASE("file: an array has the number of bytes that its dims say, and no more than the limit") {
+TEST_CASE("file: an array has the size of its dims, within the limit") {
   using Extents = std::vector<std::uint64_t>;
   const auto bytes = bytes_of("abcdefgh");
   const auto take = [&](const Extents& extents, std::size_t limit) {
@@ -43,7 +43,7 @@ TEST_CASE("file: an array has the number of bytes that its dims say, and no more
   CHECK_THROWS_WITH_AS(take({3}, 12), Contains("ends in the middle"), dhp::Error);
 }
 
-TEST_CASE("file: compressed bytes without a way to unpack them are explained") {
+TEST_CASE("file: compressed bytes without zlib are refused with the reason") {
   const Folder folder;
   const auto path = folder.write("a.gz", bytes_of("\x1f\x8b and more"));
   CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr), Contains("without zlib"),

@@ -15,7 +15,7 @@ auto samples(std::int64_t odd) {
 
 }  // namespace
 
-TEST_CASE("function samples: rows in the order of the indices") {
+TEST_CASE("function samples: rows are in the order of the indices") {
   const auto made = samples(-1).collate(std::vector<std::int64_t>{7, 3}, 0);
   CHECK(made.input == HostArray({2, 2}, std::vector<float>{7, 7, 3, 3}));
   CHECK(made.side.front().second == HostArray({2, 1}, std::vector<float>{-7, -3}));

@@ -20,7 +20,7 @@ dhp::Bytes gzip(const dhp::Bytes& plain) {
   return made;
 }
 
-TEST_CASE("gzip: what was packed comes back, small and large, in one member or two") {
+TEST_CASE("gzip: packed data is unpacked, small or large, in one or two members") {
   const auto small = bytes_of("some text, some text, some text");
   CHECK(dhp::gunzip(gzip(small), "x") == small);
   dhp::Bytes large(5'000'000);
@@ -38,7 +38,7 @@ TEST_CASE("gzip: what was packed comes back, small and large, in one member or t
   CHECK_THROWS_WITH_AS((void)dhp::gunzip(two, "x"), Contains("not gzip after"), dhp::Error);
 }
 
-TEST_CASE("gzip: damaged data is named, never accepted") {
+TEST_CASE("gzip: damaged data is refused by name") {
   const auto good = gzip(bytes_of("some text, some text, some text"));
   check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) { (void)dhp::gunzip(bytes, name); },
@@ -49,7 +49,7 @@ TEST_CASE("gzip: damaged data is named, never accepted") {
                        dhp::Error);
 }
 
-TEST_CASE("gzip: a small file that unpacks to very much is stopped at the limit") {
+TEST_CASE("gzip: a small file that unpacks beyond the limit is refused") {
   const auto bomb = gzip(dhp::Bytes(10'000'000));
   CHECK(bomb.size() < 20'000);
   CHECK(dhp::gunzip(bomb, "x", 10'000'001).size() == 10'000'000);
@@ -57,7 +57,7 @@ TEST_CASE("gzip: a small file that unpacks to very much is stopped at the limit"
                        dhp::Error);
 }
 
-TEST_CASE("gzip: a read through read_unpacked") {
+TEST_CASE("gzip: read_unpacked reads packed and plain files") {
   const Folder folder;
   const auto packed = folder.write("packed.gz", gzip(bytes_of("inside")));
   const auto plain = folder.write("plain", bytes_of("inside"));

@@ -15,12 +15,12 @@ void parse(const dhp::Bytes& bytes, const std::string& name) {
   (void)dhp::detail::parse_idx(bytes, name);
 }
 
-TEST_CASE("idx: dims and elements") {
+TEST_CASE("idx: dims and elements are read") {
   CHECK(dhp::detail::parse_idx(small_idx(), "x") ==
         dhp::HostArray(dhp::DType::u8, {2, 2, 3}, bytes_of("abcdefghijkl")));
 }
 
-TEST_CASE("idx: damage never gets through") {
+TEST_CASE("idx: damaged files are refused") {
   check_damage(parse, small_idx());
   auto changed = [&](std::size_t at, int value) {
     auto bytes = small_idx();

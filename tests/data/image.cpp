@@ -18,7 +18,7 @@ dhp::Bytes idx(std::vector<int> dims, int values) {
 
 static_assert(dhp::Dataset<dhp::ImageArray>);
 
-TEST_CASE("image: an IDX pair") {
+TEST_CASE("image: a pair of IDX files is read") {
   const Folder folder;
   const auto images = folder.write("images", idx({3, 2, 2}, 12));
   const auto labels = folder.write("labels", idx({3}, 3));
@@ -36,7 +36,7 @@ TEST_CASE("image: an IDX pair") {
   CHECK_THROWS_AS((void)data.get(3), dhp::Error);
 }
 
-TEST_CASE("image: an .npy pair, with every integer type of labels") {
+TEST_CASE("image: a pair of .npy files is read, with any integer type of labels") {
   const Folder folder;
   const auto images = folder.write(
       "i.npy", npy_bytes<std::uint8_t>(

@@ -14,7 +14,7 @@ dhp::ImageArray two_images() {  // 2 x 2 pixels, 1 channel
 }
 const std::vector<std::int64_t> both{1, 0};
 
-TEST_CASE("image batcher: normalized values in the order asked for") {
+TEST_CASE("image batcher: values are normalized, in the order of the indices") {
   const dhp::ImageBatcher batcher(two_images(), {.height = 2,
                                                  .width = 2,
                                                  .channels = 1,
@@ -33,7 +33,7 @@ TEST_CASE("image batcher: normalized values in the order asked for") {
   CHECK(batch.counts.front() == std::pair<std::string, std::int64_t>{"samples", 2});
 }
 
-TEST_CASE("image batcher: each channel has its own mean; other types are the rounded values") {
+TEST_CASE("image batcher: each channel has its own mean, and other types are rounded") {
   const dhp::ImageBatcher three(
       images({1, 1, 1, 3}, {255, 255, 255}, {0}),
       {.height = 1, .width = 1, .channels = 3, .mean = {0, 0.5, 1}, .deviation = {1, 0.5, 2}});
@@ -84,7 +84,7 @@ TEST_CASE("image batcher: wrong options and samples are explained") {
   CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .deviation = {0}}), dhp::Error);
 }
 
-TEST_CASE("image batcher: statistics of the channels") {
+TEST_CASE("image batcher: channel_statistics gives the mean and deviation of each channel") {
   const auto statistics =
       dhp::channel_statistics(images({2, 1, 1, 2}, {0, 51, 255, 51}, {0, 0}), 100);
   CHECK(statistics.mean[0] == Approx(0.5));
@@ -101,7 +101,7 @@ struct LabelsAlone {
   [[nodiscard]] std::int32_t label(std::int64_t index) const { return static_cast<int>(index) % 5; }
 };
 
-TEST_CASE("image batcher: labels alone need no image, through slices, orders and parts") {
+TEST_CASE("image batcher: labels_only() reads no image, also of a slice, shuffle or part") {
   const auto labels_of = [](auto data) {
     const dhp::ImageBatcher batcher(data, {.height = 2, .width = 3});
     CHECK_THROWS_AS((void)batcher.collate(both, 0), dhp::Error);

@@ -9,7 +9,7 @@ std::vector<dhp::Decoder> toy() { return {{{".toy", ".ty"}, &decode_toy}}; }
 
 static_assert(dhp::Dataset<dhp::ImageFolder>);
 
-TEST_CASE("image folder: classes and files in the order of their names") {
+TEST_CASE("image folder: classes and files are in the order of their names") {
   const Folder folder;
   folder.write("dog/2.toy", bytes_of("TOYd"));
   folder.write("dog/1.TOY", bytes_of("TOYc"));
@@ -82,7 +82,7 @@ TEST_CASE("image folder: files are only listed at the start; a bad one is an err
   CHECK_THROWS_WITH_AS((void)data.get(1), Contains("a/2.toy: damaged toy; --skip-bad"), dhp::Error);
 }
 
-TEST_CASE("image folder: what a file begins with comes before its name") {
+TEST_CASE("image folder: the format follows the first bytes before the name") {
   const Folder folder;
   folder.write("a/1.toy", bytes_of("TOYx"));
   const auto other = [](std::span<const std::byte>, const std::string&, const dhp::DecodeOptions&) {
@@ -93,7 +93,7 @@ TEST_CASE("image folder: what a file begins with comes before its name") {
   CHECK(dhp::ImageFolder(folder / "", decoders).get(0).image.height == 7);
 }
 
-TEST_CASE("image folder: a file that is not what its name says is named for what it is") {
+TEST_CASE("image folder: a file whose format differs from its name is reported as what it is") {
   using namespace std::string_literals;
   const std::pair<std::string, const char*> files[] = {
       {"RIFF\x10\0\0\0WEBPVP8 "s, "is a WebP image; this program reads .toy .ty"},
@@ -119,7 +119,7 @@ TEST_CASE("image folder: a file that is not what its name says is named for what
   }
 }
 
-TEST_CASE("image folder: a directory that is no set of images is explained") {
+TEST_CASE("image folder: a directory that is not an image data set is refused with the reason") {
   const Folder folder;
   const auto make = [&](const std::string& path) { return dhp::ImageFolder(path, toy()); };
   CHECK_THROWS_WITH_AS(make(folder / "none"), Contains("no such directory"), dhp::Error);

@@ -70,7 +70,7 @@ void parse(const dhp::Bytes& bytes, const std::string& name) {
   (void)dhp::detail::decode_jpeg(bytes, name);
 }
 
-TEST_CASE("jpeg: pixels come back, in color and in gray, plain and progressive") {
+TEST_CASE("jpeg: pixels survive a round trip, in color and gray, plain and progressive") {
   for (const bool progressive : {false, true}) {
     const auto color = smooth(17, 19, 3);
     const auto read = dhp::detail::decode_jpeg(encode(color, progressive), "x");
@@ -84,7 +84,7 @@ TEST_CASE("jpeg: pixels come back, in color and in gray, plain and progressive")
   CHECK(dhp::detail::decode_jpeg(encode(smooth(9, 8, 3)), "x", {.channels = 1}).channels == 1);
 }
 
-TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the same look") {
+TEST_CASE("jpeg: a large image is decoded at 1/2, 1/4 or 1/8 of its size") {
   const auto whole = smooth(32, 40, 3);
   const auto file = encode(whole);
   for (const auto& [least, height, width] :
@@ -106,7 +106,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
       encode(smooth(16, 16, 3)), 200);
 }
 
-TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
+TEST_CASE("jpeg: a decoded part has the pixels of the whole image") {
   auto image = smooth(75, 90, 3);
   for (std::size_t at = 0; at < image.pixels.size(); at += 7)
     image.pixels[at] ^= 0x5a;  // so that colors vary
@@ -141,7 +141,7 @@ TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
                        Contains("x: damaged JPEG (it has no end)"), dhp::Error);
 }
 
-TEST_CASE("jpeg: batches of parts are those of whole images") {
+TEST_CASE("jpeg: batches of decoded parts equal those of whole images") {
   struct Whole {
     using Sample = dhp::LabeledImage;
     dhp::ImageFolder folder;
@@ -162,7 +162,7 @@ TEST_CASE("jpeg: batches of parts are those of whole images") {
     CHECK(parts.collate(first, epoch) == whole.collate(first, epoch));
 }
 
-TEST_CASE("jpeg: four inks become three colors or gray") {
+TEST_CASE("jpeg: four inks (CMYK) become color or gray") {
   auto inks = dhp::Image::blank(8, 8, 4);
   for (std::size_t at = 0; at < inks.pixels.size(); at += 4) {
     inks.pixels[at] = 200;  // inverted: much red light
@@ -175,14 +175,14 @@ TEST_CASE("jpeg: four inks become three colors or gray") {
   CHECK(std::abs(dhp::detail::decode_jpeg(file, "x", {.channels = 1}).pixels[0] - 60) < 4);
 }
 
-TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted gray") {
+TEST_CASE("jpeg: damage is reported without a crash, also a truncated file") {
   check_damage(parse, encode(smooth(16, 16, 3)), 400);
   check_damage(parse, encode(smooth(8, 16, 3), true), 400);
   CHECK_THROWS_WITH_AS(parse(bytes_of("\x89PNG is a PNG"), "a.jpg"),
                        Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
 }
 
-TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
+TEST_CASE("jpeg: extra bytes are accepted, but not together with a missing end") {
   auto file = encode(smooth(16, 16, 3));
   file.insert(file.begin() + 2, 5, std::byte{0x12});  // extraneous bytes before the first segment
   const auto read = dhp::detail::decode_jpeg(file, "x");

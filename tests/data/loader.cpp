@@ -58,7 +58,7 @@ std::vector<Seen> drain(Cpu& cpu, L& loader, int steps) {
   return seen;
 }
 
-TEST_CASE("loader: the same bytes with any number of threads and steps ahead") {
+TEST_CASE("loader: any number of threads and steps ahead gives the same bytes") {
   Cpu cpu;
   std::vector<Seen> first;
   for (const int threads : {0, 1, 4}) {
@@ -77,7 +77,7 @@ TEST_CASE("loader: the same bytes with any number of threads and steps ahead") {
   CHECK(first.size() == 3 * 13 - 2);  // two short steps of 53 - 48 = 5 samples: two micro-batches
 }
 
-TEST_CASE("loader: replicas see what one replica sees") {
+TEST_CASE("loader: replicas together see the samples of one replica") {
   Cpu cpu;
   const Numbers numbers{.count = 27};  // 7 micro-batches of 4, the last one of 3
   dhp::Loader whole(cpu, numbers, {.global_batch = 28, .micro_batch = 4, .epochs = 2});
@@ -107,7 +107,7 @@ TEST_CASE("loader: replicas see what one replica sees") {
   CHECK(joined.back().samples == 3);
 }
 
-TEST_CASE("loader: a step says what all replicas have, and promises shapes of full steps alone") {
+TEST_CASE("loader: a step has the counts of all replicas, and promises shapes for full steps") {
   Cpu cpu;
   for (const bool promised : {false, true}) {
     dhp::Loader loader(
@@ -127,7 +127,7 @@ TEST_CASE("loader: a step says what all replicas have, and promises shapes of fu
   CHECK(example.at("ids").to_host<std::int64_t>(cpu) == std::vector<std::int64_t>{0, 1, 2});
 }
 
-TEST_CASE("loader: a start at any step is the same as running through") {
+TEST_CASE("loader: starting at any step gives the same batches as running through") {
   Cpu cpu;
   const Numbers numbers{.count = 21};
   const LoaderOptions options{.global_batch = 6, .micro_batch = 2, .threads = 2};
@@ -170,7 +170,7 @@ TEST_CASE("loader: an evaluation goes over the set once, in order, at any number
   }
 }
 
-TEST_CASE("loader: the error of a sample reaches the caller, names it, and the loader lives on") {
+TEST_CASE("loader: an error names its sample, and the loader can continue") {
   Cpu cpu;
   for (const int threads : {0, 1, 3}) {
     LoaderOptions options{

@@ -27,7 +27,7 @@ dhp::Bytes with_header(std::string dict, std::size_t data_bytes, int version = 1
   return bytes_of(text + dict + std::string(data_bytes, '\1'));
 }
 
-TEST_CASE("npy: written and read again, every type") {
+TEST_CASE("npy: arrays of every type are read as written") {
   round_trip<std::uint8_t>();
   round_trip<std::int32_t>();
   round_trip<std::int64_t>();
@@ -37,7 +37,7 @@ TEST_CASE("npy: written and read again, every type") {
         0);
 }
 
-TEST_CASE("npy: headers as NumPy writes them") {
+TEST_CASE("npy: headers in NumPy's forms are read") {
   const auto one = dhp::detail::parse_npy(
       with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }     ", 12), "x");
   CHECK(one.shape() == dhp::Shape{3});
@@ -46,12 +46,12 @@ TEST_CASE("npy: headers as NumPy writes them") {
   CHECK(two.shape() == dhp::Shape{2, 2});
 }
 
-TEST_CASE("npy: damage never gets through") {
+TEST_CASE("npy: damaged files are refused") {
   const auto good = npy_bytes<std::int32_t>({2, 2}, std::vector<std::int32_t>{1, 2, 3, 4});
   check_damage(parse, good, 400);
 }
 
-TEST_CASE("npy: says what is wrong") {
+TEST_CASE("npy: errors say what is wrong and at which byte") {
   const auto says = [](const dhp::Bytes& bytes, const char* what) {
     CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains(what), dhp::Error);
     CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains("file, byte"), dhp::Error);

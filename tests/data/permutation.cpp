@@ -2,7 +2,7 @@
 #include <dhp/data/permutation.hpp>
 #include <tests/support/test.hpp>
 
-TEST_CASE("permutation: a bijection at every size") {
+TEST_CASE("permutation: is a bijection for any size") {
   for (const std::int64_t size : {0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65, 127, 1000, 4097}) {
     const dhp::Permutation order(size, 3, 1);
     std::vector<int> hits(static_cast<std::size_t>(size), 0);
@@ -18,7 +18,7 @@ TEST_CASE("permutation: a bijection at every size") {
   }
 }
 
-TEST_CASE("permutation: every element comes to every place about equally often") {
+TEST_CASE("permutation: every element is equally likely at every place") {
   constexpr int size = 12;
   constexpr int epochs = 6000;
   std::array<std::array<int, size>, size> times{};
@@ -33,7 +33,7 @@ TEST_CASE("permutation: every element comes to every place about equally often")
   CHECK(chi2 < 121 + 5 * 15.6);  // 121 degrees of freedom, five standard deviations
 }
 
-TEST_CASE("permutation: neighbors are not kept together") {
+TEST_CASE("permutation: neighbors are rarely adjacent") {
   const dhp::Permutation order(60000, 5, 0);
   int neighbors = 0;
   for (std::int64_t place = 1; place < 60000; ++place)

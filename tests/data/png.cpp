@@ -24,7 +24,7 @@ dhp::Bytes encode(const std::vector<std::uint8_t>& pixels, unsigned height, unsi
 const std::vector<std::uint8_t> six{10, 20, 30, 40, 50, 60, 70, 80, 90,
                                     5,  15, 25, 35, 45, 55, 65, 75, 85};
 
-TEST_CASE("png: pixels come back, in color and in gray") {
+TEST_CASE("png: pixels are read exactly, in color and in gray") {
   const auto color = dhp::detail::decode_png(encode(six, 2, 3, PNG_FORMAT_RGB), "x");
   CHECK(color == dhp::Image{2, 3, 3, six});
   const std::vector<std::uint8_t> gray{1, 2, 3, 4};
@@ -81,7 +81,7 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
   }
 }
 
-TEST_CASE("png: damage is named and never crashes") {
+TEST_CASE("png: damage is reported without a crash") {
   check_damage([](const dhp::Bytes& bytes,
                   const std::string& name) { (void)dhp::detail::decode_png(bytes, name); },
                encode(six, 2, 3, PNG_FORMAT_RGB), 400);

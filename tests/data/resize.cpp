@@ -12,7 +12,7 @@ dhp::Image resize(const dhp::Image& image, int height, int width) {
   return dhp::resize(image, {0, 0, image.height, image.width}, height, width);
 }
 
-TEST_CASE("resize: crop inside, across the edge and outside") {
+TEST_CASE("resize: crop works inside, across the edge and outside") {
   const auto image = gray(2, 3, {1, 2, 3, 4, 5, 6});
   CHECK(dhp::crop(image, {0, 1, 2, 2}) == gray(2, 2, {2, 3, 5, 6}));
   CHECK(dhp::crop(image, {-1, -1, 2, 3}) == gray(2, 3, {0, 0, 0, 0, 1, 2}));
@@ -21,7 +21,7 @@ TEST_CASE("resize: crop inside, across the edge and outside") {
   CHECK(dhp::crop(image, {0, -9, 1, 2}) == gray(1, 2, {0, 0}));
 }
 
-TEST_CASE("resize: mirror exchanges columns, not channels") {
+TEST_CASE("resize: mirror swaps columns, not channels") {
   CHECK(dhp::mirror({1, 2, 3, {1, 2, 3, 4, 5, 6}}) == dhp::Image{1, 2, 3, {4, 5, 6, 1, 2, 3}});
 }
 
@@ -36,7 +36,7 @@ TEST_CASE("resize: a constant stays constant, at any size") {
     }
 }
 
-TEST_CASE("resize: known values") {
+TEST_CASE("resize: matches values computed by hand") {
   // Doubling uses weights 3/4 and 1/4 of two neighbors; pixels at the ends repeat.
   CHECK(resize(gray(1, 2, {0, 100}), 1, 4) == gray(1, 4, {0, 25, 75, 100}));
   CHECK(resize(gray(2, 1, {0, 100}), 4, 1) == gray(4, 1, {0, 25, 75, 100}));
@@ -75,7 +75,7 @@ TEST_CASE("resize: each pixel of noise is within two of the exact sum, in any nu
     }
 }
 
-TEST_CASE("resize: a box is resized as its crop is") {
+TEST_CASE("resize: resizing a box equals resizing its crop") {
   dhp::Image image{6, 8, 2, {}};
   for (int value = 0; value < 96; ++value)
     image.pixels.push_back(static_cast<std::uint8_t>(value * 37));

@@ -14,7 +14,7 @@ TEST_CASE("sample random: each part of the key changes the numbers, the same key
   CHECK(first(1, 2, 3, DataUse::augment) == first(1, 2, 3, DataUse::augment));
 }
 
-TEST_CASE("sample random: draws follow each other and stay in their bounds") {
+TEST_CASE("sample random: draws stay in their bounds and have the right moments") {
   SampleRandom random(1, 0, 9, DataUse::user);
   double sum = 0;
   double squares = 0;
@@ -30,7 +30,7 @@ TEST_CASE("sample random: draws follow each other and stay in their bounds") {
   CHECK(std::abs(squares / 4000 - 1) < 0.12);
 }
 
-TEST_CASE("sample random: the stream is not the one of the model's random numbers") {
+TEST_CASE("sample random: the data stream differs from the model's stream") {
   CHECK(dhp::detail::data_stream(5, 0, DataUse::order).bits(0) !=
         dhp::RandomStream{5, 0, 0}.bits(0));
 }

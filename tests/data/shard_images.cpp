@@ -35,7 +35,7 @@ std::string letters(const dhp::ShardImages& images) {
   return made;
 }
 
-TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1") {
+TEST_CASE("shard images: both formats are read, in several shards, with labels from 0 or 1") {
   const Folder folder;
   folder.write("t/train-00001-of-00002", bytes_of(records({{'c', 1}, {'d', 3}})));
   folder.write("t/train-00000-of-00002", bytes_of(records({{'a', 2}, {'b', 1}})));
@@ -51,7 +51,7 @@ TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1")
                        Contains("its label is 0, but labels count from 1"), dhp::Error);
 }
 
-TEST_CASE("shard images: an index is made once, and anew if it or a shard is not the same") {
+TEST_CASE("shard images: the index is reused until it or a shard changes") {
   const Folder folder;
   const auto shard = folder.write("s/0.tar", bytes_of(tar({{'a', 0}})));
   CHECK(!open(folder / "s").index_was_kept());
@@ -75,7 +75,7 @@ TEST_CASE("shard images: an index is made once, and anew if it or a shard is not
   check_damage(parse, dhp::read_file(index), 100);
 }
 
-TEST_CASE("shard images: beside read-only shards there is no index, which is told") {
+TEST_CASE("shard images: the index may be elsewhere, and a failure to write it is reported") {
   const Folder folder;
   folder.write("a/0.tar", bytes_of(tar({{'a', 0}})));
   folder.write("b/0.tar", bytes_of(tar({{'b', 0}})));
@@ -91,7 +91,7 @@ TEST_CASE("shard images: beside read-only shards there is no index, which is tol
   CHECK(has(images.index_error(), "file"));
 }
 
-TEST_CASE("shard images: many that begin at once have one index") {
+TEST_CASE("shard images: concurrent opens make one index") {
   const Folder folder;
   folder.write("s/0.tar", bytes_of(tar({{'a', 0}, {'b', 1}})));
   std::vector<int> kept(6);
@@ -125,7 +125,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   CHECK(open(folder / "s").size() == 5);  // the index without damaged parts is not reused
 }
 
-TEST_CASE("shard images: a shard that is cut off after its index was made") {
+TEST_CASE("shard images: a shard truncated after its index was made is an error") {
   const Folder folder;
   const auto path = folder.write("s/0.tfrecord", bytes_of(records({{'a', 0}, {'b', 0}})));
   const auto images = open(folder / "s");
@@ -136,7 +136,7 @@ TEST_CASE("shard images: a shard that is cut off after its index was made") {
   CHECK_THROWS_WITH_AS(open(folder / "none"), Contains("there is no shard"), dhp::Error);
 }
 
-TEST_CASE("find shards: by the names that converters give, the held-out part beside") {
+TEST_CASE("find shards: training and held-out shards are found by common names") {
   const Folder folder;
   for (const auto* name :
        {"train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001", "notes.txt",

@@ -39,7 +39,7 @@ TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
   CHECK(found.left_out.first.ends_with("a.tar: README"));
 }
 
-TEST_CASE("tar: long names by prefix, GNU's records and pax headers; archives behind each other") {
+TEST_CASE("tar: long names in all three forms, and concatenated archives, are read") {
   const std::string long_name(150, 'n');
   const auto pax_line = [](const std::string& text) {
     const auto length = text.size() + 5;  // three digits, a space and the end of the line
@@ -57,7 +57,7 @@ TEST_CASE("tar: long names by prefix, GNU's records and pax headers; archives be
   for (std::size_t at = 0; at < 3; ++at) CHECK(found.samples[at].label == static_cast<int>(at) + 1);
 }
 
-TEST_CASE("tar: what is wrong is named with its byte") {
+TEST_CASE("tar: errors name the byte") {
   const auto said = [&](const std::string& contents, const std::string& sentence) {
     CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence.c_str()), dhp::Error);
   };
@@ -96,7 +96,7 @@ TEST_CASE("tar: what is wrong is named with its byte") {
                        Contains("built without JSON"), dhp::Error);
 }
 
-TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") {
+TEST_CASE("tar: damaged samples are skipped and counted, the others kept") {
   const auto sample = [&](const std::string& key, const std::string& label) {
     return member(key + ".toy", "TOY" + key) + member(key + ".cls", label);
   };
@@ -108,7 +108,7 @@ TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") 
   CHECK(found.skipped.size() == 2);
 }
 
-TEST_CASE("tar: every torn file and flipped byte is a sentence or read") {
+TEST_CASE("tar: truncated files and flipped bytes are read or refused") {
   const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     dhp::detail::ShardScan made;

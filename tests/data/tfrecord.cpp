@@ -27,7 +27,7 @@ TEST_CASE("tfrecord: the image of each record is found, and its label") {
   CHECK(found.samples[1].label == 7);
 }
 
-TEST_CASE("tfrecord: other converters' names, unpacked numbers, and which name comes first") {
+TEST_CASE("tfrecord: other feature names and unpacked numbers are read, by priority") {
   const auto label_of = [&](const std::string& entries) {
     return scan(record(example(entries))).samples.at(0);
   };
@@ -40,7 +40,7 @@ TEST_CASE("tfrecord: other converters' names, unpacked numbers, and which name c
   CHECK(both.bytes == 5);
 }
 
-TEST_CASE("tfrecord: what is wrong is named with its byte") {
+TEST_CASE("tfrecord: errors name the byte") {
   const auto said = [&](const std::string& contents, const char* sentence) {
     CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence), dhp::Error);
   };
@@ -69,7 +69,7 @@ TEST_CASE("tfrecord: what is wrong is named with its byte") {
   said(record("\x0b"), "is not a tf.Example");
 }
 
-TEST_CASE("tfrecord: what is damaged is left out and counted, and the rest is kept") {
+TEST_CASE("tfrecord: damaged records are skipped and counted, the others kept") {
   const auto good = record(imagenet("TOY1", 3, "one.toy"));
   const auto found = scan(good + record("words") + good + good.substr(0, 20), true);
   CHECK(found.samples.size() == 2);
@@ -77,7 +77,7 @@ TEST_CASE("tfrecord: what is damaged is left out and counted, and the rest is ke
   CHECK(scan(good.substr(0, 30), true).samples.empty());
 }
 
-TEST_CASE("tfrecord: every torn file and flipped byte is a sentence or read") {
+TEST_CASE("tfrecord: truncated files and flipped bytes are read or refused") {
   const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     const auto path = folder.write(name, bytes);
