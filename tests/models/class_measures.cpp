@@ -21,7 +21,7 @@ ClassCounts counts(std::size_t classes, const std::vector<std::int32_t>& labels,
 }  // namespace
 
 // Expected values: scikit-learn's accuracy_score, f1_score and matthews_corrcoef of the same lists.
-TEST_CASE("class measures: two classes") {
+TEST_CASE("class measures: two classes match values computed by hand") {
   const auto made = counts(2, {0, 1, 1, 0, 1, 0, 1, 1}, {0, 1, 0, 0, 1, 1, 1, 0});
   CHECK(made.accuracy() == Approx(0.625));
   CHECK(made.f1() == Approx(0.6666666667));
@@ -29,7 +29,7 @@ TEST_CASE("class measures: two classes") {
   CHECK(counts(2, {0, 1}, {0, 1}).matthews() == Approx(1));
   CHECK(counts(2, {0, 1, 0}, {0, 0, 0}).matthews() == 0);
 }
-TEST_CASE("class measures: several classes, one of which is nowhere") {
+TEST_CASE("class measures: several classes match values computed by hand, one of them absent") {
   const auto made = counts(4, {0, 1, 2, 2, 1, 0, 2}, {0, 2, 2, 1, 1, 0, 2});
   CHECK(made.accuracy() == Approx(0.7142857143));
   CHECK(made.f1() == Approx(0.7222222222));
@@ -44,7 +44,7 @@ TEST_CASE("class measures: the loss is the mean cross-entropy") {
         decltype(made.measures()){{"loss", 0}, {"accuracy", 0}, {"f1", 0}, {"matthews", 0}});
 }
 
-TEST_CASE("patience: so many evaluations without a better value, of a loss a lower one") {
+TEST_CASE("patience: training stops after the given evaluations without a better value") {
   dhp::BestMeasure best;
   Patience patience("loss", 2, best);
   const auto takes = [&](std::int64_t step, double loss) {
@@ -80,7 +80,7 @@ TEST_CASE("patience: so many evaluations without a better value, of a loss a low
   CHECK_FALSE(never.is_over());
 }
 
-TEST_CASE("fine-tuning: which parameters are trained") {
+TEST_CASE("fine-tuning: freeze patterns and adapters choose the trained parameters") {
   std::set<std::string> found;
   const FineTuning some{.freeze = {"bert.embeddings.*", "*.0.?.weight"}};
   CHECK_FALSE(some.trains("bert.embeddings.LayerNorm.bias", "", found));
@@ -94,7 +94,7 @@ TEST_CASE("fine-tuning: which parameters are trained") {
   CHECK_FALSE(adapters.trains("x.query.weight", "classifier.", found));
 }
 
-TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
+TEST_CASE("fine-tuning: an adapter's configuration has PEFT's format") {
   const tests::Folder folder;
   const auto write = [&](const std::string& text) {
     std::ofstream(folder / "adapter_config.json") << text;

@@ -12,7 +12,7 @@ struct Numbers {  // sample i is the number i
   }
 };
 
-TEST_CASE("any batcher: the first samples only, and all of them again and again") {
+TEST_CASE("any batcher: first() takes the first samples, repeated() repeats them") {
   const examples::AnyBatcher all{Numbers{}};
   CHECK(all.first(2).size() == 2);
   CHECK(all.first(0).size() == 3);

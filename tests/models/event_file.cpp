@@ -64,7 +64,7 @@ std::string field(const std::string& message, int number) {
   return at == fields.end() ? "none" : at->second;
 }
 
-TEST_CASE("event file: version, scalars and text, each in the file at once") {
+TEST_CASE("event file: version, scalars and text are written at once") {
   const Folder folder;
   CHECK(!EventFile::any_in(folder / "deeper"));
   EventFile events(folder / "deeper", 0);
@@ -99,7 +99,7 @@ TEST_CASE("event file: version, scalars and text, each in the file at once") {
   CHECK(field(field(field(value, 9), 1), 1) == "text");
 }
 
-TEST_CASE("event file: a run that goes on has a file of its own, and says from which step on") {
+TEST_CASE("event file: a resumed run has a new file with its first step") {
   const Folder folder;
   { const EventFile before(folder.path, 0); }
   const EventFile after(folder.path, 8);
@@ -112,7 +112,7 @@ TEST_CASE("event file: a run that goes on has a file of its own, and says from w
   CHECK(field(field(records[1], 7), 1) == "1");
 }
 
-TEST_CASE("event file: a directory that cannot be made") {
+TEST_CASE("event file: a directory that cannot be made is an error") {
   const Folder folder;
   dhp::replace_file(folder / "file", "text");
   CHECK(has(message_of([&] { const EventFile events(folder / "file/in_it", 0); }),

@@ -26,7 +26,7 @@ struct Calls {
   }
 };
 
-TEST_CASE("flight record file: what is written is what is read") {
+TEST_CASE("flight record file: a written file is read back") {
   const Folder folder;
   const auto path = folder.path + "/flight.json";
   const Calls calls;
@@ -62,7 +62,7 @@ TEST_CASE("flight record file: what is written is what is read") {
   CHECK(folder.files().size() == 1);  // no other file is left
 }
 
-TEST_CASE("flight record file: the moment in UTC, and a path of its own for each rank") {
+TEST_CASE("flight record file: times are in UTC, and each rank has its own path") {
   const std::chrono::system_clock::time_point moment(std::chrono::milliseconds(1772366400250));
   CHECK(examples::utc_text(moment) == "2026-03-01T12:00:00.250Z");
   using examples::flight_record_path;
@@ -71,7 +71,7 @@ TEST_CASE("flight record file: the moment in UTC, and a path of its own for each
   CHECK(flight_record_path("run.d/flight", 0) == "run.d/flight.rank0");
 }
 
-TEST_CASE("flight record file: what cannot be written or read is said in one sentence") {
+TEST_CASE("flight record file: an error of writing or reading is one sentence") {
   const Folder folder;
   const auto path = folder.path + "/x.json";
   const auto said = [&](const std::string& text) {
@@ -107,7 +107,7 @@ TEST_CASE("flight record file: what cannot be written or read is said in one sen
   (void)with("\"failed\":false", "\"failed\":0");
 }
 
-TEST_CASE("flight record file: damaged ones are harmless") {
+TEST_CASE("flight record file: damaged files do not crash the reader") {
   const Folder folder;
   const auto path = folder.path + "/x.json";
   Calls().file().write(path);

@@ -30,7 +30,7 @@ const MeshShape layouts[] = {{}, {.data = 2}, {.data = 3}, {.pipeline = 2}, {2, 
 
 }  // namespace
 
-TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") {
+TEST_CASE("FLOP of BERT: is three times the forward formula in any layout") {
   for (const auto* preset : {"tiny", "base"}) {
     auto config = examples::bert_preset(preset);
     config.vocabulary = 611;
@@ -57,7 +57,7 @@ TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") 
   }
 }
 
-TEST_CASE("model work: layers that are split compute half, and send their sums") {
+TEST_CASE("model work: split layers compute half, and send their sums") {
   const auto work = [](int ranks) {
     return examples::count_work(PlannedRun<>{
         .options = {.layout = {.tensor = ranks}},
@@ -77,7 +77,7 @@ TEST_CASE("model work: layers that are split compute half, and send their sums")
         static_cast<double>(whole.layers.size()) / 2 * whole.layers.front().output_bytes);
 }
 
-TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are computed") {
+TEST_CASE("FLOP of causal attention with shared keys: only computed pairs count") {
   Meta dev;
   ModelBuilder<Meta> build(Comm<Meta>{});
   SelfAttention<Meta> layer(build, "s",
@@ -102,7 +102,7 @@ TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are comp
   CHECK(dev.count().dropout_flop == 0);
 }
 
-TEST_CASE("FLOP of attention with dropout: counted apart") {
+TEST_CASE("FLOP of attention with dropout: those of dropout are counted separately") {
   Meta dev;
   ModelBuilder<Meta> build(Comm<Meta>{});
   SelfAttention<Meta> layer(build, "s",
@@ -119,7 +119,7 @@ TEST_CASE("FLOP of attention with dropout: counted apart") {
   }
 }
 
-TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient of the images") {
+TEST_CASE("FLOP of ResNet: is three times the forward pass, minus the images' gradient") {
   for (const auto& config :
        {examples::ResNetConfig{}, examples::ResNetConfig{.depth = 14, .width = 8, .image_size = 33},
         examples::ResNetConfig{.depth = 26, .image_size = 32, .stem_stride = 2},

@@ -21,7 +21,7 @@ GoodputOptions hourly() {
 }
 double goodput(const GoodputOptions& options) { return GoodputSimulation(options).run().useful; }
 
-TEST_CASE("goodput: a job that restarts works as much as Daly's closed form says") {
+TEST_CASE("goodput: a restarting job matches Daly's closed form") {
   auto options = hourly();
   for (const double interval : {150., 300., 600., 1200., 2400.}) {
     CAPTURE(interval);
@@ -31,7 +31,7 @@ TEST_CASE("goodput: a job that restarts works as much as Daly's closed form says
   }
 }
 
-TEST_CASE("goodput: the best interval is Daly's, about the square root of 2 saves of failures") {
+TEST_CASE("goodput: the best interval is Daly's, about sqrt(2 x save x failure interval)") {
   CHECK(examples::daly_interval(60, 3600) == Approx(std::sqrt(2 * 60. * 3600)).epsilon(0.09));
   CHECK(examples::daly_interval(7200, 3600) == 3600);
   const double best = examples::daly_interval(60, 3600);
@@ -56,7 +56,7 @@ TEST_CASE("goodput: elastic ranks lose half a step and the pause") {
   CHECK(goodput(options) == Approx(1 - (5 + 20) / 3600.).epsilon(0.002));
 }
 
-TEST_CASE("goodput: shares are of the whole time, and nothing is lost without failures") {
+TEST_CASE("goodput: shares add up to the whole time, and without failures nothing is lost") {
   auto options = hourly();
   options.rank_failure = 1e15;
   options.interval = 540;
@@ -101,7 +101,7 @@ TEST_CASE("goodput: a rank that is missing does not fail again") {
   }
 }
 
-TEST_CASE("goodput: what cannot be simulated is refused") {
+TEST_CASE("goodput: impossible settings are refused") {
   auto options = hourly();
   options.ranks_per_replica = 7;
   CHECK_THROWS_AS(GoodputSimulation{options}, dhp::Error);

@@ -10,7 +10,7 @@ void put(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-TEST_CASE("host memory: what is free, or the least limit of the control groups around it") {
+TEST_CASE("host memory: is the free memory, or the least limit of the enclosing cgroups") {
   const tests::Folder root;
   put(root / "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    2000 kB\n");
   CHECK(host_memory_bytes(root.path) == 2000 * 1024);
@@ -26,7 +26,7 @@ TEST_CASE("host memory: what is free, or the least limit of the control groups a
   CHECK(host_memory_bytes(root.path) == 1100000);
 }
 
-TEST_CASE("host memory: control groups of version 1") {
+TEST_CASE("host memory: limits of cgroups version 1 are read") {
   const tests::Folder root;
   put(root / "proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a\n1:name=systemd:/b\n");
   put(root / "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000000\n");
@@ -35,7 +35,7 @@ TEST_CASE("host memory: control groups of version 1") {
   CHECK(host_memory_bytes(root.path) == 1000000);
 }
 
-TEST_CASE("host memory: bytes for people") {
+TEST_CASE("host memory: bytes are written with readable units") {
   using examples::bytes_text;
   CHECK(bytes_text(440'400'000) == "440 MB");
   CHECK(bytes_text(44'040'000) == "44.0 MB");

@@ -125,7 +125,7 @@ const Layout replicas{{.data = 2}}, tensor{{.tensor = 2}}, stages{{.pipeline = 2
 
 }  // namespace
 
-TEST_CASE("layout mistakes: without one nothing differs") {
+TEST_CASE("layout mistakes: a right layout shows no difference") {
   CHECK(serial().result.norms[0] > 0.5);  // above the clip
   for (const auto& layout : {replicas, tensor, stages, all_axes})
     check_found(serial(), {.layout = layout}, false, false, no_value);
@@ -203,7 +203,7 @@ TEST_CASE("layout mistakes: 5. the gradient of a tied weight is lost between sta
         "bert.embeddings.word_embeddings.weight");
 }
 
-TEST_CASE("layout mistakes: 6. label smoothing over the words of a rank, not over all") {
+TEST_CASE("layout mistakes: 6. label smoothing covers the words of one rank only") {
   const auto describe = [](bool local) {
     return [=](ModelBuilder<Cpu>& build) { return smooth_model(build, local); };
   };

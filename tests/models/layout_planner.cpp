@@ -47,8 +47,7 @@ struct Setup {
 
 }  // namespace
 
-TEST_CASE(
-    "layout planner: all that the model can be cut into, and each replica has a micro-batch") {
+TEST_CASE("layout planner: accepts every layout that the model and the micro-batches allow") {
   Setup made;
   examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
   for (int data = 1; data <= 6; ++data)
@@ -65,7 +64,7 @@ TEST_CASE(
   CHECK_FALSE(equal.step_time({3, 1, 1}).has_value());
 }
 
-TEST_CASE("memory planner: the inputs of a whole step, though it runs few of the micro-batches") {
+TEST_CASE("memory planner: counts the inputs of a whole step, even if few micro-batches run") {
   Setup made;
   examples::MemoryPlanner planner(
       {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
@@ -77,7 +76,7 @@ TEST_CASE("memory planner: the inputs of a whole step, though it runs few of the
   CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // one input and targets, as blocks
 }
 
-TEST_CASE("memory planner: of resident data those of one step") {
+TEST_CASE("memory planner: counts one step of resident data") {
   struct Longer : Rows {  // longer after the first step
     [[nodiscard]] static HostBatch collate(std::span<const std::int64_t> indices, std::int64_t k) {
       std::vector<std::int64_t> longer(indices[0] < 16 ? 4 : 400);
@@ -96,7 +95,7 @@ TEST_CASE("memory planner: of resident data those of one step") {
   CHECK(need(longer) == need(made.train));
 }
 
-TEST_CASE("memory planner: a GPU's free blocks make room, but for those of a recorded step") {
+TEST_CASE("memory planner: a GPU's free blocks can be released, those of a recorded step cannot") {
   Setup made;
   made.setup.options.global_batch = made.setup.options.micro_batch = 48;
   for (const bool recorded : {true, false}) {
@@ -108,7 +107,7 @@ TEST_CASE("memory planner: a GPU's free blocks make room, but for those of a rec
   }
 }
 
-TEST_CASE("layout planner: bytes that are sent take time") {
+TEST_CASE("layout planner: communication takes time") {
   Setup made;
   examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
   const auto time = [&](const MeshShape& layout) { return planner.step_time(layout).value(); };
@@ -117,7 +116,7 @@ TEST_CASE("layout planner: bytes that are sent take time") {
   CHECK(time({1, 1, 4}) > time({1, 1, 1}) / 4);
 }
 
-TEST_CASE("layout planner: by the least memory of the ranks that the job began with") {
+TEST_CASE("layout planner: uses the smallest memory among the job's first ranks") {
   Setup made;
   const auto allowed = [&](std::size_t bytes) {
     examples::LayoutPlanner planner(made.setup, bytes);

@@ -37,7 +37,7 @@ examples::BertConfig bert_config() {
 
 }  // namespace
 
-TEST_CASE("placements: BERT's table is what ranks hold") {
+TEST_CASE("placements: BERT's table matches what ranks hold") {
   const auto found =
       held([](ModelBuilder<Cpu>& build) { return examples::bert(build, bert_config()); });
   std::map<std::string, std::string> expected;
@@ -77,7 +77,7 @@ TEST_CASE("placements: BERT's table fits each of its heads") {
           "words 0: 0-6 of 11, words 0: 6-11 of 11");
 }
 
-TEST_CASE("placements: a ResNet's table is what ranks hold") {
+TEST_CASE("placements: a ResNet's table matches what ranks hold") {
   const examples::ResNetConfig config{.depth = 14, .width = 4, .image_size = 32, .classes = 5};
   const auto found =
       held([&](ModelBuilder<Cpu>& build) { return examples::resnet(build, config); });

@@ -113,7 +113,7 @@ const Layout layouts[] = {{{.tensor = 2}},
 
 }  // namespace
 
-TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and adapters too") {
+TEST_CASE("shared rows: layouts give the serial run's numbers, fp64, also with ZeRO and adapters") {
   const RunSettings settings{.micro_batches = 7};
   for (const auto kind : kinds) {
     CAPTURE(static_cast<int>(kind));
@@ -142,7 +142,7 @@ TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and
   }
 }
 
-TEST_CASE("shared rows: exact sums have the serial run's bits, with and without") {
+TEST_CASE("shared rows: exact sums have the serial run's bits with and without sharing") {
   for (const auto compute : {DType::f32, DType::bf16})
     for (const auto kind : kinds) {
       CAPTURE(static_cast<int>(kind));
@@ -224,7 +224,7 @@ TEST_CASE("shared rows: evaluations and predictions are those of one rank") {
   }
 }
 
-TEST_CASE("shared rows: the bytes of each axis") {
+TEST_CASE("shared rows: the bytes of each axis match the formula") {
   constexpr std::int64_t micro_batches = 2, layers = 2, all = micro_batches * 32 * 16 * 8;
   const auto batch = [](Cpu& dev, std::int64_t k) {
     auto made = everything_batch(dev, 0, k, 31);
@@ -264,7 +264,7 @@ TEST_CASE("shared rows: the bytes of each axis") {
         });
 }
 
-TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
+TEST_CASE("shared rows: a decoder block keeps the expected bytes for its backward pass") {
   constexpr std::int64_t rows = 64, columns = 64, heads = 8;
   for (const std::int64_t ranks : {1, 2, 4, 8})
     for (const bool shares : {false, true}) {
@@ -292,7 +292,7 @@ TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
 }
 
 TEST_CASE(
-    "context axis: four times the tokens on four ranks take a rank at most 1.1 times as much") {
+    "context axis: four times the tokens on four ranks need at most 1.1 times the memory of one") {
   const auto most = [](std::int64_t length, int ranks) {
     std::size_t bytes = 0;  // most bytes of any rank
     std::mutex mutex;

@@ -39,7 +39,7 @@ TEST_CASE("parts of a run: together they are the wall time, and waits are not co
   CHECK(seconds[6] >= 0.01);
 }
 
-TEST_CASE("best values: lower losses, higher accuracies, and where") {
+TEST_CASE("best values: losses are best if low, accuracies if high, with their step") {
   BestValues values;
   for (const auto& [step, loss, top1] : {std::tuple{1, 3.0, 0.1}, {2, 1.0, 0.5}, {3, 2.0, 0.4}}) {
     values.take(step, "loss", loss);
@@ -57,7 +57,7 @@ TEST_CASE("best values: lower losses, higher accuracies, and where") {
   CHECK(all[2].stays);
 }
 
-TEST_CASE("summary: utilization of the time in steps") {
+TEST_CASE("summary: utilization refers to the time in steps") {
   const RunSummary run{.steps_before = 10,
                        .last_step = 20,
                        .ranks = 4,

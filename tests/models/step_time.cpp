@@ -49,7 +49,7 @@ examples::StepModel model_of(const Cluster& cluster, const ModelWork& work,
                               }});
 }
 
-TEST_CASE("step time: one rank works one after the other") {
+TEST_CASE("step time: a single rank does all work in sequence") {
   auto model = model_of(simple(), four_layers());
   const auto time = model({.mesh = {1, 1, 1}}).value();
   CHECK(time.compute == Approx(8 * 12));
@@ -63,7 +63,7 @@ TEST_CASE("step time: one rank works one after the other") {
   CHECK_FALSE(model({.mesh = {1, 1, 5}}).has_value());  // 4 layers
 }
 
-TEST_CASE("step time: FLOP, bytes and launches one after the other; cores hide bytes of products") {
+TEST_CASE("step time: FLOP, bytes and launches add up; several cores hide a product's bytes") {
   auto cluster = simple();
   cluster.launch_s = 0.25;
   auto model = model_of(cluster, four_layers());
@@ -101,7 +101,7 @@ TEST_CASE("step time: buckets that are ready early are hidden, the last one is n
   CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}, .zero = 1})->update == Approx(0.5));
 }
 
-TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forward pass") {
+TEST_CASE("step time: ZeRO 2 sums after each micro-batch, during the next forward pass") {
   auto cluster = simple();
   cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s to sum, 4 s to gather weights
   auto work = four_layers();
@@ -118,7 +118,7 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forwar
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
 
-TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") {
+TEST_CASE("step time: ZeRO 3 gathers a bucket during the use of the previous one") {
   auto cluster = simple();
   cluster.device.bytes_per_s =
       2e6;  // a second for the weights of a layer, and one for its gradients
@@ -132,7 +132,7 @@ TEST_CASE("step time: ZeRO 3 gathers a bucket while the one before it is used") 
         Approx(16 + 3 + (4 + 2) * 4 - 12));
 }
 
-TEST_CASE("step time: groups across hosts use the links of hosts side by side") {
+TEST_CASE("step time: groups across hosts use the hosts' links in parallel") {
   auto model = model_of(simple(), four_layers());
   CHECK(model.exchange(1, 1e8, 2, 1, 4) == Approx(0.1));  // on one host
   CHECK(model.exchange(1, 1e8, 2, 2, 4) == Approx(1));    // one rank on each host
@@ -154,7 +154,7 @@ TEST_CASE("step time: groups across hosts use the links of hosts side by side") 
   CHECK(model({.mesh = {5, 1, 2}})->waiting < model({.mesh = {6, 1, 2}})->waiting - 1);
 }
 
-TEST_CASE("step time: ranks on the same cores do no more than these") {
+TEST_CASE("step time: ranks that share cores are no faster than the cores") {
   auto cluster = simple();
   cluster.devices = 8, cluster.cores = 2;
   auto model = model_of(cluster, four_layers());
@@ -163,7 +163,7 @@ TEST_CASE("step time: ranks on the same cores do no more than these") {
   CHECK(time.shared == Approx(time.total() / 2).epsilon(0.01));
 }
 
-TEST_CASE("search: the fastest that fits, with the reason of the others") {
+TEST_CASE("search: gives the fastest layout that fits, and why others are slower") {
   auto cluster = simple();
   cluster.memory_bytes = 60e6;  // one stage needs 68e6
   auto model = model_of(cluster, four_layers());
@@ -183,7 +183,7 @@ TEST_CASE("search: the fastest that fits, with the reason of the others") {
   CHECK(examples::why_slower(found[0].first, slow) == "250 ms more: data axis");
 }
 
-TEST_CASE("cluster: a file says what was written") {
+TEST_CASE("cluster: a file is read as written") {
   const auto made = simple();
   CHECK(Cluster::parse(made.text(), "f").text() == made.text());
   CHECK(Cluster::parse(made.text().substr(made.text().find('\n')), "f").name == "f");

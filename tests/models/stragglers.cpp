@@ -3,7 +3,7 @@
 
 using namespace examples;
 
-TEST_CASE("stragglers: slow for two periods, measured by ranks with the same work, told once") {
+TEST_CASE("stragglers: a rank that is slow for two periods is reported once, against equal work") {
   // Mesh 3 x 2 x 2: tensor is innermost, then data, then pipeline. Stage 2 has twice the work, the last replica half
   // the samples.
   const dhp::MeshShape mesh{.data = 3, .tensor = 2, .pipeline = 2};
@@ -27,7 +27,7 @@ TEST_CASE("stragglers: slow for two periods, measured by ranks with the same wor
   for (int times = 0; times < 3; ++times) CHECK(stragglers.found(mesh, slow).empty());
 }
 
-TEST_CASE("stragglers: of two replicas the slower one; ranks without work are not judged") {
+TEST_CASE("stragglers: of two replicas the slower one is named; ranks without work are ignored") {
   Stragglers stragglers;
   const dhp::MeshShape two{.data = 2};
   const std::vector<OwnWork> work{{4, 100}, {2, 100}};

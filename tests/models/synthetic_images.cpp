@@ -4,7 +4,7 @@
 
 static_assert(dhp::Dataset<examples::SyntheticImages>);
 
-TEST_CASE("synthetic: pure in the index, another seed makes other images") {
+TEST_CASE("synthetic: images depend on index and seed only") {
   const examples::SyntheticOptions options{.samples = 20, .classes = 3, .height = 6, .width = 7};
   const examples::SyntheticImages a(options);
   const examples::SyntheticImages b(options);

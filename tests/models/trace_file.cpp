@@ -44,7 +44,7 @@ bool is(const json& span, const std::string& name, int track, double start_us, d
          std::abs(span.at("dur").get<double>() - us) < 1e-6;
 }
 
-TEST_CASE("trace_file: a process for each rank, its lanes, and times of one clock") {
+TEST_CASE("trace_file: a trace has a process for each rank, its lanes, and one clock") {
   const Folder folder;
   const auto path = folder.path + "/trace.json";
   (void)on_ranks(3, [&](Comm<Cpu>& world, Cpu& dev) {
@@ -84,7 +84,7 @@ TEST_CASE("trace_file: a process for each rank, its lanes, and times of one cloc
   }
 }
 
-TEST_CASE("trace_file: long traces come in pieces, and empty ones too") {
+TEST_CASE("trace_file: long and empty traces are written") {
   const Folder folder;
   const auto path = folder.path + "/trace.json";
   (void)on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
@@ -109,7 +109,7 @@ TEST_CASE("trace_file: a path that cannot be written ends all ranks with a sente
                        Contains("cannot open /nowhere/at/all.json"), Error);
 }
 
-TEST_CASE("trace_report: what is there stays as it is until the new trace is whole") {
+TEST_CASE("trace_report: an existing file stays until the new trace is complete") {
   const Folder folder;
   const auto path = folder.path + "/trace.json";
   replace_file(path, "of another run");
@@ -136,7 +136,7 @@ TEST_CASE("clock_offset: each rank finds how far it is ahead of rank 0") {
   }
 }
 
-TEST_CASE("clock_offset: of several round trips the shortest counts") {
+TEST_CASE("clock_offset: the shortest of several round trips counts") {
   const auto found = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
     int asked = 0;
     return clock_offset(dev, world, [&] {

@@ -3,7 +3,7 @@
 
 using namespace examples;
 
-TEST_CASE("transport report: every axis of more than one rank, the same on all ranks") {
+TEST_CASE("transport report: every axis of more than one rank is measured, equally on all ranks") {
   const auto reports = on_ranks(4, [](Comm<Cpu>& world, Cpu& dev) {
     Mesh<Cpu> mesh(world, {.data = 2, .tensor = 2});
     // Ranks 0 and 1 share a host, ranks 2 and 3 another one: the data axis crosses hosts. Ranks have different memory,
@@ -27,7 +27,7 @@ TEST_CASE("transport report: every axis of more than one rank, the same on all r
   }
 }
 
-TEST_CASE("transport report: lines for people, and the gate") {
+TEST_CASE("transport report: has readable lines, and refuses a bandwidth below the limit") {
   TransportReport report;
   report.hosts = {"a", "a", "a", "b", "a", "b"};
   report.axes = {{.axis = "tensor",
