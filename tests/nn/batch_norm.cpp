@@ -29,7 +29,7 @@ struct Norm {
 
 }  // namespace
 
-TEST_CASE("running statistics: move once by the mean over the micro-batches, variance unbiased") {
+TEST_CASE("running statistics: one update with the mean of micro-batches and unbiased variances") {
   Cpu dev;
   Norm norm(dev);
   CHECK(norm.value_of("bn.running_mean") == 0);

@@ -2,6 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/nn/channels.hpp>
 
-TEST_CASE_TEMPLATE("gather and scatter are each other's backward", T, double, float, bf16) {
+TEST_CASE_TEMPLATE("scatter and gather undo each other", T, double, float, bf16) {
   ChannelCases<Cpu>::there_and_back<T>();
 }

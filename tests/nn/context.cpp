@@ -131,7 +131,7 @@ const AnySchedule zero_bubble = ZeroBubble{};
 
 }  // namespace
 
-TEST_CASE("context axis: with all other axes the results are the serial run's") {
+TEST_CASE("context axis: layouts with all other axes give the serial run's numbers") {
   const auto serial = trained({}, {});
   for (const auto& layout :
        {Layout{{.context = 2}}, Layout{{.context = 3}}, Layout{{.context = 8}},
@@ -143,20 +143,20 @@ TEST_CASE("context axis: with all other axes the results are the serial run's") 
   }
 }
 
-TEST_CASE("context axis: padding, recomputation, attention to both sides") {
+TEST_CASE("context axis: padding, recompute and non-causal attention match the serial run") {
   for (const auto& variant :
        {Variant{.padded = true}, Variant{.recomputed = true}, Variant{.causal = false}})
     check_close(trained({}, {}, variant), trained({{.data = 2, .context = 3}}, {}, variant), 1e-9);
 }
 
-TEST_CASE("context axis: ranks that exchange rows for heads") {
+TEST_CASE("context axis: exchanging rows for heads gives the serial run's numbers") {
   for (const auto& variant : {Variant{.heads = true}, Variant{.padded = true, .heads = true}})
     for (const auto& layout :
          {Layout{{.context = 3}}, Layout{{.pipeline = 2, .context = 3}, zero_bubble}})
       check_close(trained({}, {}, variant), trained(layout, {}, variant), 1e-9);
 }
 
-TEST_CASE("context axis: ZeRO shards over all replicas") {
+TEST_CASE("context axis: ZeRO shards over data and context ranks") {
   const auto serial = trained({}, {});
   for (const auto stage : {ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
     const RunSettings sharded{.sharding = {.stage = stage, .bucket_bytes = 2048}};
@@ -166,7 +166,7 @@ TEST_CASE("context axis: ZeRO shards over all replicas") {
   }
 }
 
-TEST_CASE("context axis: exact sums of the same groups have the serial run's bits") {
+TEST_CASE("context axis: exact sums with equal groups have the serial run's bits") {
   for (const auto compute : {DType::f64, DType::bf16})
     for (const auto& variant :
          {Variant{}, Variant{.padded = true, .recomputed = true}, Variant{.causal = false}}) {
@@ -188,7 +188,7 @@ TEST_CASE("context axis: exact sums of the same groups have the serial run's bit
     }
 }
 
-TEST_CASE("context axis: predictions have the serial run's bits, by a ring and by heads") {
+TEST_CASE("context axis: predictions have the serial run's bits, with a ring or exchanged heads") {
   const auto predicted = [](const Layout& layout, const Variant& variant) {
     std::vector<HostArray> found;
     on_each_rank(
@@ -209,7 +209,7 @@ TEST_CASE("context axis: predictions have the serial run's bits, by a ring and b
   }
 }
 
-TEST_CASE("context axis: 16 bits") {
+TEST_CASE("context axis: 16-bit losses stay near the serial run's") {
   const RunSettings narrow{.compute = DType::bf16};
   check_losses(trained({}, narrow), trained({{.context = 2}}, narrow), 2e-2);
 }
@@ -237,7 +237,7 @@ TEST_CASE("context axis: every token is on one rank, and ranks have equally many
   CHECK(seen == std::vector<int>(40, 1));
 }
 
-TEST_CASE("context axis: what it cannot do is refused") {
+TEST_CASE("context axis: unsupported settings are refused") {
   const auto refusal = [](const RunSettings& settings, const Variant& variant = {}) {
     return message_of([&] { (void)trained({{.context = 2}}, settings, variant); });
   };

@@ -36,7 +36,7 @@ TEST_CASE("feed forward: names, order, random numbers and costs are those of its
   CHECK(build.next_use() == other.next_use());
 }
 
-TEST_CASE("feed forward: the bits of its parts") {
+TEST_CASE("feed forward: results have the bits of its parts") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const bool deterministic : {false, true})
       for (const bool recomputed : {false, true}) {
@@ -55,7 +55,7 @@ TEST_CASE("feed forward: the bits of its parts") {
   CHECK(run(true, eval).kept_bytes == 0);
 }
 
-TEST_CASE("feed forward: gradients are deferred, but that of the bias before GELU") {
+TEST_CASE("feed forward: all gradients are deferred, except that of the bias before GELU") {
   for (const bool deterministic : {false, true})
     for (const bool recomputed : {false, true}) {
       LayerCase each{.shape = shape, .deterministic = deterministic, .recomputed = recomputed};

@@ -31,7 +31,7 @@ bool together(const ParameterList<Cpu>& parts) {
 
 }  // namespace
 
-TEST_CASE("fused parameters: the values are those of the parts, one after the other") {
+TEST_CASE("fused parameters: joined values are the parts' values in order") {
   for (const std::int64_t rows : {4, 5, 32}) {  // with padding between 4 x 5 and 5 x 5
     Cpu dev;
     ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -84,7 +84,7 @@ TEST_CASE("fused parameters: contributions reach each gradient, with and without
     }
 }
 
-TEST_CASE("fused parameters: what may be joined lies together, in every store") {
+TEST_CASE("fused parameters: parameters that may be joined are adjacent in every store") {
   // A page has 16384 elements. All three parameters fit into one page, or each consists of whole pages.
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{64, 64},
                                       {128, 128},

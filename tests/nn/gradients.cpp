@@ -2,4 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_gradients.hpp>
 
-TEST_CASE("gradients of every kind of layer") { LayerGradients<Cpu>::check_all(); }
+TEST_CASE("gradients of every kind of layer match finite differences") {
+  LayerGradients<Cpu>::check_all();
+}

@@ -2,4 +2,4 @@
 #include <dhp/cpu.hpp>
 #include <tests/nn/group_sum.hpp>
 
-TEST_CASE("tensor-parallel layers") { TensorCases<Cpu>::check_all(); }
+TEST_CASE("tensor-parallel layers agree with the serial ones") { TensorCases<Cpu>::check_all(); }

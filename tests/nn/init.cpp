@@ -23,7 +23,8 @@ void check_same(const Initializer& init, std::int64_t first, std::size_t count) 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("initial values: a range has its elements' bits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("initial values: a filled range has the bits of single elements", T, double,
+                   float, bf16, f16) {
   for (const auto& init : {constant(0.3), normal(0.02), normal(-3e4), normal(0), uniform(0.5)})
     for (const std::int64_t first : {0, 1, 255, 70001})
       for (const std::size_t count : {0, 1, 31, 32, 33, 256, 1000}) {
@@ -37,7 +38,8 @@ TEST_CASE_TEMPLATE("initial values: a range has its elements' bits", T, double, 
 }
 
 // The values are as near as possible to a rounding boundary of T, so the last bit of the double decides.
-TEST_CASE_TEMPLATE("initial values: ties round alike", T, float, bf16, f16) {
+TEST_CASE_TEMPLATE("initial values: ties are rounded alike in a range and for single elements", T,
+                   float, bf16, f16) {
   const double border = 1 + (is_16_bit<T> ? (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11) : 0x1p-24);
   for (std::int64_t at = 0; at < 4000; ++at) {
     std::vector<T> made(64);

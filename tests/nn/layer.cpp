@@ -36,14 +36,14 @@ std::string message(bool recomputed, bool find_nonfinite) {
 
 }  // namespace
 
-TEST_CASE("layers: the first whose output is not finite is named with all that it is inside of") {
+TEST_CASE("layers: the first layer with a non-finite output is named with its parents") {
   for (const bool recomputed : {false, true}) {
     CHECK(message(recomputed, true) == "the output of layer outer > body > inner is not finite");
     CHECK(message(recomputed, false) == "no error");
   }
 }
 
-TEST_CASE("layers: an input gradient that is not finite is told from an output") {
+TEST_CASE("layers: a non-finite input gradient is reported as such") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto layer = nested(build, false);
@@ -68,7 +68,7 @@ struct Greedy : ElementwiseLayer<Cpu> {
 
 }  // namespace
 
-TEST_CASE("layers: memory that runs out names the bytes, where they were missing, and the layer") {
+TEST_CASE("layers: running out of memory names the bytes, the device and the layer") {
   Cpu dev;
   Sequential<Cpu> outer;
   outer.add("inner", Greedy{});
@@ -82,7 +82,7 @@ TEST_CASE("layers: memory that runs out names the bytes, where they were missing
   CHECK(message.find("a smaller micro-batch") != message.npos);
 }
 
-TEST_CASE("layers: a wrong shape is told with the layer, and with all that it is inside of") {
+TEST_CASE("layers: a wrong shape is reported with the layer and its parents") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   for (const bool recomputed : {false, true}) {
@@ -109,7 +109,7 @@ struct Throws : ElementwiseLayer<Cpu> {
 
 }  // namespace
 
-TEST_CASE("layers: an exception of the standard library names the layer, one's own stays") {
+TEST_CASE("layers: standard exceptions get the layer's name, the program's own stay as they are") {
   Cpu dev;
   const auto thrown = [&](auto layer) {
     Sequential<Cpu> outer;

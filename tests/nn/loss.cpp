@@ -2,9 +2,9 @@
 #include <dhp/cpu.hpp>
 #include <tests/nn/loss.hpp>
 
-TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Cpu>::layouts(); }
+TEST_CASE("global loss: has the same bits in every layout") { GlobalLossCases<Cpu>::layouts(); }
 
-TEST_CASE("global loss: the first micro-batch that is not finite; none at all") {
+TEST_CASE("global loss: the first non-finite micro-batch is found; no micro-batches are accepted") {
   std::vector<double> entries;
   for (std::int64_t index = 0; index < 3; ++index) {
     const auto row = loss_of(index);

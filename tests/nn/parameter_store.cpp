@@ -15,7 +15,7 @@ std::vector<double> values_of(Cpu& dev, ConstView<Cpu> view) { return widened(cl
 
 }  // namespace
 
-TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros between") {
+TEST_CASE("store: parameters are in list order, aligned to 64 bytes") {
   Cpu dev;
   for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -38,7 +38,7 @@ TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros
   }
 }
 
-TEST_CASE("store: the first contribution of a step overwrites, and what gets none is zeroed") {
+TEST_CASE("store: a step's first contribution overwrites; gradients without any are zeroed") {
   Cpu dev;
   for (const auto& [deterministic, buffer] :
        {std::pair(false, false), {false, true}, {true, false}}) {
@@ -94,7 +94,7 @@ TEST_CASE("store: a handle that occurs twice has memory once") {
   CHECK(store.size() == 64);
 }
 
-TEST_CASE("store: keep_fp32 means the accumulation type; so have buffers") {
+TEST_CASE("store: keep_fp32 parameters and buffers have the accumulation type") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{build.parameter({.name = "weight", .shape = {2}}),
@@ -107,7 +107,7 @@ TEST_CASE("store: keep_fp32 means the accumulation type; so have buffers") {
   for (const auto& each : list) CHECK(each->gradient.dtype() == DType::f32);
 }
 
-TEST_CASE("store: optimizers go over all trained parameters, norms over those counted here") {
+TEST_CASE("store: optimizers cover all trained parameters, norms those counted on this rank") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{
@@ -139,7 +139,7 @@ TEST_CASE("store: optimizers go over all trained parameters, norms over those co
   check_table(store.counted(false), {0});
 }
 
-TEST_CASE("store: without initial values all are zero, those of norms too") {
+TEST_CASE("store: without initial values all parameters are zero, also norms") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{parameter(build, "w", {5, 7}, normal(1)),
@@ -149,7 +149,7 @@ TEST_CASE("store: without initial values all are zero, those of norms too") {
     for (const double value : values_of(dev, one->value)) CHECK(value == 0);
 }
 
-TEST_CASE("store: an exact sum that leaves its range becomes NaN, until gradients are zeroed") {
+TEST_CASE("store: an exact sum that overflows is NaN until gradients are zeroed") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "w", {2});
@@ -166,7 +166,7 @@ TEST_CASE("store: an exact sum that leaves its range becomes NaN, until gradient
   CHECK(add(2) == 2.0f);
 }
 
-TEST_CASE("store: a tensor is accumulated if it has the type of sums") {
+TEST_CASE("store: a tensor is accumulated if it has the accumulation type") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "w", {2});
@@ -187,7 +187,7 @@ TEST_CASE("store: accumulating into a parameter without memory is refused") {
         "parameter elsewhere has no memory on this rank");
 }
 
-TEST_CASE("store: from ZeRO 2 on buckets are a 32nd of the gradients where that is less") {
+TEST_CASE("store: from ZeRO 2 on, buckets are at most 1/32 of the gradients") {
   const auto buckets = [](ZeroStage stage, std::int64_t rows, std::size_t least) {
     Meta dev;
     ModelBuilder<Meta> build(Comm<Meta>{});

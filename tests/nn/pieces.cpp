@@ -30,7 +30,7 @@ std::vector<std::vector<Piece>> all_cuts() {
 
 }  // namespace
 
-TEST_CASE("pieces: the runs of each way of cutting hold every element once, in row-major order") {
+TEST_CASE("pieces: every way of cutting covers each element once, in row-major order") {
   for (const auto& pieces : all_cuts()) {
     std::vector<int> seen(static_cast<std::size_t>(shape.count()), 0);
     for (const auto& piece : pieces) {
@@ -55,7 +55,7 @@ TEST_CASE("pieces: the runs of each way of cutting hold every element once, in r
   }
 }
 
-TEST_CASE("pieces: what is written in one way is read in any other") {
+TEST_CASE("pieces: data written in one cut can be read in any other") {
   for (const auto& written : all_cuts())
     for (const auto& read : all_cuts())
       for (const auto& wanted : read) {
@@ -79,7 +79,7 @@ TEST_CASE("pieces: what is written in one way is read in any other") {
       }
 }
 
-TEST_CASE("pieces: a slice of a piece counts from its own begin") {
+TEST_CASE("pieces: a slice of a piece counts from the piece's begin") {
   const auto piece = cut(1, 3, 2)[3];
   const auto slice = piece.slice(2, 5);
   CHECK(slice.range == Range{piece.range.first + 2, piece.range.first + 5});

@@ -30,7 +30,7 @@ void attention(ModelBuilder<Cpu>& build) {
 
 }  // namespace
 
-TEST_CASE("placements: patterns") {
+TEST_CASE("placements: patterns match names") {
   using dhp::detail::matches;
   CHECK(matches("layer.0.weight", "layer.0.weight"));
   CHECK_FALSE(matches("layer.0", "layer.0.weight"));
@@ -48,7 +48,7 @@ TEST_CASE("placements: patterns") {
   CHECK(matches("{a", "{a"));
 }
 
-TEST_CASE("placements: a right table, and none") {
+TEST_CASE("placements: right tables are accepted, and no table") {
   CHECK(said(2, {{"l.*", Placement::columns}}, linear) == "no error");
   CHECK(said(2, {{"l.weight", Placement::rows}, {"*", Placement::replicated}}, linear) ==
         "no error");
@@ -107,7 +107,7 @@ TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
   }
 }
 
-TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the layers") {
+TEST_CASE("placements: sizes that ranks cannot share and a late table are refused") {
   CHECK(has(said(5, {{"*", Placement::columns}}, linear),
             "l.weight [4, 6], by columns, cannot be split over the tensor axis: 4 for 5 ranks, and "
             "each needs at least one; choose a smaller tensor axis"));
@@ -133,8 +133,7 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
             "place() comes before the layers"));
 }
 
-TEST_CASE(
-    "placements: a rank's share of the rows depends on their number, the ranks and the rank") {
+TEST_CASE("placements: a rank's share of rows depends on rows, ranks and groups") {
   const auto shares = [](int ranks, int groups, std::int64_t rows) {
     std::vector<Range> all;
     for (int rank = 0; rank < ranks; ++rank)
@@ -148,7 +147,7 @@ TEST_CASE(
   CHECK(shares(1, 8, 10) == std::vector<Range>{{0, 10}});
 }
 
-TEST_CASE("placements: tensor groups by default, and those that cannot be") {
+TEST_CASE("placements: tensor groups have a default, and impossible ones are refused") {
   const auto groups_of = [](std::int64_t divisible, std::optional<int> wanted) {
     ModelBuilder<Cpu> build(Comm<Cpu>{});
     if (wanted) build.group(*wanted);
@@ -178,7 +177,7 @@ TEST_CASE("placements: tensor groups by default, and those that cannot be") {
             "divisor"));
 }
 
-TEST_CASE("placements: a layer that gets other columns than it has names its weight") {
+TEST_CASE("placements: a layer with a wrong number of input columns names its weight") {
   const auto message = message_of([] {
     on_ranks_of<Cpu>(2, [](Cpu& dev, Comm<Cpu> world) {
       ModelBuilder<Cpu> build(world);

@@ -16,7 +16,7 @@ Sequential<Cpu> block() {
 
 }  // namespace
 
-TEST_CASE("recompute: the same bits, dropout included, also twice; only the input is kept") {
+TEST_CASE("recompute: gives the same bits with dropout, also nested, and keeps only the input") {
   for (const bool defer : {false, true}) {
     LayerCase each{.shape = {8, 6}, .compute = DType::f32, .defer = defer};
     const auto kept = run_layer(block(), each);

@@ -54,7 +54,7 @@ bool positive_alike(const std::vector<double>& one, const std::vector<double>& o
 
 }  // namespace
 
-TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all types") {
+TEST_CASE("residual norm: results match a residual, a norm and a ReLU in all types") {
   // In 16 bits the composition rounds twice and the layer once.
   for (const auto& type :
        {std::pair{DType::f64, 1e-13}, {DType::f32, 1e-5}, {DType::f16, 4e-3}, {DType::bf16, 3e-2}})
@@ -93,7 +93,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
       }
 }
 
-TEST_CASE("residual norm: an input or gradient that others hold does not change") {
+TEST_CASE("residual norm: shared inputs and gradients are not changed") {
   Cpu dev;
   for (const bool relu : {false, true})
     for (const bool empty_body : {false, true}) {
@@ -131,7 +131,7 @@ TEST_CASE("residual norm: shapes and costs are those of its parts") {
   CHECK(block.flops(shape, batch) == cost);
 }
 
-TEST_CASE("residual norm: the norm has a name where its output is not finite") {
+TEST_CASE("residual norm: a non-finite output names the norm") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto layer = fused(build, true, Shortcut::identity);

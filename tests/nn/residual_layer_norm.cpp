@@ -51,7 +51,7 @@ TEST_CASE("residual norm: names, order, random numbers and costs are those of it
   CHECK(build.next_use() == other.next_use());
 }
 
-TEST_CASE("residual norm: the results of its parts, in training") {
+TEST_CASE("residual norm: training results match its parts") {
   for (const double p : {0.0, 0.4})
     for (const bool packed : {false, true})
       for (const bool deterministic : {false, true})
@@ -90,7 +90,7 @@ TEST_CASE("residual norm: masks follow the global row numbers, given or counted"
   CHECK(distance(run(true, {.shape = {8, columns}, .first_sample = 6}).y, counted) > 0.1);
 }
 
-TEST_CASE("residual norm: an input or gradient that others hold does not change") {
+TEST_CASE("residual norm: shared inputs and gradients are not changed") {
   // An empty body returns its argument, forward and backward.
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -113,7 +113,7 @@ TEST_CASE("residual norm: an input or gradient that others hold does not change"
   }
 }
 
-TEST_CASE("residual norm: a probability beyond [0, 1) is refused") {
+TEST_CASE("residual norm: a probability outside [0, 1) is refused") {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   CHECK(message_of([&] {
           ResidualLayerNorm<Cpu>(build, "norm", {}, {.columns = columns, .dropout = 1});

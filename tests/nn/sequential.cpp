@@ -37,7 +37,7 @@ std::vector<std::string> names_of(const ParameterList<Cpu>& list) {
 
 }  // namespace
 
-TEST_CASE("sequential: forward in order, backward in reverse; an empty one is the identity") {
+TEST_CASE("sequential: runs forward in order, backward in reverse; an empty one is the identity") {
   Cpu dev;
   std::string trace;
   Sequential<Cpu> layers;
@@ -50,7 +50,7 @@ TEST_CASE("sequential: forward in order, backward in reverse; an empty one is th
   CHECK(trace == "f2f3f5b5b3b2");
 }
 
-TEST_CASE("sequential: parameters in order, shapes one after the other, costs summed along them") {
+TEST_CASE("sequential: parameters are in order, shapes are chained, and costs add up") {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const MicroBatch<Cpu> batch;
   const Linear<Cpu> wide(build, "wide", {.in = 4, .out = 6});
@@ -72,7 +72,7 @@ TEST_CASE("sequential: parameters in order, shapes one after the other, costs su
                                                    "narrow.bias", "around.weight", "around.bias"});
 }
 
-TEST_CASE("sequential: the first layer adds its input gradient onto another, itself or by a sum") {
+TEST_CASE("sequential: the first layer adds its input gradient to a given tensor") {
   Cpu dev;
   std::string trace;
   Tape<Cpu> tape({});
@@ -106,7 +106,7 @@ TEST_CASE("sequential: the first layer adds its input gradient onto another, its
   CHECK(tape.empty());
 }
 
-TEST_CASE("sum_of: neither of two tensors changes that others hold") {
+TEST_CASE("sum_of: a shared operand is not changed") {
   Cpu dev;
   const auto a = row(dev, {1, 2}), b = row(dev, {3, 5});
   for (const bool hold_a : {false, true})
