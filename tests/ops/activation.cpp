@@ -44,7 +44,8 @@ constexpr double epsilon() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("activations: forward and backward match the definition, also in place", T,
+                   double, float, bf16, f16) {
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
     for (const std::int64_t size :
@@ -84,7 +85,7 @@ TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf
   }
 }
 
-TEST_CASE_TEMPLATE("NaN stays NaN; infinities saturate", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("activations: NaN stays NaN, infinities saturate", T, double, float, bf16, f16) {
   Cpu dev;
   const double infinity = std::numeric_limits<double>::infinity();
   auto x = Tensor<Cpu>(dev, dtype_of<T>(), {3});
@@ -103,7 +104,7 @@ TEST_CASE_TEMPLATE("NaN stays NaN; infinities saturate", T, double, float, bf16,
   }
 }
 
-TEST_CASE("the functions for float, over their whole range") {
+TEST_CASE("activations: float approximations are accurate over their whole range") {
   const auto worst = [](double from, double to, auto got, auto expected) {
     double largest = 0;
     for (int i = 0; i <= 40000; ++i) {
@@ -134,7 +135,7 @@ TEST_CASE("the functions for float, over their whole range") {
         1e-6);
 }
 
-TEST_CASE("vectors have the bits of single floats, up to the last element") {
+TEST_CASE("activations: vectors have the bits of single floats up to the last element") {
   const auto check_same = [](auto f) {
     std::vector<float> x, alone;
     for (int i = 0; i < 1003; ++i) x.push_back(static_cast<float>(i - 500) * 0.19f);
@@ -155,7 +156,8 @@ TEST_CASE("vectors have the bits of single floats, up to the last element") {
   check_same([](auto x) { return detail::cpu::gaussian(x).density; });
 }
 
-TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("activations: swiglu matches its formula, also in place", T, double, float, bf16,
+                   f16) {
   Cpu dev({.threads = 2});
   const Shape shape{detail::cpu::elementwise_tile + 5};
   auto gate = random_tensor<T>(dev, shape, 1), up = random_tensor<T>(dev, shape, 2),
@@ -185,7 +187,7 @@ TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, b
                      dtype_of<T>(), "; make it like that"));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("activations: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = random_tensor<bf16>(dev, {3, 4}, 2);

@@ -168,7 +168,8 @@ const Ints ragged{5, 0, 9, 1};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("by whole matrices; padding gives 0", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("attention: matches whole matrices, and padding gives 0", T, double, float, bf16,
+                   f16) {
   Cpu dev({.threads = 2});
   const double close = std::is_same_v<T, double> ? 1e-13 : is_16_bit<T> ? 4e-2 : 1e-5;
   for (const double p : {0.0, 0.3})
@@ -188,8 +189,8 @@ TEST_CASE_TEMPLATE("by whole matrices; padding gives 0", T, double, float, bf16,
       }
 }
 
-TEST_CASE_TEMPLATE("causal, and heads that share keys: by whole matrices", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("attention: causal attention and shared keys match whole matrices", T, double,
+                   float, bf16, f16) {
   Cpu dev({.threads = 2});
   const double close = std::is_same_v<T, double> ? 1e-13 : is_16_bit<T> ? 4e-2 : 1e-5;
   for (const bool padded : {true, false})
@@ -207,7 +208,8 @@ TEST_CASE_TEMPLATE("causal, and heads that share keys: by whole matrices", T, do
     }
 }
 
-TEST_CASE_TEMPLATE("samples longer than one block of queries, and of keys", T, double, float) {
+TEST_CASE_TEMPLATE("attention: samples longer than a block of queries or keys match", T, double,
+                   float) {
   Cpu dev({.threads = 3});
   const double close = std::is_same_v<T, double> ? 1e-12 : 2e-5;
   const Layout layout({600, 128, 129}, 601, false);
@@ -218,13 +220,14 @@ TEST_CASE_TEMPLATE("samples longer than one block of queries, and of keys", T, d
   check_close(run<T>(dev, layout, options, 10), expected<T>(layout, options, 10), close);
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("attention: threads change no bit", T, double, float, bf16, f16) {
   const Layout layout({7, 150, 20, 0, 33}, 160, false);
   const AttentionOptions options{.heads = 3, .total_heads = 3, .dropout = 0.2, .random = stream};
   CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, layout, options, 24); }));
 }
 
-TEST_CASE_TEMPLATE("padded and tight rows have the same bits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("attention: padded and packed rows have the same bits", T, double, float, bf16,
+                   f16) {
   const AttentionOptions options{.heads = 1, .total_heads = 1, .dropout = 0.4, .random = stream};
   Cpu dev;
   const Layout padded(ragged, 9, true), tight(ragged, 9, false);
@@ -236,7 +239,8 @@ TEST_CASE_TEMPLATE("padded and tight rows have the same bits", T, double, float,
   CHECK(tokens(padded, one.dv, 6) == other.dv);
 }
 
-TEST_CASE_TEMPLATE("q, k, v and gradients may be columns of one matrix", T, double, bf16) {
+TEST_CASE_TEMPLATE("attention: q, k, v and gradients may be columns of one matrix", T, double,
+                   bf16) {
   using A = Accumulator<T>;
   Cpu dev;
   const Layout layout(ragged, 9, true);
@@ -258,7 +262,7 @@ TEST_CASE_TEMPLATE("q, k, v and gradients may be columns of one matrix", T, doub
                             widened(out.take(dev, 1)), widened(out.take(dev, 2))});
 }
 
-TEST_CASE("scores far from zero neither overflow nor vanish") {
+TEST_CASE("attention: extreme scores neither overflow nor vanish") {
   Cpu dev;
   const Layout layout({2}, 2, false);
   const auto q = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{200, -200});
@@ -270,7 +274,7 @@ TEST_CASE("scores far from zero neither overflow nor vanish") {
   CHECK(got.dq == Values{0, 0});
 }
 
-TEST_CASE("no samples, no rows") {
+TEST_CASE("attention: no samples and no rows are accepted") {
   Cpu dev;
   CHECK(run<float>(dev, Layout({}, 4, true), {}, 8) == Results{});
   const Results empty = run<float>(dev, Layout({0, 0}, 4, true), {}, 2);
@@ -278,7 +282,7 @@ TEST_CASE("no samples, no rows") {
   CHECK(empty.dk == Values(16, 0.0));
 }
 
-TEST_CASE("attention to parts: to its two halves as to the whole, and what does not fit") {
+TEST_CASE("attention: halves of the keys give the whole result, and wrong parts are refused") {
   Cpu dev;
   const Layout layout({5, 3}, 5, true);
   const auto q = rows_of<float>(dev, layout, 6, 1), k = rows_of<float>(dev, layout, 3, 2);
@@ -320,7 +324,7 @@ TEST_CASE("attention to parts: to its two halves as to the whole, and what does 
       "attention: queries of 2 samples, keys of 1 and row numbers [10] of i64 do not fit 10 rows");
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("attention: operands that do not fit are refused") {
   Cpu dev;
   const auto refusal = [&](const Layout& layout, const AttentionOptions& options) {
     return message_of([&] { run<float>(dev, layout, options, 6); });

@@ -134,7 +134,7 @@ const std::vector<Shape> shapes{{2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 1
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("batch norm: all operations match plain loops", T, double, float, bf16, f16) {
   const bool exact = std::is_same_v<T, double>;
   const double sums = exact ? 1e-12 : 2e-4;
   const double elements = exact ? 1e-12 : is_16_bit<T> ? 3e-2 : 1e-4;
@@ -159,12 +159,12 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
     }
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("batch norm: threads change no bit", T, double, float, bf16, f16) {
   for (const auto behind : all_behind)
     CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, {1000, 17}, behind); }));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("batch norm: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
   auto half = random_tensor<bf16>(dev, {4}, 2);
@@ -207,7 +207,7 @@ TEST_CASE("what does not fit is refused") {
         }) == "batch_norm: a count of 0 rows has no mean; give 1 row or more");
 }
 
-TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, float) {
+TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics follow from known sums", A, double, float) {
   Cpu dev;
   // The columns are 1, 3, 5, 7 and 2, 2, 2, 2. In the third column, the sum of squares was rounded down.
   const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});

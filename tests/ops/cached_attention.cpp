@@ -57,8 +57,8 @@ std::array<std::vector<double>, 2> both_ways(Cpu& dev, const Case& with) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cached attention: a row after a cache is as in its sample", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("cached attention: a row after a cache gives the result of its whole sample", T,
+                   double, float, bf16, f16) {
   for (const auto& with : {Case{1, 1}, {4, 4}, {6, 2}}) {
     CAPTURE(with.heads);
     CHECK(same_on_threads([&](Cpu& dev) { return both_ways<T>(dev, with)[1]; }));
@@ -68,7 +68,7 @@ TEST_CASE_TEMPLATE("cached attention: a row after a cache is as in its sample", 
   }
 }
 
-TEST_CASE("cached attention: what does not fit is refused") {
+TEST_CASE("cached attention: operands that do not fit are refused") {
   Cpu dev;
   const auto q = random_tensor<float>(dev, {2, 6}, 1);
   Tensor<Cpu> cache(dev, DType::f32, {2, 2, 4, 6});

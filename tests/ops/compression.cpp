@@ -1,7 +1,7 @@
 #include <dhp/cpu/compression.hpp>
 #include <tests/support/tensors.hpp>
 
-TEST_CASE("the largest elements are moved out, the first of equal ones, NaN before infinity") {
+TEST_CASE("compression: the largest elements are moved out, first of equals, NaN before infinity") {
   Cpu dev;
   const double nan = std::nan("");
   auto x = tensor_of<double>(dev, {1, -3, 2, 3, -HUGE_VAL, 0, nan, 2});
@@ -15,7 +15,7 @@ TEST_CASE("the largest elements are moved out, the first of equal ones, NaN befo
   CHECK(std::isnan(taken.back()));
 }
 
-TEST_CASE("signs take a bit each, and come back with the mean magnitude") {
+TEST_CASE("compression: signs take one bit each, and return with the mean magnitude") {
   Cpu dev;
   const auto x = tensor_of<float>(dev, {1, -2, 0, 4, -5, 6, 7, -8, 3});
   Tensor<Cpu> bits(dev, DType::u8, {dhp::detail::sign_bytes(x.count())});
@@ -26,7 +26,8 @@ TEST_CASE("signs take a bit each, and come back with the mean magnitude") {
   CHECK(y.to_host<float>(dev) == std::vector<float>{3, -1, 3, 3, -1, 3, 3, -1, 3});
 }
 
-TEST_CASE_TEMPLATE("columns become orthonormal, also those that others span", T, float, double) {
+TEST_CASE_TEMPLATE("compression: columns become orthonormal, even if they depend on each other", T,
+                   float, double) {
   Cpu dev;
   auto values = random_doubles({50, 4}, 1);
   for (std::size_t row = 0; row < 50; ++row) {
@@ -47,7 +48,7 @@ TEST_CASE_TEMPLATE("columns become orthonormal, also those that others span", T,
   CHECK(made[0] / made[4] == doctest::Approx(first[0] / first[4]));
 }
 
-TEST_CASE("what a skipped step has made is not kept; the loss scale is that of the next step") {
+TEST_CASE("compression: a skipped step does not replace the memory, only its loss scale changes") {
   Cpu dev;
   const auto made = tensor_of<float>(dev, {8, HUGE_VALF});
   const StepState applied{.loss_scale = 4, .used_loss_scale = 2};
@@ -61,7 +62,7 @@ TEST_CASE("what a skipped step has made is not kept; the loss scale is that of t
   }
 }
 
-TEST_CASE("the sum of magnitudes") {
+TEST_CASE("compression: the sum of magnitudes is right") {
   Cpu dev;
   Tensor<Cpu> sum(dev, DType::f64, {1});
   dhp::detail::sum_of_magnitudes(dev, tensor_of<float>(dev, {1, -2, 3.5}), sum.mut());

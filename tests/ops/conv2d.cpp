@@ -89,7 +89,7 @@ double apart(const Tensor<Cpu>& got, const std::vector<double>& right) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("conv2d agrees with loops, over several tiles, too", T, double, float, bf16,
+TEST_CASE_TEMPLATE("conv2d agrees with loops, also over several tiles", T, double, float, bf16,
                    f16) {
   Cpu dev({.threads = 2});
   const double wide = std::is_same_v<T, double> ? 1e-13 : 2e-6;
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("conv2d has the same bits for any number of threads", T, doub
     }));
 }
 
-TEST_CASE("conv2d in bf16 has the same bits with pairs and without") {
+TEST_CASE("conv2d has the same bits with and without bf16 pairs") {
   Cpu pairs, floats({.bf16_pairs = false});
   for (const auto& layer : cases()) {
     const auto x = random_tensor<bf16>(pairs, layer.x, 1);
@@ -145,7 +145,7 @@ TEST_CASE("conv2d in bf16 has the same bits with pairs and without") {
   }
 }
 
-TEST_CASE_TEMPLATE("gradients are added to beta times what is there", T, double, float, bf16) {
+TEST_CASE_TEMPLATE("conv2d adds gradients to beta times the old values", T, double, float, bf16) {
   Cpu dev({.threads = 2});
   for (const auto& layer : cases())
     for (const double beta : {1.0, 0.5}) {
@@ -168,7 +168,7 @@ TEST_CASE_TEMPLATE("gradients are added to beta times what is there", T, double,
     }
 }
 
-TEST_CASE("an empty batch convolves to an empty batch, and its weight gradient is zero") {
+TEST_CASE("conv2d maps an empty batch to an empty one, with a zero weight gradient") {
   Cpu dev;
   const Case layer{{0, 5, 5, 3}, 4, {3, 1, 1}};
   const auto got = run(dev, layer, Tensor<Cpu>(dev, DType::f32, layer.x),
@@ -177,7 +177,7 @@ TEST_CASE("an empty batch convolves to an empty batch, and its weight gradient i
   for (const double value : widened(got.dw)) CHECK(value == 0);
 }
 
-TEST_CASE("conv2d refuses what does not fit") {
+TEST_CASE("conv2d refuses operands that do not fit") {
   Cpu dev;
   const Tensor<Cpu> x(dev, DType::f32, {1, 4, 4, 3});
   const Tensor<Cpu> w(dev, DType::f32, {2, 3, 3, 3});

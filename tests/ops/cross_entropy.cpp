@@ -111,7 +111,8 @@ const std::vector<Range> unsplit{{0, classes}};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("cross entropy: matches plain loops, for whole rows and uneven parts", T, double,
+                   float, bf16, f16) {
   Cpu dev({.threads = 2});
   const auto x = widened(random_tensor<T>(dev, {11, classes}, 1));
   const double close = std::is_same_v<T, double> ? 1e-13 : 2e-6;
@@ -128,11 +129,12 @@ TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, 
     }
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("cross entropy: threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) { return run<T>(dev, 0.1, 1, unsplit); }));
 }
 
-TEST_CASE_TEMPLATE("of equal logits the first is predicted", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("cross entropy: of equal logits the first is predicted", T, double, float, bf16,
+                   f16) {
   Cpu dev;
   std::vector<T> values;
   for (int row = 0; row < 5; ++row)
@@ -143,7 +145,7 @@ TEST_CASE_TEMPLATE("of equal logits the first is predicted", T, double, float, b
     CHECK(run<T>(dev, x, all, 0, 1, parts).rank == Ints{3, 0, 1, 4, 2});
 }
 
-TEST_CASE("logits far from zero neither overflow nor vanish") {
+TEST_CASE("cross entropy: extreme logits neither overflow nor vanish") {
   Cpu dev;
   const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
                                         std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
@@ -154,7 +156,8 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   CHECK(got.rank == Ints{1, 2});
 }
 
-TEST_CASE_TEMPLATE("a shift of all logits costs no digits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("cross entropy: a shift of all logits loses no digits", T, double, float, bf16,
+                   f16) {
   const double far = std::is_same_v<T, double>  ? 0x1p40
                      : std::is_same_v<T, float> ? 0x1p20
                      : std::is_same_v<T, f16>   ? 1024
@@ -175,7 +178,7 @@ TEST_CASE_TEMPLATE("a shift of all logits costs no digits", T, double, float, bf
   }
 }
 
-TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row hides it") {
+TEST_CASE("cross entropy: NaN affects its own row only and is no right prediction") {
   Cpu dev;
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   const auto x =
@@ -190,13 +193,13 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
   CHECK((got.rank[0] > 0 && got.rank[1] > 0 && got.rank[2] == 0 && got.rank[3] == 0));
 }
 
-TEST_CASE("no rows: nothing happens") {
+TEST_CASE("cross entropy: no rows are accepted") {
   Cpu dev;
   const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {0, 5});
   CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Results{});
 }
 
-TEST_CASE("a label outside of the classes is an error in every piece") {
+TEST_CASE("cross entropy: every operation refuses a label outside the classes") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {2, 3}, 1);
   const auto max = random_tensor<float>(dev, {2}, 2);
@@ -219,7 +222,7 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
   }
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("cross entropy: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<bf16>(dev, {2, 3}, 1);
   auto max = random_tensor<float>(dev, {2}, 2);
@@ -258,7 +261,7 @@ TEST_CASE("what does not fit is refused") {
         "cross_entropy: the gradient [3, 2] of f32 does not fit [2, 3] of bf16; make it like that");
 }
 
-TEST_CASE("cross_entropy_totals: sum, counted rows, and the ranks where they are given") {
+TEST_CASE("cross_entropy_totals: gives the sum and counted rows, with ranks also top-1 and top-5") {
   Cpu dev;
   const auto loss = Tensor<Cpu>::from_host(dev, {5}, std::vector<float>{1, 0, 2.5f, 4, 0});
   const auto labels = Tensor<Cpu>::from_host(dev, {5}, Ints{3, -1, 0, 2, -1});

@@ -28,7 +28,7 @@ std::vector<double> expected(const Tensor<Cpu>& x, const detail::RowNumbers<Cpu>
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("each element by its definition", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("dropout: each element matches the definition", T, double, float, bf16, f16) {
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
     for (const auto& shape : {Shape{0, 3}, {1, 1}, {50, 7}, {3, 11, 32}, {20, 131}})
@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("each element by its definition", T, double, float, bf16, f16
   }
 }
 
-TEST_CASE("blocks made together are the stream's blocks, also where the counter carries") {
+TEST_CASE("dropout: a batch of Philox blocks equals the stream's, also if the counter carries") {
   for (const std::uint64_t first : {0ull, 5ull, 0xfffffffdull, 0xfffffffffffffffcull}) {
     const detail::PhiloxBlocks blocks(stream, first);
     for (std::size_t at = 0; at < detail::PhiloxBlocks::count; ++at) {
@@ -67,7 +67,7 @@ TEST_CASE("blocks made together are the stream's blocks, also where the counter 
   }
 }
 
-TEST_CASE("a dropped element is 0 whatever it was") {
+TEST_CASE("dropout: a dropped element is 0, even if it was infinite") {
   Cpu dev;
   auto x = Tensor<Cpu>::from_host(dev, {1, 64}, std::vector<float>(64, HUGE_VALF));
   dropout(dev, x, {}, {.probability = 0.5, .random = stream, .total_columns = 64}, x.mut());
@@ -75,7 +75,7 @@ TEST_CASE("a dropped element is 0 whatever it was") {
     CHECK(widened(x)[at] == (stream.short_bits(at) >= 0x8000 ? HUGE_VAL : 0));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("dropout: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = random_tensor<float>(dev, {3, 4}, 1);

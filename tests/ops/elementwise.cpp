@@ -14,7 +14,7 @@ double rounded(double value) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fill and scale", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("elementwise: fill and scale are exact", T, double, float, bf16, f16) {
   Cpu dev({.threads = 3});
   for (const auto size : sizes) {
     auto y = random_tensor<T>(dev, {size}, 1);
@@ -29,7 +29,8 @@ TEST_CASE_TEMPLATE("fill and scale", T, double, float, bf16, f16) {
   }
 }
 
-TEST_CASE_TEMPLATE("add, with and without an alias", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("elementwise: add matches the definition, with and without an alias", T, double,
+                   float, bf16, f16) {
   Cpu dev({.threads = 2});
   for (const auto size : sizes) {
     auto a = random_tensor<T>(dev, {size}, 1);
@@ -47,7 +48,8 @@ TEST_CASE_TEMPLATE("add, with and without an alias", T, double, float, bf16, f16
   }
 }
 
-TEST_CASE_TEMPLATE("add_both: two vectors at once, over NaN where beta is 0", T, double, float) {
+TEST_CASE_TEMPLATE("add_both: adds two vectors at once; beta 0 ignores the old values", T, double,
+                   float) {
   Cpu dev;
   const auto from = Tensor<Cpu>::from_host(dev, {2}, std::vector<T>{1, 2});
   const auto more = Tensor<Cpu>::from_host(dev, {3}, std::vector<T>{4, 5, 6});
@@ -66,7 +68,7 @@ TEST_CASE_TEMPLATE("add_both: two vectors at once, over NaN where beta is 0", T,
   }
 }
 
-TEST_CASE("every mix of types: add, axpy, cast") {
+TEST_CASE("elementwise: add, axpy and cast work for every mix of types") {
   Cpu dev({.threads = 2});
   const Shape shape{1031};
   const auto tensor = [&](DType type, std::uint32_t use) {
@@ -99,7 +101,8 @@ TEST_CASE("every mix of types: add, axpy, cast") {
     }
 }
 
-TEST_CASE_TEMPLATE("cast rounds to nearest once, and keeps NaN and infinity", T, float, bf16, f16) {
+TEST_CASE_TEMPLATE("elementwise: cast rounds to nearest once, and keeps NaN and infinity", T, float,
+                   bf16, f16) {
   Cpu dev;
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> values{
@@ -115,7 +118,7 @@ TEST_CASE_TEMPLATE("cast rounds to nearest once, and keeps NaN and infinity", T,
   CHECK(got == std::vector<double>{0, 0, 1, infinity, -infinity, infinity, -infinity});
 }
 
-TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
+TEST_CASE_TEMPLATE("elementwise: rsqrt matches the definition in place", T, double, float) {
   Cpu dev({.threads = 2});
   auto x = random_tensor<T>(dev, {301}, 1);
   auto expected = widened(x);
@@ -130,7 +133,7 @@ TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
     CHECK(got[i] == Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("elementwise: threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) {
     const Shape shape{2 * detail::cpu::elementwise_tile + 77};
     const auto x = random_tensor<float>(dev, shape, 1);
@@ -142,7 +145,7 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   }));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("elementwise: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = random_tensor<float>(dev, {3, 5}, 2);

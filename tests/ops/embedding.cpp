@@ -10,7 +10,8 @@ const Ids some_ids{3, 0, 6, 3, 3, 10, 1, 0};  // some ids repeat, most entries h
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("embedding: rows are gathered by id, and gradients are summed by id", T, double,
+                   float, bf16, f16) {
   using A = Accumulator<T>;
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
@@ -40,7 +41,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
   }
 }
 
-TEST_CASE("gradients of one id are added in the order of the rows") {
+TEST_CASE("embedding: gradients of one id are added in row order") {
   Cpu dev({.threads = 2});
   // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
@@ -49,7 +50,7 @@ TEST_CASE("gradients of one id are added in the order of the rows") {
   CHECK(widened(dtable) == std::vector<double>{0, 1});
 }
 
-TEST_CASE("no rows: the gradient is still written") {
+TEST_CASE("embedding: without rows the gradient is still written") {
   Cpu dev;
   const auto table = random_tensor<float>(dev, {2, 2}, 1);
   Tensor<Cpu> y(dev, DType::f32, {0, 2});
@@ -59,7 +60,7 @@ TEST_CASE("no rows: the gradient is still written") {
   CHECK(widened(dtable) == std::vector<double>(4, 0.0));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("embedding: operands that do not fit are refused") {
   Cpu dev;
   const auto table = random_tensor<bf16>(dev, {5, 4}, 1);
   const auto ids = tensor_of(dev, Ids{1, 2});

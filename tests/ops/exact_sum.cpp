@@ -63,7 +63,8 @@ detail::Int128 on_grid(double value) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("order changes no bit; one rounding of the exact sum", T, double, float) {
+TEST_CASE_TEMPLATE("exact sum: order changes no bit, and the exact sum is rounded once", T, double,
+                   float) {
   Cpu dev;
   const auto x = mixed<T>(dev);
   std::vector<detail::Int128> exact(width);
@@ -92,7 +93,7 @@ TEST_CASE_TEMPLATE("order changes no bit; one rounding of the exact sum", T, dou
   }
 }
 
-TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, double, float) {
+TEST_CASE_TEMPLATE("exact sum: a single value is returned, rounded to 2^-83", T, double, float) {
   Cpu dev({.threads = 2});
   const std::int64_t count = detail::cpu::elementwise_tile + 5;
   auto x = random_tensor<T>(dev, {count}, 1);
@@ -121,7 +122,7 @@ TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, 
   CHECK(!limbs.flagged(dev));
 }
 
-TEST_CASE("ties and near ties round once, in the fast form and in the wide one") {
+TEST_CASE("exact sum: ties and near ties are rounded once, in the fast and the wide form") {
   // Limbs at half an ulp of float, exactly or off by one grid step; each again with limbs that cancel but are too large
   // for the fast form.
   Cpu dev;
@@ -148,7 +149,7 @@ TEST_CASE("ties and near ties round once, in the fast form and in the wide one")
   }
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("exact sum: operands that do not fit are refused") {
   Cpu dev;
   Limbs limbs(dev, 3);
   const auto x = random_tensor<float>(dev, {4}, 1);

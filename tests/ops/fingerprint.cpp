@@ -14,7 +14,7 @@ std::int64_t fingerprint_of(Cpu& dev, ConstView<Cpu> x, std::int64_t first = 0,
 
 }  // namespace
 
-TEST_CASE("fingerprint: any bit that flips changes it, in any type") {
+TEST_CASE("fingerprint: any flipped bit changes it, in any type") {
   Cpu dev;
   for (const auto type : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::u8}) {
     CAPTURE(name_of(type));
@@ -29,8 +29,7 @@ TEST_CASE("fingerprint: any bit that flips changes it, in any type") {
   }
 }
 
-TEST_CASE(
-    "fingerprint: of a sum of integers it is the sum, by parts and with any number of threads") {
+TEST_CASE("fingerprint: that of a sum of integers is the sum, by parts and for any threads") {
   Cpu dev, threads({.threads = 3});
   std::vector<std::int64_t> a, b, both;
   for (std::int64_t at = 0; at < 40000; ++at) {

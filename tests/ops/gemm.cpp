@@ -72,7 +72,8 @@ TEST_CASE_TEMPLATE("gemm agrees with its definition", T, double, float, bf16, f1
   }
 }
 
-TEST_CASE_TEMPLATE("gemm leaves the padding of a and c alone", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("gemm ignores the padding of a and leaves that of c alone", T, double, float,
+                   bf16, f16) {
   constexpr std::int64_t m = 45, n = 37, k = 29, more = 3;
   Cpu dev;
   for (int form = 0; form < 4; ++form) {
@@ -101,7 +102,7 @@ TEST_CASE_TEMPLATE("gemm leaves the padding of a and c alone", T, double, float,
   }
 }
 
-TEST_CASE("gemm passes on NaN of a and b") {
+TEST_CASE("gemm propagates NaN of a") {
   Cpu dev;
   auto a = random_tensor<float>(dev, {3, 5}, 1);
   const auto b = random_tensor<float>(dev, {5, 40}, 2);
@@ -135,7 +136,7 @@ TEST_CASE("serial_gemm has the bits of gemm") {
 }
 
 // Built for AVX2 and run on AVX-512, this compares two kernels. Elsewhere it compares a kernel with itself.
-TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) {
+TEST_CASE_TEMPLATE("gemm has the same bits for any width of vectors", T, double, float) {
   Cpu dev;
   const std::int64_t m = 61, n = 77, k = 530;
   const auto a = random_tensor<T>(dev, {m, k}, 1);
@@ -157,7 +158,7 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
 }
 
 // On a machine with AVX512_BF16, this compares products of pairs with products of floats.
-TEST_CASE("pairs of bf16 change no bit") {
+TEST_CASE("gemm has the same bits with and without bf16 pairs") {
   Cpu pairs, floats({.bf16_pairs = false});
   CHECK(pairs.bf16_pairs() > floats.bf16_pairs());
   for (const auto& [m, n, k] : cases)
@@ -181,7 +182,7 @@ TEST_CASE("pairs of bf16 change no bit") {
     }
 }
 
-TEST_CASE("gemm refuses what does not fit") {
+TEST_CASE("gemm refuses operands that do not fit") {
   Cpu dev;
   const Tensor<Cpu> a(dev, DType::f32, {3, 4});
   const Tensor<Cpu> b(dev, DType::f32, {5, 6});

@@ -139,7 +139,7 @@ struct ResidualCase {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("layer norm: all operations match plain loops", T, double, float, bf16, f16) {
   const bool exact = std::is_same_v<T, double>;
   const double sums = exact ? 1e-12 : 1e-4;
   const double elements = exact ? 1e-12 : is_16_bit<T> ? 4e-2 : 1e-5;
@@ -158,11 +158,12 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
   }
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("layer norm: threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) { return run<T>(dev, {300, 45}, 1e-12); }));
 }
 
-TEST_CASE_TEMPLATE("residual: dropout, a sum and a norm", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("residual layer norm: matches dropout, a sum and a norm", T, double, float, bf16,
+                   f16) {
   const double rounding = std::is_same_v<T, double>  ? 1e-13
                           : std::is_same_v<T, float> ? 1e-6
                           : std::is_same_v<T, f16>   ? 1e-2
@@ -203,7 +204,8 @@ TEST_CASE_TEMPLATE("residual: dropout, a sum and a norm", T, double, float, bf16
     }
 }
 
-TEST_CASE_TEMPLATE("residual: bits of any threads, and in place", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("residual layer norm: threads and in-place use change no bit", T, double, float,
+                   bf16, f16) {
   const Shape shape{70, 45};
   ResidualCase right(TypeTag<T>{}, shape, 0.3);
   right.forward();
@@ -230,7 +232,7 @@ TEST_CASE_TEMPLATE("residual: bits of any threads, and in place", T, double, flo
   CHECK(widened(both.dbeta) == widened(right.dbeta));
 }
 
-TEST_CASE("residual: rows are known by their numbers; other columns than whole rows are refused") {
+TEST_CASE("residual layer norm: rows are identified by number, and partial rows are refused") {
   const Shape shape{3, 10};
   ResidualCase right(TypeTag<float>{}, shape, 0.5), one(TypeTag<float>{}, shape, 0.5);
   right.rows.first = 40;
@@ -253,7 +255,7 @@ TEST_CASE("residual: rows are known by their numbers; other columns than whole r
   CHECK(message_of([&] { one.forward(); }) == "dropout: columns from 0 of [3, 10] are not among 9");
 }
 
-TEST_CASE("residual: with probability 0 no random number is drawn") {
+TEST_CASE("residual layer norm: with probability 0 no random number is drawn") {
   ResidualCase one(TypeTag<float>{}, {5, 12}, 0);
   // The step's address is invalid, so drawing a random number would crash.
   one.options.random.series_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
@@ -265,7 +267,7 @@ TEST_CASE("residual: with probability 0 no random number is drawn") {
   CHECK(widened(one.dx) == widened(one.dresidual));
 }
 
-TEST_CASE("a mean far larger than the deviation costs no digits") {
+TEST_CASE("layer norm: a large mean loses no digits") {
   Cpu dev;
   const std::int64_t columns = 64;
   std::vector<float> values;
@@ -282,7 +284,7 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
     CHECK(widened(y)[static_cast<std::size_t>(c)] == (c % 2 == 0 ? 1 : -1));
 }
 
-TEST_CASE_TEMPLATE("by the root mean square, against plain loops", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("RMS norm: matches plain loops", T, double, float, bf16, f16) {
   using A = Accumulator<T>;
   const bool exact = std::is_same_v<T, double>;
   for (const auto& shape : {Shape{0, 4}, {1, 3}, {2, 9, 33}, {130, 100}}) {
@@ -320,7 +322,7 @@ TEST_CASE_TEMPLATE("by the root mean square, against plain loops", T, double, fl
   CHECK(same_on_threads([](Cpu& dev) { return rms_run<T>(dev, {130, 100}, false); }));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("layer norm: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   const auto four = random_tensor<float>(dev, {4}, 2);

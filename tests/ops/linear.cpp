@@ -6,7 +6,7 @@
 #include <dhp/ops/linear.hpp>
 #include <tests/support/tensors.hpp>
 
-TEST_CASE("linear: gradients are added to beta times what is there") {
+TEST_CASE("linear: gradients are added to beta times the old values") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {7, 3}, 1), dy = random_tensor<float>(dev, {7, 5}, 2);
   for (const double beta : {0.0, 1.0, 0.5}) {
@@ -20,7 +20,7 @@ TEST_CASE("linear: gradients are added to beta times what is there") {
   }
 }
 
-TEST_CASE("linear: what does not fit is refused") {
+TEST_CASE("linear: operands that do not fit are refused") {
   Cpu dev;
   const auto f64 = [&](const Shape& shape) { return Tensor<Cpu>(dev, DType::f64, shape); };
   const auto x = f64({4, 3}), w = f64({5, 3}), bias = f64({5}), dy = f64({4, 5});

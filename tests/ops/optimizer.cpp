@@ -17,7 +17,7 @@ std::vector<std::vector<double>> values_of(const std::vector<Tensor<Cpu>*>& tens
 
 }  // namespace
 
-TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is zero") {
+TEST_CASE("rates of LARS and LAMB: follow the norms, or are the learning rate if a norm is zero") {
   Cpu dev;
   const auto state = make_step_state(dev, {.learning_rate = 0.5, .gradient_scale = 0.25});
   const auto weights = tensor_of<double>(dev, {4, 4, 0, 9}),
@@ -32,7 +32,7 @@ TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is 
   CHECK(widened(rates) == std::vector<double>{0.25, 0.5, 0.5, 0.5});
 }
 
-TEST_CASE("the numbers of PyTorch 1.13, three steps in double") {
+TEST_CASE("optimizers: three steps in double match PyTorch 1.13") {
   // torch.optim with w = [0.5, -1.25, 2] and gradients [1, -2, 0.5], [0.25, 4, -1], [-3, 0.125, 0].
   Cpu dev;
   const std::vector<std::vector<double>> gradients{{1, -2, 0.5}, {0.25, 4, -1}, {-3, 0.125, 0}};
@@ -66,7 +66,7 @@ TEST_CASE("the numbers of PyTorch 1.13, three steps in double") {
                                           1.9358511088981152}) < 1e-14);
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16) {
+TEST_CASE_TEMPLATE("optimizers: threads change no bit", T, double, float, bf16) {
   CHECK(same_on_threads([](Cpu& dev) {
     Weights<Cpu, T> w(dev, kinds_around_a_tile());
     const auto now = make_step_state(dev, {.learning_rate = 0.01, .updates = 1});
@@ -77,7 +77,7 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16) {
   }));
 }
 
-TEST_CASE("a step that does not go changes nothing; nor does a table of nothing") {
+TEST_CASE("optimizers: a skipped step and an empty table change nothing") {
   Cpu dev;
   Weights<Cpu, bf16> none(dev, {}), empty(dev, {{0}}), some(dev, some_of_each);
   const auto go = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
@@ -99,7 +99,7 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   CHECK(!unchanged(some, go));
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("optimizers: operands that do not fit are refused") {
   Cpu dev;
   Weights<Cpu, bf16> w(dev, {{4}, {40}});
   const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});

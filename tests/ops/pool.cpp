@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("max_pool takes the first maximum of each window, and its gra
   }
 }
 
-TEST_CASE_TEMPLATE("gradients of overlapping windows are rounded once", T, float, bf16, f16) {
+TEST_CASE_TEMPLATE("max_pool rounds overlapping gradients once", T, float, bf16, f16) {
   Cpu dev;
   // One pixel is the maximum of all four windows that contain it.
   Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {1, 3, 3, 1});
@@ -92,7 +92,8 @@ TEST_CASE_TEMPLATE("global_average_pool of f32 and 16 bits rounds once", T, floa
   CHECK(distance(widened(y), means) < unit);
 }
 
-TEST_CASE_TEMPLATE("an average over many pixels keeps their digits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("global_average_pool stays precise over many pixels", T, double, float, bf16,
+                   f16) {
   Cpu dev;
   const Shape shape{2, 512, 512, 3};
   const auto value = static_cast<T>(1000.1);
@@ -114,7 +115,7 @@ TEST_CASE("pooling has the same bits for any number of threads") {
   }));
 }
 
-TEST_CASE("pooling refuses what does not fit") {
+TEST_CASE("pooling refuses operands that do not fit") {
   Cpu dev;
   Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, DType::f32, {1, 4, 4, 2});
   Tensor<Cpu> y(dev, DType::f32, {1, 2, 2, 2});

@@ -10,7 +10,8 @@ const std::vector<Shape> shapes{{0, 5}, {1, 1}, {3, 7}, {129, 33}, {2, 70, 8}, {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("column_sums, onto beta times what is there", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("reductions: column_sums adds to beta times the old values", T, double, float,
+                   bf16, f16) {
   using A = Accumulator<T>;
   for (const int threads : {1, 2, 3})
     for (const auto& shape : shapes) {
@@ -30,7 +31,8 @@ TEST_CASE_TEMPLATE("column_sums, onto beta times what is there", T, double, floa
     }
 }
 
-TEST_CASE_TEMPLATE("sum and sum_of_squares are taken in double", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("reductions: sum and sum_of_squares accumulate in double", T, double, float,
+                   bf16, f16) {
   Cpu dev({.threads = 2});
   for (const std::int64_t size : {0, 1, 17, 40000}) {
     const auto x = random_tensor<T>(dev, {size}, 1);
@@ -48,7 +50,7 @@ TEST_CASE_TEMPLATE("sum and sum_of_squares are taken in double", T, double, floa
   }
 }
 
-TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("reductions: threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) {
     const auto x = random_tensor<T>(dev, {2000, 31}, 1);
     Tensor<Cpu> sums(dev, accumulation_type(dtype_of<T>()), {31});
@@ -60,7 +62,8 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   }));
 }
 
-TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("reductions: find_nonfinite finds infinity and NaN anywhere", T, double, float,
+                   bf16, f16) {
   Cpu dev({.threads = 2});
   const std::int64_t size = (1 << 15) + 9;
   auto x = random_tensor<T>(dev, {size}, 1);
@@ -87,7 +90,7 @@ TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
   CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);  // stays as it is
 }
 
-TEST_CASE("what does not fit is refused") {
+TEST_CASE("reductions: operands that do not fit are refused") {
   Cpu dev;
   const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
   auto sums = random_tensor<double>(dev, {4}, 2);

@@ -34,8 +34,8 @@ std::vector<double> expected(std::vector<double> x, std::int64_t columns, std::i
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rotary: by the library's cosine and sine, there and back", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("rotary: matches the library's cosine and sine, and its inverse undoes it", T,
+                   double, float, bf16, f16) {
   Cpu dev({.threads = 2});
   const double close = std::is_same_v<T, double> ? 2e-12 : is_16_bit<T> ? 2e-2 : 1e-6;
   const auto at_row = tensor_of(dev, positions());
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("rotary: threads change no bit", T, double, bf16) {
   }));
 }
 
-TEST_CASE("rotary: what does not fit is refused") {
+TEST_CASE("rotary: operands that do not fit are refused") {
   Cpu dev;
   auto x = random_tensor<float>(dev, {3, 6}, 1);
   const auto at_row = tensor_of(dev, std::vector<std::int32_t>{0, 3, 4});

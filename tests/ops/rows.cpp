@@ -2,7 +2,7 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
-TEST_CASE_TEMPLATE("copy_columns cuts and joins any rank", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("rows: copy_columns cuts and joins any rank", T, double, float, bf16, f16) {
   Cpu dev({.threads = 3});
   const auto x = random_tensor<T>(dev, {2, 3, 300, 7}, 1);
   Tensor<Cpu> left(dev, dtype_of<T>(), {1800, 2});
@@ -16,7 +16,7 @@ TEST_CASE_TEMPLATE("copy_columns cuts and joins any rank", T, double, float, bf1
   CHECK(widened(y) == widened(x));
 }
 
-TEST_CASE_TEMPLATE("gather takes rows; scatter_add brings them back", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("rows: scatter_add_rows undoes gather_rows", T, double, float, bf16, f16) {
   for (const int threads : {1, 3}) {
     Cpu dev({.threads = threads});
     const std::int64_t columns = 131;
@@ -35,7 +35,7 @@ TEST_CASE_TEMPLATE("gather takes rows; scatter_add brings them back", T, double,
   }
 }
 
-TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
+TEST_CASE("rows: scatter_add_rows adds repeated rows in order to the old values") {
   Cpu dev({.threads = 2});
   // In this order the first two terms cancel; in any other order the 1 is lost.
   const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
@@ -45,7 +45,7 @@ TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
   CHECK(dx.to_host<float>(dev) == std::vector<float>{5, 1});
 }
 
-TEST_CASE("what does not fit is refused, and nothing is written") {
+TEST_CASE("rows: operands that do not fit are refused, and nothing is written") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = Tensor<Cpu>::zeros(dev, DType::f32, {2, 4});

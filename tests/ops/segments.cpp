@@ -48,7 +48,8 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order", T, doubl
   CHECK(tiles == 8 + 9 + 1);
 }
 
-TEST_CASE_TEMPLATE("squared norms have each segment's bits", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("segments: squared norms have the bits of each segment alone", T, double, float,
+                   bf16, f16) {
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
     Weights<Cpu, T> w(dev, kinds_around_a_tile());
@@ -76,7 +77,7 @@ TEST_CASE_TEMPLATE("squared norms have each segment's bits", T, double, float, b
   }
 }
 
-TEST_CASE("segments: a table of nothing has no norms; weights that are all exact need no masters") {
+TEST_CASE("segments: an empty table has no norms; fp32-only weights need no masters") {
   Cpu dev;
   auto squares = Tensor<Cpu>::zeros(dev, DType::f64, {1});
   segment_squares(dev, detail::SegmentTable<Cpu>(), {}, squares.mut());
@@ -87,7 +88,7 @@ TEST_CASE("segments: a table of nothing has no norms; weights that are all exact
   CHECK(widened(squares) == squares_of(dev, w.exact.view().slice(0, 2)));
 }
 
-TEST_CASE("segments: what does not fit is refused") {
+TEST_CASE("segments: operands that do not fit are refused") {
   Cpu dev;
   auto values = random_tensor<float>(dev, {96}, 1);
   const auto table_of = [&](DType compute, Range range, View<Cpu> value) {

@@ -21,18 +21,18 @@ std::vector<double> scales(StepState state, const dhp::detail::StepRule& rule,
 
 }  // namespace
 
-TEST_CASE("loss scale: halves at each overflow, doubles after so many good steps in a row") {
+TEST_CASE("loss scale: halves at each overflow, and doubles after a number of good steps") {
   CHECK(scales({.loss_scale = 1024}, scaling(3), {false, true, true, false, true, true, true}) ==
         std::vector<double>{512, 512, 512, 256, 256, 256, 512});
 }
 
-TEST_CASE("loss scale: not below 1 and not above the largest") {
+TEST_CASE("loss scale: stays between 1 and the maximum") {
   CHECK(scales({.loss_scale = 3}, scaling(1, 10), {false, false}) == std::vector<double>{1.5, 1});
   CHECK(scales({.loss_scale = 1}, scaling(1, 10), {true, true, true, true, true}) ==
         std::vector<double>{2, 4, 8, 10, 10});
 }
 
-TEST_CASE("loss scale: at 1, or without scaling, what is not finite stops the run for good") {
+TEST_CASE("loss scale: at scale 1, or without scaling, overflow stops the run for good") {
   auto at_least = dhp::detail::decided({.loss_scale = 1}, scaling(1), 1, false);
   CHECK(at_least.decision == StepDecision::stop);
   auto fixed = dhp::detail::decided({.loss_scale = 64}, {}, 1, false);
@@ -45,7 +45,7 @@ TEST_CASE("loss scale: at 1, or without scaling, what is not finite stops the ru
         StepDecision::skip);
 }
 
-TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0 is none") {
+TEST_CASE("clip: only norms above the limit are reduced, to the limit; 0 means none") {
   const auto scale = [](double norm, double limit, double loss_scale = 1) {
     return dhp::detail::decided({.loss_scale = loss_scale}, {.clip = limit}, norm * norm, true)
         .gradient_scale;
@@ -60,7 +60,7 @@ TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0
   CHECK(dhp::detail::decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
 }
 
-TEST_CASE("spikes: a norm out of proportion skips its step, unless it becomes usual") {
+TEST_CASE("spikes: a disproportionate norm skips its step, unless it becomes usual") {
   const dhp::detail::StepRule rule{.spike = 3};
   const auto after = [&](StepState state, double norm) {
     return dhp::detail::decided(state, rule, norm * norm, true);
@@ -112,7 +112,7 @@ TEST_CASE("decide_step sees every loss and every norm") {
   CHECK(decide({}, {1}).applies());
 }
 
-TEST_CASE("objective_scales: loss scale over count, 0 where nothing counts") {
+TEST_CASE("objective_scales: are the loss scale divided by each count, 0 for a count of 0") {
   Cpu dev;
   const auto state = make_step_state(dev, {.loss_scale = 8});
   Tensor<Cpu> scales(dev, DType::f64, {3});

@@ -32,7 +32,7 @@ TEST_CASE("tree_sum: the tree halves its leaves, the first half the longer one")
   CHECK_THROWS_WITH(TreeSum(65, {0, 65}), doctest::Contains("1 to 64 leaves, got 65"));
 }
 
-TEST_CASE("tree_sum: ranks add what they hold, and then the rest, in the order of one rank") {
+TEST_CASE("tree_sum: ranks add their leaves, then the rest, in the order of a single rank") {
   for (int leaves = 1; leaves <= 24; ++leaves)
     for (int ranks = 1; ranks <= leaves; ++ranks) {
       if (leaves % ranks != 0) continue;
@@ -60,7 +60,7 @@ TEST_CASE("tree_sum: ranks add what they hold, and then the rest, in the order o
     }
 }
 
-TEST_CASE("tree_sum: adds rows in place, and onto y in its type") {
+TEST_CASE("tree_sum: rows are added in place, or to y in y's type") {
   for (const int threads : {1, 3}) {
     Cpu dev({.threads = threads});
     constexpr std::int64_t columns = 9001;

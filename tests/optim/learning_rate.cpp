@@ -29,7 +29,7 @@ TEST_CASE("learning rate: the warm-up rises in equal steps, is never zero and en
   CHECK(LearningRate{.peak = 0.3}.at(1) == 0.3);
 }
 
-TEST_CASE("learning rate: each decay at a quarter, half and the end of its way, and beyond") {
+TEST_CASE("learning rate: each decay has the expected rates along its way and beyond") {
   struct Expected {
     Decay decay;
     double quarter, half, end;
@@ -51,7 +51,7 @@ TEST_CASE("learning rate: each decay at a quarter, half and the end of its way, 
   CHECK(cubic.at(21) == near(0.2 + 0.6 / 8));
 }
 
-TEST_CASE("learning rate: steps count from the end of the warm-up") {
+TEST_CASE("learning rate: decay steps count from the end of the warm-up") {
   auto rate = schedule(Decay::step);
   rate.step_every = 5;
   rate.step_factor = 0.5;
@@ -95,7 +95,7 @@ TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
   }
 }
 
-TEST_CASE("learning rate: a function of one's own, finite as the others") {
+TEST_CASE("learning rate: a custom function is used, and must be finite") {
   const LearningRate rate{.peak = 7, .warmup_steps = 9, .own = [](auto step) {
                             return 1.0 / static_cast<double>(step - 3);
                           }};
@@ -104,7 +104,7 @@ TEST_CASE("learning rate: a function of one's own, finite as the others") {
         "learning rates are finite, but that of step 3 is inf");
 }
 
-TEST_CASE("learning rate: decays by name; another name is refused with the list") {
+TEST_CASE("learning rate: decays have names, and an unknown name is refused with the list") {
   CHECK(parse_decay("constant") == Decay::constant);
   CHECK(parse_decay("linear") == Decay::linear);
   CHECK(parse_decay("cosine") == Decay::cosine);

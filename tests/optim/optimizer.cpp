@@ -68,7 +68,7 @@ TEST_CASE("optimizer: padding between parameters stays zero") {
   check_zero({first.value.bytes(), first.value.dtype(), {padding.last}});
 }
 
-TEST_CASE("optimizer: masters add up steps too small for 16 bits") {
+TEST_CASE("optimizer: master weights accumulate steps too small for 16 bits") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = build.parameter({.name = "w", .shape = {1}, .init = constant(1)});
@@ -83,7 +83,7 @@ TEST_CASE("optimizer: masters add up steps too small for 16 bits") {
   }
 }
 
-TEST_CASE("optimizer: the next step starts from values that come from outside") {
+TEST_CASE("optimizer: the next step starts from values set from outside") {
   Cpu dev;
   for (const auto compute : {DType::f32, DType::bf16}) {
     ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -98,7 +98,7 @@ TEST_CASE("optimizer: the next step starts from values that come from outside") 
   }
 }
 
-TEST_CASE("optimizer: a step that does not go changes neither weights nor state") {
+TEST_CASE("optimizer: a skipped step changes neither weights nor state") {
   for_each_optimizer(
       [](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>& norms, Optimizer<Cpu>& optimizer) {
         for (const auto& parameter : store.parameters())
@@ -146,7 +146,7 @@ TEST_CASE("optimizer: the rates of prepare() are for one apply()") {
       });
 }
 
-TEST_CASE("optimizer: state has PyTorch's names; masters are there for 16 bits alone") {
+TEST_CASE("optimizer: state has PyTorch's names, and only 16 bits have masters") {
   Cpu dev;
   ModelBuilder<Cpu> one(Comm<Cpu>{}), two(Comm<Cpu>{});
   ParameterStore<Cpu> wide(dev, all_kinds(one), {});

@@ -17,7 +17,7 @@ ParameterList<Cpu> describe(ModelBuilder<Cpu>& build) {
 
 }  // namespace
 
-TEST_CASE("norms: split parts are added, replicas and tied copies and buffers are not") {
+TEST_CASE("norms: split parts are added, replicas and tied weights count once, buffers never") {
   for (const auto& shape : {MeshShape{}, {.tensor = 2}, {.tensor = 3, .pipeline = 2}})
     run_ranks(shape.size(), [&](Comm<Cpu> world) {
       Cpu dev({.threads = 1});

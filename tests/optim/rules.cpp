@@ -82,7 +82,7 @@ void split_weight(Make make) {
 
 }  // namespace
 
-TEST_CASE("sgd: three steps are PyTorch's, in every precision; biases and norms do not decay") {
+TEST_CASE("sgd: three steps match PyTorch in every precision; biases and norms do not decay") {
   for (const auto& options : {SgdOptions{},
                               {.weight_decay = 0.1},
                               {.momentum = 0.9},
@@ -108,7 +108,7 @@ TEST_CASE("sgd: three steps are PyTorch's, in every precision; biases and norms 
   }
 }
 
-TEST_CASE("adamw: three steps are PyTorch's, in every precision; biases and norms do not decay") {
+TEST_CASE("adamw: three steps match PyTorch in every precision; biases and norms do not decay") {
   for (const auto& options : {AdamWOptions{}, adam_like<AdamWOptions>()})
     steps(
         "exp_avg", "exp_avg_sq",
@@ -123,7 +123,7 @@ TEST_CASE("adamw: three steps are PyTorch's, in every precision; biases and norm
 }
 
 TEST_CASE(
-    "lamb: the paper's steps; biases and norms step as in Adam; a split weight is a whole one") {
+    "lamb: steps match the paper, biases and norms step like Adam, splitting changes nothing") {
   const auto options = adam_like<LambOptions>();
   const auto make = [&](Cpu& dev, Store& store, const Norms<Cpu>& norms) {
     return detail::Lamb<Cpu>(dev, store, norms, options);
@@ -143,7 +143,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "lars: the paper's steps; biases and norms are not scaled; a split weight is a whole one") {
+    "lars: steps match the paper, biases and norms are not scaled, splitting changes nothing") {
   for (const auto& options : {LarsOptions{.momentum = 0.8, .weight_decay = 0.2, .trust = 0.5},
                               {.momentum = 0, .weight_decay = 0, .trust = 0.5}}) {
     const auto make = [&](Cpu& dev, Store& store, const Norms<Cpu>& norms) {
