@@ -4,7 +4,7 @@
 
 using Kind = Action::Kind;
 
-TEST_CASE("action: messages follow from the action") {
+TEST_CASE("action: an action determines its messages") {
   const dhp::detail::Wiring wiring{.stages = 3, .chunks = 2};  // parts 0..5; stage 2 holds 2 and 5
   const Action forward{Kind::forward, 0, 7};
   CHECK(wiring.source(0, forward) == -1);
@@ -22,7 +22,7 @@ TEST_CASE("action: messages follow from the action") {
   CHECK(wiring.target(1, {Kind::backward_weight, 0, 7}) == -1);
 }
 
-TEST_CASE("action: in a V the second chunks lie in the opposite order") {
+TEST_CASE("action: in a V the second chunks are in the opposite order") {
   const dhp::detail::Wiring v{.stages = 3, .chunks = 2, .v_shaped = true};
   for (int part = 0; part < 6; ++part) {
     CHECK(v.stage_of(part) == (part < 3 ? part : 5 - part));

@@ -22,12 +22,12 @@ TEST_CASE("evaluation runs the chunks of a stage in order") {
   cases.same_terms(layouts);
 }
 
-TEST_CASE("evaluation drops nothing and leaves no trace") { cases.drops_nothing(); }
+TEST_CASE("evaluation drops nothing and changes nothing") { cases.drops_nothing(); }
 
-TEST_CASE("evaluation: masked rows that count nothing are in no sum and no count") {
+TEST_CASE("evaluation: masked rows that fill up a batch do not count") {
   cases.filled_up({Layout{}, Layout{{.data = 2, .tensor = 2}}});
 }
 
-TEST_CASE("evaluation of nothing is nothing") {
+TEST_CASE("evaluation of no batches gives nothing") {
   cases.nothing({Layout{}, Layout{{.data = 2, .pipeline = 2}}});
 }

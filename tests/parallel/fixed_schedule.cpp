@@ -9,7 +9,7 @@ StageLists lists_of(const std::string& csv) {
   return FixedSchedule::from_csv("mine.csv", csv).lists;
 }
 
-TEST_CASE("fixed schedule: every schedule comes back as it was") {
+TEST_CASE("fixed schedule: every built-in schedule survives a round trip") {
   for (const auto& schedule : built_in_schedules())
     for (const int stages : {1, 2, 3})
       for (const int micro_batches : {1, 3, 6})
@@ -23,7 +23,7 @@ TEST_CASE("fixed schedule: every schedule comes back as it was") {
         }
 }
 
-TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch has them") {
+TEST_CASE("fixed schedule: parts of the model are numbered across stages, as in PyTorch") {
   CHECK(FixedSchedule::to_csv(all_stages(OneForwardOneBackward{}, 2, 3)) ==
         "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
   CHECK(FixedSchedule::to_csv(all_stages(Interleaved{}, 2, 2, 2)) ==
@@ -43,7 +43,7 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
                  "0F0,0B0\r\n1F0,1B0\r\n\r\n \n") == lists_of("0F0,0B0\n1F0,1B0\n"));
 }
 
-TEST_CASE("fixed schedule: moves are written and read, and left out where a pipeline has its own") {
+TEST_CASE("fixed schedule: moves are written and read, but not passed to a pipeline") {
   const auto text =
       "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD,0REDUCE_GRAD\n1UNSHARD,1F0,1B0,1F1,1B1,1RESHARD,"
       "1REDUCE_GRAD\n";
@@ -54,12 +54,12 @@ TEST_CASE("fixed schedule: moves are written and read, and left out where a pipe
   CHECK(all_stages(read, 2, 2) == lists_of("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"));
 }
 
-TEST_CASE("fixed schedule: beside an action of its own for the weights, B is that of the input") {
+TEST_CASE("fixed schedule: B means the input gradient if the weights have their own action") {
   CHECK(lists_of("0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1,1W1\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1I1,1W1\n"));
 }
 
-TEST_CASE("fixed schedule: what is no action of its line is refused with its place") {
+TEST_CASE("fixed schedule: an invalid cell is refused with its place") {
   for (const char* cell : {"1X0", "F0", "1F", "1", "1F-1", "-1F0", "1F0x", "1FF0", "1F99999999999",
                            "99999999999F0", "1 F0", "1UNSHARD0", "1SHARD", "UNSHARD"})
     CHECK(has(message_of([&] { (void)lists_of(concat("0F0\n1F0,", cell)); }),

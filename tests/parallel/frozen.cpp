@@ -54,7 +54,7 @@ TEST_CASE("frozen parameters: every layout and stage of ZeRO gives the serial ru
   }
 }
 
-TEST_CASE("frozen parameters: with exact sums the same bits in every layout") {
+TEST_CASE("frozen parameters: exact sums have the same bits in every layout") {
   const RunSettings settings{.compute = DType::f32, .deterministic = true, .steps = 3};
   const auto serial = run(Trained::adapters, {}, settings);
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 4}}, settings));
@@ -62,7 +62,7 @@ TEST_CASE("frozen parameters: with exact sums the same bits in every layout") {
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 2, .tensor = 2}}, settings));
 }
 
-TEST_CASE("frozen parameters have no gradient, no state, and keep their bytes") {
+TEST_CASE("frozen parameters: they have no gradient and no state, and keep their values") {
   const auto before = run(Trained::adapters, {}, {.steps = 0});
   const auto after = run(Trained::adapters, {}, {.steps = 5, .lr = 0.3});
   for (const auto& [name, values] : before.values) {
@@ -88,7 +88,7 @@ TEST_CASE("frozen parameters have no gradient, no state, and keep their bytes") 
       });
 }
 
-TEST_CASE("a model of which all is frozen, and an adapter of no layer, are refused") {
+TEST_CASE("frozen parameters: a fully frozen model and an adapter without a layer are refused") {
   const auto start = [](auto describe) {
     return message_of([&] {
       on_each_rank(

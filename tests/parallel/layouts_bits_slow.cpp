@@ -44,7 +44,7 @@ TEST_CASE("deterministic: replicas and stages change no bit, fp32") {
   REQUIRE(check_bits(layouts, exactly(DType::f32)).losses.size() == 3);
 }
 
-TEST_CASE("deterministic: the sums are those of floating point, fp64") {
+TEST_CASE("deterministic: exact sums agree with floating-point sums, fp64") {
   const auto exact = run({}, exactly(DType::f64));
   auto settings = exactly(DType::f64);
   settings.deterministic = false;
@@ -77,7 +77,7 @@ TEST_CASE("deterministic: recompute changes no bit") {
     check_same_bits(serial, run(layout, settings, {.recompute = true}));
 }
 
-TEST_CASE("deterministic: masked rows that count nothing change no bit") {
+TEST_CASE("deterministic: masked rows that fill up a batch change no bit") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16}) {
     const auto settings = exactly(compute);
     for (const auto& layout : {Layout{}, spread(3, 2, zero_bubble), Layout{{.tensor = 2}}}) {
@@ -87,7 +87,7 @@ TEST_CASE("deterministic: masked rows that count nothing change no bit") {
   }
 }
 
-TEST_CASE("deterministic: without it some bits differ, so the comparison can fail") {
+TEST_CASE("deterministic: without it some bits differ, which validates the comparison") {
   auto settings = exactly(DType::f32);
   settings.deterministic = false;
   CHECK(difference(run({}, settings).values, run(spread(3, 1), settings).values).worst > 0);
@@ -124,7 +124,7 @@ TEST_CASE("deterministic: no axis changes a bit of a decoder's layers") {
   }
 }
 
-TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, nor beside ZeRO") {
+TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, also with ZeRO") {
   const std::vector<OptimizerChoice> optimizers{AdamWOptions{}, LarsOptions{}, LambOptions{}};
   for (const auto& optimizer : optimizers) {
     auto settings = exactly(DType::f32);

@@ -24,20 +24,20 @@ TEST_CASE("odd layouts: 3x1x1, 1x1x3, 3x2x1, 3x1x2 give the serial run's numbers
                 {});
 }
 
-TEST_CASE("odd layouts: 7 micro-batches over 4 stages") {
+TEST_CASE("odd layouts: 7 micro-batches over 4 stages give the serial run's numbers") {
   std::vector<Layout> layouts;
   for (const auto& kind : built_in_schedules())
     layouts.push_back(with_chunks({.pipeline = 4}, kind, 2));
   check_layouts(1e-9, layouts, {.micro_batches = 7});
 }
 
-TEST_CASE("odd layouts: a vocabulary of 31 over 2 and 4 tensor ranks") {
+TEST_CASE("odd layouts: a vocabulary of 31 on 2 and 4 tensor ranks gives the serial numbers") {
   check_layouts(1e-9,
                 {{{.tensor = 2}}, {{.tensor = 4}}, {{.tensor = 4, .pipeline = 2}, zero_bubble}}, {},
                 {.vocabulary = 31});
 }
 
-TEST_CASE("odd layouts: fewer micro-batches than replicas, so that some get none") {
+TEST_CASE("odd layouts: fewer micro-batches than replicas give the serial run's numbers") {
   for (const bool deterministic : {false, true})
     check_layouts(1e-9,
                   {{{.data = 3}},
@@ -47,7 +47,7 @@ TEST_CASE("odd layouts: fewer micro-batches than replicas, so that some get none
                   {.deterministic = deterministic, .steps = 3, .micro_batches = 2});
 }
 
-TEST_CASE("odd layouts: a short last micro-batch") {
+TEST_CASE("odd layouts: a short last micro-batch gives the serial run's numbers") {
   // Replicas have unequal numbers of samples, so a mean of their means would be wrong.
   check_layouts(1e-9,
                 {{{.data = 2}},
@@ -119,7 +119,7 @@ void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_sh
 
 }  // namespace
 
-TEST_CASE("synchronized batch norm is batch norm over the joined batch, parts of any size") {
+TEST_CASE("synchronized batch norm equals batch norm over the joined batch, parts of any size") {
   check_joined_batch_norm({0, 3, 8}, false);
   check_joined_batch_norm({0, 4, 8}, false);
   check_joined_batch_norm({0, 4, 8}, true);
@@ -135,7 +135,7 @@ TEST_CASE("synchronized batch norm refuses unequal shares at once") {
   CHECK(taken.count() < 30);  // well before the time limit
 }
 
-TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
+TEST_CASE("odd layouts: dropout numbers the rows of unpacked samples") {
   // No side input gives row numbers here: they follow from the number of the first sample.
   const auto make_model = [](ModelBuilder<Cpu>& build) {
     split_first_and_second(build);
@@ -162,7 +162,7 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
   }
 }
 
-TEST_CASE("optimizers take the serial run's steps, also with trust ratios of split weights") {
+TEST_CASE("optimizers follow the serial run, also with trust ratios of split weights") {
   for (const OptimizerChoice& optimizer :
        {OptimizerChoice(LarsOptions{.momentum = 0.9, .weight_decay = 0.01}),
         OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
@@ -216,7 +216,7 @@ TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
   }
 }
 
-TEST_CASE("layouts that cannot be: one sentence says why") {
+TEST_CASE("impossible layouts: one sentence gives the reason") {
   CHECK(has(refusal({{.tensor = 2}}, {.heads = 3}), "heads"));
   CHECK(has(refusal({{.tensor = 3}}), "8 heads cannot be split over a tensor axis of 3"));
   CHECK(has(refusal({{.pipeline = 17}}), "17 parts for 16 layers"));

@@ -23,7 +23,7 @@ TEST_CASE("every layout gives the serial run's numbers, fp64") {
   REQUIRE(serial.losses.back() < serial.losses.front());
 }
 
-TEST_CASE("a decoder's layers: layouts give the serial run's numbers, fp64") {
+TEST_CASE("layouts of decoder layers give the serial run's numbers, fp64") {
   const auto serial = check_layouts(1e-9,
                                     {{{.data = 2}},
                                      {{.tensor = 2}},

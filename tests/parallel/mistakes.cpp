@@ -85,7 +85,7 @@ std::string message(const Case& of) {
 
 }  // namespace
 
-TEST_CASE("mistakes: a right model says nothing") {
+TEST_CASE("mistakes: a correct model is accepted") {
   CHECK(message({}) == "no error");
   CHECK(message({.options = {.layout = {.data = 2, .tensor = 2, .pipeline = 2}}}) == "no error");
 }
@@ -126,7 +126,7 @@ TEST_CASE("mistakes: a layer with a wrong type, gradient or parameter is named")
   }
 }
 
-TEST_CASE("mistakes: a parameter without a layer, a loss with a mistake") {
+TEST_CASE("mistakes: a parameter without a layer and a wrong loss are refused") {
   struct Loss : MeanSquaredError<Cpu> {
     [[nodiscard]] std::vector<std::string> term_names() const {
       return has_terms ? MeanSquaredError<Cpu>::term_names() : std::vector<std::string>{};
@@ -163,13 +163,13 @@ TEST_CASE("mistakes: a parameter without a layer, a loss with a mistake") {
         "layer loss: mean squared error: targets [3, 4] do not match the output [3, 5]");
 }
 
-TEST_CASE("mistakes: fewer columns than ranks on the tensor axis") {
+TEST_CASE("mistakes: fewer columns than tensor ranks are refused") {
   CHECK(
       has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
           "first.weight [2, 4], by columns, cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
-TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
+TEST_CASE("mistakes: fewer classes or channels than tensor ranks are refused") {
   const auto said = [](auto make) {
     return message_of([&] {
       on_ranks_of<Cpu>(3, [&](Cpu&, Comm<Cpu> world) {
@@ -186,7 +186,7 @@ TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
-TEST_CASE("mistakes: a weight gradient that throws is named, at once and when it is deferred") {
+TEST_CASE("mistakes: a weight gradient that throws is named, also if it is deferred") {
   CHECK(message({.mistake = Mistake::late_throw}) == "layer wrong: no such row");
   CHECK(has(message({.options = {.layout = {.pipeline = 2}, .pipeline = {.schedule = ZeroBubble{}}},
                      .mistake = Mistake::late_throw}),
@@ -198,7 +198,7 @@ TEST_CASE("mistakes: a step without micro-batches is refused") {
         "a step of no micro-batches trains nothing");
 }
 
-TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two") {
+TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {
   CHECK(message({.change = [](auto& mine) { mine.batches[1].index = 0; }}) ==
         "two micro-batches of this step have the index 0; they are numbered from 0 over all "
         "replicas of the data axis");
@@ -209,7 +209,7 @@ TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two"
             "micro-batch 2 is not among the 2 of this step, over all replicas of the data axis"));
 }
 
-TEST_CASE("mistakes: a loss whose count differs from its micro-batch") {
+TEST_CASE("mistakes: a loss whose count differs from its micro-batch is refused") {
   for (const auto& layout : {MeshShape{}, MeshShape{.data = 2}, MeshShape{.pipeline = 2}})
     CHECK(has(message({.options = {.layout = layout},
                        .change =
@@ -220,7 +220,7 @@ TEST_CASE("mistakes: a loss whose count differs from its micro-batch") {
               "the loss counted 12 for its term \"elements\", but micro-batch 1 says 11"));
 }
 
-TEST_CASE("mistakes: a model without layers or without a loss says what it lacks") {
+TEST_CASE("mistakes: a model without layers or without a loss is refused") {
   Cpu dev;
   const auto said = [&](bool has_layer, bool has_loss) {
     return message_of([&] {
@@ -238,7 +238,7 @@ TEST_CASE("mistakes: a model without layers or without a loss says what it lacks
   CHECK(said(true, true) == "no error");
 }
 
-TEST_CASE("mistakes: an id that an embedding's table does not have is named, on each tensor rank") {
+TEST_CASE("mistakes: an id outside the embedding's table is named on each tensor rank") {
   for (const int ranks : {1, 2})
     for (const std::int32_t id : {-1, 6, 1 << 30}) {
       const auto said = message_of([&] {

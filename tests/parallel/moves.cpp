@@ -71,7 +71,7 @@ void for_each_case(int stages, const std::vector<int>& counts, FunctionRef<void(
 
 std::string text(const List& list) { return FixedSchedule::to_csv(StageLists{list}); }
 
-TEST_CASE("moves: two layers, then three, with a unit each") {
+TEST_CASE("moves: are inserted for two and three layers with one unit each") {
   const List list{
       {Kind::forward, 0, 0}, {Kind::backward, 0, 0}, {Kind::forward, 0, 1}, {Kind::backward, 0, 1}};
   const auto layers = dhp::detail::by_layers(list, {0, 2});
@@ -98,13 +98,13 @@ TEST_CASE("moves: two layers, then three, with a unit each") {
         "2REDUCE_GRAD,1REDUCE_GRAD,0REDUCE_GRAD\n");
 }
 
-TEST_CASE("moves: those of every schedule are proved") {
+TEST_CASE("moves: those of every schedule are correct") {
   for (const int stages : {1, 2, 4})
     for_each_case(stages, {0, 1, 2, 5},
                   [](const Case& of) { CHECK(complaint(of.list, of) == ""); });
 }
 
-TEST_CASE("moves: weights come a pass ahead, and no more than those of two layers are there") {
+TEST_CASE("moves: weights are gathered one pass ahead, for at most two layers") {
   const auto check_case = [](const Case& of) {
     std::vector<int> here, at_last_pass;
     bool first = true;
@@ -142,7 +142,7 @@ std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
   return all;
 }
 
-TEST_CASE("moves: a move that is missing") {
+TEST_CASE("moves: a missing move is refused") {
   const auto drop = [](List& list, std::ptrdiff_t at) { list.erase(list.begin() + at); };
   CHECK(refusals(Kind::unshard, drop) == "runs without the weights of unit \n");
   CHECK(refusals(Kind::reshard, drop) ==
@@ -152,7 +152,7 @@ TEST_CASE("moves: a move that is missing") {
         "comes where all replicas reduce unit \n"
         "schedule: the list ends without the reduce of unit \n");
 }
-TEST_CASE("moves: a move that is there twice") {
+TEST_CASE("moves: a duplicate move is refused") {
   const auto twice = [](List& list, std::ptrdiff_t at) {
     list.insert(list.begin() + at, list[dhp::detail::as_size(at)]);
   };
@@ -162,7 +162,7 @@ TEST_CASE("moves: a move that is there twice") {
         "comes once too often\n"
         "comes where all replicas reduce unit \n");
 }
-TEST_CASE("moves: a sum that comes one action too early") {
+TEST_CASE("moves: a reduce before its gradients are complete is refused") {
   CHECK(refusals(Kind::reduce,
                  [](List& list, std::ptrdiff_t at) {
                    auto before = at - 1;
@@ -172,7 +172,7 @@ TEST_CASE("moves: a sum that comes one action too early") {
         "comes before the weight gradients of chunk  are complete: it has  of  micro-batches\n"
         "comes where all replicas reduce unit \n");
 }
-TEST_CASE("moves: weights go before they are used, or while they are needed") {
+TEST_CASE("moves: freeing weights that are still needed is refused") {
   CHECK(refusals(Kind::unshard, [](List& list, std::ptrdiff_t at) {
           const auto unit = list[dhp::detail::as_size(at)].chunk;
           list.insert(list.begin() + at + 1, {Kind::reshard, unit});
@@ -187,7 +187,7 @@ TEST_CASE("moves: weights go before they are used, or while they are needed") {
             "position 3 (backward of micro-batch 0 in chunk 0) runs without "
             "the weights of unit 0"));
 }
-TEST_CASE("moves: a sum over stages comes after the last pass, because other stages wait in it") {
+TEST_CASE("moves: a reduce across stages comes after the last pass") {
   const MovePlan plan(2, {{{1}, MovedUnit::Reduced::end}});
   const Case of{{}, plan, 1, Pass::training};
   const auto passes = dhp::detail::by_layers({{Kind::forward}, {Kind::backward}}, {0, 2});
@@ -197,14 +197,14 @@ TEST_CASE("moves: a sum over stages comes after the last pass, because other sta
   early.insert(early.end() - 1, {Kind::reduce});
   CHECK(has(complaint(early, of), "comes after the reduce of a unit that other stages add to"));
 }
-TEST_CASE("moves: what is not in the plan") {
+TEST_CASE("moves: a move outside the plan is refused") {
   const Case of{{}, unit_per_layer(1, MovedUnit::Reduced::last, false), 0, Pass::training};
   CHECK(has(complaint({{Kind::reduce, 1}}, of), "does not exist: there are 1 units"));
   CHECK(has(complaint({{Kind::unshard, 0}}, of), "moves weights that are not sharded"));
   CHECK(has(complaint({{Kind::forward}}, of), "does not exist: there are 0 micro-batches"));
 }
 
-TEST_CASE("moves: all replicas have the same ones in the same order") {
+TEST_CASE("moves: all replicas need the same moves in the same order") {
   const auto plan = unit_per_layer(3, MovedUnit::Reduced::last, true);
   const auto list = dhp::detail::with_moves(
       dhp::detail::by_layers(OneForwardOneBackward::actions(0, 1, 2), {0, 3}), plan, 2,

@@ -37,7 +37,7 @@ double best_by_trial(const std::vector<double>& costs, std::vector<std::int64_t>
 
 }  // namespace
 
-TEST_CASE("cut_layers: no other cut has a cheaper dearest part") {
+TEST_CASE("cut_layers: no other cut has a cheaper most expensive part") {
   const RandomStream random{.seed = 5};
   std::uint64_t at = 0;
   for (int layers = 1; layers <= 9; ++layers)
@@ -65,7 +65,7 @@ TEST_CASE("cut_layers refuses more parts than layers") {
   CHECK(has(message_of([] { (void)cut_layers({}, 1); }), "0 layers"));
 }
 
-TEST_CASE("computed costs are the flops along the shapes") {
+TEST_CASE("computed costs are the FLOP of each layer for its shapes") {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   model.add("wide", Linear<Cpu>(build, "wide", {.in = 4, .out = 10}));
@@ -83,7 +83,7 @@ TEST_CASE("computed costs are the flops along the shapes") {
   CHECK(costs[2] == 2.0 * 3 * 10 * 2 + 3 * 3 * 2);  // with the loss
 }
 
-TEST_CASE("measured costs find the dear layer") {
+TEST_CASE("measured costs find the expensive layer") {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   model.add("cheap", Linear<Cpu>(build, "cheap", {.in = 8, .out = 256}));

@@ -1,11 +1,11 @@
 // The pipeline on the Cpu, and its cuts, which the host computes on any device.
 #include <tests/parallel/pipeline.hpp>
 
-TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 - 2 lr") {
+TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD gives 1 - 2 lr") {
   PipelineCases<Cpu>::known_values();
 }
 
-TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
+TEST_CASE("ready() is called once per range and step, also for tied weights and empty steps") {
   for (const auto& kind : all_schedules)
     for (const int stages : {1, 2, 3})
       for (const int micro_batches : {0, 1, 5})

@@ -2,14 +2,16 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/reducer.hpp>
 
-TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
+TEST_CASE_TEMPLATE("reducers sum over replicas for any order of ready ranges", Options, Plain,
                    Bucketed) {
   ReducerCases<Cpu>::sums<Options>();
 }
-TEST_CASE("buckets start in one order, whatever is ready first") { ReducerCases<Cpu>::one_order(); }
+TEST_CASE("buckets start in one order for any order of ready ranges") {
+  ReducerCases<Cpu>::one_order();
+}
 TEST_CASE("a bucket starts before the backward pass is over") { ReducerCases<Cpu>::early_start(); }
 
-TEST_CASE("buckets have at least the bytes asked for, but for the first layers") {
+TEST_CASE("buckets have at least the requested bytes, except the first layers'") {
   Cpu dev;
   auto store = ReducerCases<Cpu>::make_store(dev);
   const auto buckets = [&](std::size_t bytes) {
@@ -21,7 +23,7 @@ TEST_CASE("buckets have at least the bytes asked for, but for the first layers")
   CHECK(buckets(std::size_t{1} << 30) == 1);
 }
 
-TEST_CASE("finish() refuses to end a step in which something was not ready") {
+TEST_CASE("finish() refuses a step with a range that is not ready") {
   Cpu dev;
   auto store = ReducerCases<Cpu>::make_store(dev);
   BucketedReducer<Cpu> reducer(dev, store, Comm<Cpu>(), {.bytes = 1});
@@ -31,7 +33,7 @@ TEST_CASE("finish() refuses to end a step in which something was not ready") {
         "reducer: finish() was called before bucket 5 of 6 was ready");
 }
 
-TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
+TEST_CASE_TEMPLATE("an exact sum that overflows on one replica becomes NaN on all", Options, Plain,
                    Bucketed) {
   ReducerCases<Cpu>::out_of_range<Options>();
 }

@@ -25,7 +25,7 @@ TEST_CASE("schedule: gpipe does all forwards, then all backwards") {
     CHECK(brief(dhp::GPipe{}.actions(stage, 3, 4)) == "F0 F1 F2 F3 B0 B1 B2 B3");
 }
 
-TEST_CASE("schedule: 1f1b warms up with as many forwards as there are stages behind") {
+TEST_CASE("schedule: 1f1b warms up with one forward for each later stage") {
   const dhp::OneForwardOneBackward schedule;
   CHECK(brief(schedule.actions(0, 3, 4)) == "F0 F1 F2 B0 F3 B1 B2 B3");
   CHECK(brief(schedule.actions(1, 3, 4)) == "F0 F1 B0 F2 B1 F3 B2 B3");
@@ -33,7 +33,7 @@ TEST_CASE("schedule: 1f1b warms up with as many forwards as there are stages beh
   CHECK(brief(schedule.actions(0, 8, 2)) == "F0 F1 B0 B1");
 }
 
-TEST_CASE("schedule: zero-bubble puts weight gradients off by the number of the stage") {
+TEST_CASE("schedule: zero-bubble delays weight gradients by the stage number") {
   const dhp::ZeroBubble schedule;
   CHECK(brief(schedule.actions(0, 3, 4)) == "F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3");
   CHECK(brief(schedule.actions(1, 3, 4)) == "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3");
@@ -41,7 +41,7 @@ TEST_CASE("schedule: zero-bubble puts weight gradients off by the number of the 
   for (const auto& action : schedule.actions(1, 3, 4)) CHECK(action.kind != Kind::backward);
 }
 
-TEST_CASE("schedule: interleaved sends groups of micro-batches through chunk after chunk") {
+TEST_CASE("schedule: interleaved sends groups of micro-batches through one chunk after another") {
   const dhp::Interleaved schedule;
   CHECK(brief(schedule.actions(0, 2, 2, 2)) == "F0 F1 F0b F1b B0b B1b B0 B1");
   CHECK(brief(schedule.actions(1, 2, 2, 2)) == "F0 F1 F0b B0b F1b B1b B0 B1");
@@ -53,7 +53,7 @@ TEST_CASE("schedule: interleaved sends groups of micro-batches through chunk aft
   CHECK(schedule.actions(1, 3, 4, 1) == dhp::OneForwardOneBackward{}.actions(1, 3, 4));
 }
 
-TEST_CASE("schedule: zero-bubble-v goes on where it turns, and defers weights at the end") {
+TEST_CASE("schedule: zero-bubble-v continues where it turns, and defers weight gradients") {
   const dhp::ZeroBubbleV schedule;
   CHECK(brief(schedule.actions(0, 2, 3)) ==
         "F0 F1 F2 F0b B0b W0b F1b B1b W1b B0 W0 F2b B2b W2b B1 W1 B2 W2");
@@ -69,7 +69,7 @@ TEST_CASE("schedule: dual-pipe-v alternates forwards of one chunk with backwards
   CHECK(brief(schedule.actions(1, 2, 1)) == "F0 F0b B0b B0");
 }
 
-TEST_CASE("schedule: forward only, for evaluation") {
+TEST_CASE("schedule: evaluation has only forwards") {
   const dhp::detail::ForwardOnly forwards, v{true};
   CHECK(brief(forwards.actions(1, 2, 3)) == "F0 F1 F2");
   CHECK(brief(forwards.actions(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
@@ -78,12 +78,12 @@ TEST_CASE("schedule: forward only, for evaluation") {
   CHECK(brief(v.actions(0, 2, 3, 2)) == "F0 F1 F0b F2 F1b F2b");
 }
 
-TEST_CASE("schedule: no micro-batches, no actions") {
+TEST_CASE("schedule: no micro-batches give no actions") {
   for (const auto& schedule : all_schedules) CHECK(schedule.actions(1, 3, 0).empty());
   CHECK(dhp::Interleaved{}.actions(1, 3, 0, 4).empty());
 }
 
-TEST_CASE("schedule: found by name; a wrong name lists the choice") {
+TEST_CASE("schedule: names are found, and an unknown name is refused with the list") {
   for (const auto& schedule : all_schedules) {
     const auto found = dhp::parse_schedule(schedule.name());
     CHECK(found.name() == schedule.name());
@@ -130,7 +130,7 @@ struct Nameless {
 };
 static_assert(dhp::Schedule<LastFirst> && !dhp::Schedule<Nameless>);
 
-TEST_CASE("schedule: lists of all stages, of a type or a function of one's own too") {
+TEST_CASE("schedule: lists of all stages come from a custom type or function, too") {
   const AnySchedule function("mine", LastFirst::actions);
   CHECK(function.name() == "mine");
   for (const auto& schedule : {AnySchedule(LastFirst{}), function}) {

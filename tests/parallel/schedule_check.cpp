@@ -66,7 +66,7 @@ TEST_CASE("schedule_check: evaluation is right with one message per edge") {
         }
 }
 
-TEST_CASE("schedule_check: micro-batches in flight") {
+TEST_CASE("schedule_check: the micro-batches in flight are known") {
   for (int p = 1; p <= 8; ++p)
     for (int m = 0; m <= 17; ++m) {
       const auto gpipe = dhp::check_schedule(dhp::all_stages(dhp::GPipe{}, p, m), 1, m, 1);
@@ -103,7 +103,7 @@ TEST_CASE("schedule_check: micro-batches in flight") {
     }
 }
 
-TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
+TEST_CASE("schedule_check: the most messages on an edge are known, for stages of any speed") {
   const auto most = [](const AnySchedule& schedule, int stages, int m, int capacity) {
     return dhp::check_schedule(dhp::all_stages(schedule, stages, m), 1, m, capacity).most_messages;
   };
@@ -123,7 +123,7 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   }
 }
 
-TEST_CASE("schedule_check: a dropped action is missed") {
+TEST_CASE("schedule_check: a missing action is found") {
   for (const auto& of : cases)
     at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t at) {
       const auto dropped = lists[stage][static_cast<std::size_t>(at)];
@@ -140,7 +140,7 @@ TEST_CASE("schedule_check: a dropped action is missed") {
         "of micro-batch 3 in chunk 0");
 }
 
-TEST_CASE("schedule_check: an action that is there twice") {
+TEST_CASE("schedule_check: a duplicate action is found") {
   for (const auto& of : cases)
     at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t at) {
       lists[stage].insert(lists[stage].begin() + at, lists[stage][static_cast<std::size_t>(at)]);
@@ -151,7 +151,7 @@ TEST_CASE("schedule_check: an action that is there twice") {
     });
 }
 
-TEST_CASE("schedule_check: another micro-batch, another chunk, another kind") {
+TEST_CASE("schedule_check: a wrong micro-batch, chunk or kind is found") {
   for (const auto& of : cases)
     at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t position) {
       auto& action = lists[stage][static_cast<std::size_t>(position)];
@@ -174,7 +174,7 @@ TEST_CASE("schedule_check: another micro-batch, another chunk, another kind") {
     });
 }
 
-TEST_CASE("schedule_check: two actions in the wrong order") {
+TEST_CASE("schedule_check: two actions in the wrong order are found") {
   const auto swapped = [](StageLists lists, std::size_t stage, std::size_t one, std::size_t two) {
     std::swap(lists[stage][one], lists[stage][two]);
     return lists;
@@ -219,7 +219,7 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
   }
 }
 
-TEST_CASE("schedule_check: stages that wait for each other are named with what they wait for") {
+TEST_CASE("schedule_check: a deadlock names the stages and their waits") {
   // Stage 0 waits for a gradient before its second forward, stage 1 for a second activation before its backward.
   StageLists lists{{{Kind::forward, 0, 0},
                     {Kind::backward, 0, 0},
@@ -235,7 +235,7 @@ TEST_CASE("schedule_check: stages that wait for each other are named with what t
         "micro-batch 1 in chunk 0) for a message of stage 0");
 }
 
-TEST_CASE("schedule_check: lists that need more room than an edge has") {
+TEST_CASE("schedule_check: lists that need more messages per edge than allowed are refused") {
   // Two chunks on two stages: stage 0 receives messages of stage 1 only after all forwards of chunk 0.
   StageLists lists(2);
   for (auto& list : lists)

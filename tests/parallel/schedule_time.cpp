@@ -43,7 +43,7 @@ TEST_CASE("schedule_time: m micro-batches over s stages take 2(m+s-1) in gpipe a
       }
 }
 
-TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) from m = s on, and never more than 1f1b") {
+TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) for m >= s, and never more than 1f1b") {
   for (int s = 1; s <= 8; ++s)
     for (int m = 1; m <= 17; ++m) {
       const double taken = slots(ZeroBubble{}, s, m, 1, all_one);
@@ -52,7 +52,7 @@ TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) from m = s on, and never mo
     }
 }
 
-TEST_CASE("schedule_time: in a V stages idle for half as long as in zero-bubble, from m = 2 s on") {
+TEST_CASE("schedule_time: in a V stages idle half as long as in zero-bubble, for m >= 2 s") {
   for (const auto& schedule : {AnySchedule(ZeroBubbleV{}), AnySchedule(DualPipeV{})})
     for (int s = 1; s <= 8; ++s)
       for (int m = 1; m <= 17; ++m) {
@@ -62,7 +62,7 @@ TEST_CASE("schedule_time: in a V stages idle for half as long as in zero-bubble,
       }
 }
 
-TEST_CASE("schedule_time: v chunks shrink the idle time of 1f1b by v where s divides m") {
+TEST_CASE("schedule_time: v chunks divide the idle time of 1f1b by v if s divides m") {
   for (int s = 1; s <= 8; ++s)
     for (int groups = 1; groups <= 4; ++groups)
       for (int v = 1; v <= 4; ++v) {
@@ -72,7 +72,7 @@ TEST_CASE("schedule_time: v chunks shrink the idle time of 1f1b by v where s div
       }
 }
 
-TEST_CASE("schedule_time: a number of micro-batches that does not divide costs at most a group") {
+TEST_CASE("schedule_time: an incomplete group of micro-batches costs at most a full one") {
   for (int s = 2; s <= 8; ++s)
     for (int m = 1; m <= 17; ++m)
       for (int v = 2; v <= 4; ++v) {
@@ -93,7 +93,7 @@ TEST_CASE("schedule_time: evaluation passes through all parts once") {
     }
 }
 
-TEST_CASE("schedule_time: starts and idle shares of a small case, by hand") {
+TEST_CASE("schedule_time: starts and idle shares match a case computed by hand") {
   // stage 0 | F0 F1 .  .  B0--- .  B1---
   // stage 1 | .  F0 B0--- F1 B1--- .  .
   const auto times = dhp::simulate(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2));
@@ -111,7 +111,7 @@ TEST_CASE("schedule_time: nothing to do takes no time") {
   CHECK(dhp::simulate(dhp::all_stages(dhp::GPipe{}, 3, 2), {0, 0, 0}).makespan == 0);
 }
 
-TEST_CASE("schedule_time: lists that wait forever, or are no schedule, end in an error") {
+TEST_CASE("schedule_time: deadlocks, invalid lists and invalid costs are errors") {
   auto lists = dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2);
   std::swap(lists[0][1], lists[0][2]);  // B0 before F1 is possible
   CHECK_NOTHROW(dhp::simulate(lists));
@@ -130,26 +130,26 @@ TEST_CASE("schedule_time: lists that wait forever, or are no schedule, end in an
     CHECK_THROWS_AS(dhp::simulate({}, {cost, 1, 1}), dhp::Error);
 }
 
-TEST_CASE("schedule_time: the picture of 1f1b, a whole backward spans two slots") {
+TEST_CASE("schedule_time: draws 1f1b, with a whole backward as two slots") {
   CHECK(dhp::draw(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 4)) ==
         "stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %\n"
         "stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %\n");
 }
 
-TEST_CASE("schedule_time: the picture of zero-bubble") {
+TEST_CASE("schedule_time: draws zero-bubble") {
   CHECK(dhp::draw(dhp::all_stages(dhp::ZeroBubble{}, 3, 4)) ==
         "stage 0 | F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3 | idle 14 %\n"
         "stage 1 | .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3 | idle 14 %\n"
         "stage 2 | .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3 | idle 14 %\n");
 }
 
-TEST_CASE("schedule_time: chunks have letters in the picture") {
+TEST_CASE("schedule_time: draws chunks with letters") {
   CHECK(dhp::draw(dhp::all_stages(dhp::Interleaved{}, 2, 2, 2)) ==
         "stage 0 | F0a F1a F0b F1b .   .   B0b---- .   B1b---- B0a---- B1a---- | idle 20 %\n"
         "stage 1 | .   F0a F1a F0b B0b---- F1b B1b---- B0a---- B1a---- .   .   | idle 20 %\n");
 }
 
-TEST_CASE("schedule_time: in the picture, numbers and stages of two digits stay aligned") {
+TEST_CASE("schedule_time: aligns numbers and stages of two digits") {
   const auto picture = dhp::draw(dhp::all_stages(dhp::GPipe{}, 11, 11));
   const auto line = picture.find('\n') + 1;
   CHECK(picture.size() == 11 * line);
@@ -161,7 +161,7 @@ TEST_CASE("schedule_time: in the picture, numbers and stages of two digits stay 
   }
 }
 
-TEST_CASE("schedule_time: pictures of other costs, no micro-batches, no stages") {
+TEST_CASE("schedule_time: draws other costs, no micro-batches and no stages") {
   CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 1), {2, 1, 1}) ==
         "stage 0 | F0--- .  .  .  .  B0--- | idle 50 %\n"
         "stage 1 | .  .  F0--- B0--- .  .  | idle 50 %\n");

@@ -7,7 +7,7 @@ using Cases = ShardedCases<Cpu>;
 
 }  // namespace
 
-TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs from plain sums") {
+TEST_CASE("ZeRO: with one micro-batch per replica all stages have the bits of plain sums") {
   for (const int data : {2, 3}) {
     auto settings = three_steps(false);
     settings.micro_batches = data;
@@ -26,7 +26,7 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
   }
 }
 
-TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
+TEST_CASE("ZeRO: exact sums have the serial bits for all optimizers and unequal shares") {
   // An optimizer has the same shares in all stages, so one stage is enough for most. LAMB, the most complex, has all.
   for (const auto& [optimizer, stages] :
        {std::pair(OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
@@ -51,7 +51,7 @@ TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
   }
 }
 
-TEST_CASE("ZeRO: 16 bits keep shares of their masters; fp64") {
+TEST_CASE("ZeRO: 16 bits with shares of masters, and fp64, have the bits of plain sums") {
   for (const auto compute : {DType::bf16, DType::f16, DType::f64}) {
     auto settings = three_steps(true, compute);
     settings.micro_batches = 4;
@@ -68,7 +68,7 @@ TEST_CASE("ZeRO: 16 bits keep shares of their masters; fp64") {
   }
 }
 
-TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule") {
+TEST_CASE("ZeRO: H, P, tied weights and every schedule have the bits of plain sums") {
   auto settings = three_steps(true);
   settings.micro_batches = 6;
   settings.optimizer = LambOptions{};
@@ -87,8 +87,7 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
 }
 
 // With copies, each replica also updates the shares of the replicas after it.
-TEST_CASE(
-    "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
+TEST_CASE("ZeRO: redundant copies of shares change nothing and equal their originals") {
   for (const auto& [compute, stage, redundancy] : {std::tuple(DType::f32, ZeroStage::optimizer, 1),
                                                    {DType::bf16, ZeroStage::gradients, 7},
                                                    {DType::bf16, ZeroStage::weights, 1},
@@ -132,7 +131,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("ZeRO: evaluation with unequal shares gives what one rank gives") {
+TEST_CASE("ZeRO: evaluation with unequal shares gives the serial loss") {
   const auto evaluate = [](const Layout& layout, const RunSettings& settings) {
     double loss = 0;
     on_each_rank<Cpu>(
@@ -151,7 +150,7 @@ TEST_CASE("ZeRO: evaluation with unequal shares gives what one rank gives") {
     CHECK(evaluate({{.data = 3}}, with(stage, settings)) == serial);
 }
 
-TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to move its shares") {
+TEST_CASE("ZeRO: a single replica holds everything; shares without DataParallel are refused") {
   const auto settings = three_steps(false);
   check_same(Cases::run_bert({}, settings),
              Cases::run_bert({}, with(ZeroStage::weights, settings)));
@@ -166,7 +165,7 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
                     doctest::Contains("used without DataParallel, which moves shares"));
 }
 
-TEST_CASE("ZeRO: no tile of a parameter lies on two pages, so that no share cuts one") {
+TEST_CASE("ZeRO: no tile of a parameter crosses a page, so no share cuts a tile") {
   Cpu dev;
   ParameterList<Cpu> parameters;
   for (const std::int64_t count : {10'000, 10'000, 40'000, 100, 16'284, 5'000})
