@@ -87,7 +87,7 @@ Values plainly(const PowerSgd& options, Matrix matrix, std::vector<Values>& all,
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("each reducer that compresses gives the sums of its formula", Options,
+TEST_CASE_TEMPLATE("compressing reducers: sums match the formula of each reducer", Options,
                    SixteenBit, TopK, PowerSgd, OneBit) {
   Options options;
   if constexpr (requires { options.share; }) options.share = 0.1;
@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE("each reducer that compresses gives the sums of its formula",
   }
 }
 
-TEST_CASE("what is sent and what is remembered is all that there was, on all replicas alike") {
+TEST_CASE("compressing reducers: sent and remembered parts sum to the gradient on all replicas") {
   for (const ReducerChoice& choice :
        {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{.share = 0.05}),
         ReducerChoice(PowerSgd{.rank = 3}), ReducerChoice(OneBit{})}) {
@@ -128,7 +128,7 @@ TEST_CASE("what is sent and what is remembered is all that there was, on all rep
   }
 }
 
-TEST_CASE("a skipped step leaves the memory as it was, in the loss scale of the next") {
+TEST_CASE("compressing reducers: a skipped step keeps the error memory, in the next loss scale") {
   for (const ReducerChoice& choice :
        {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{.share = 0.05}),
         ReducerChoice(PowerSgd{.rank = 2}), ReducerChoice(OneBit{})}) {
@@ -155,7 +155,7 @@ TEST_CASE("a skipped step leaves the memory as it was, in the loss scale of the 
   }
 }
 
-TEST_CASE("the bytes of a step are those of the formula") {
+TEST_CASE("compressing reducers: the bytes of a step match the formula") {
   constexpr std::int64_t steps = 3,
                          vectors = 16 + 6;  // of the bias and the statistic
   const CallCounts::Group all{0, 1, 2};
@@ -180,14 +180,14 @@ TEST_CASE("the bytes of a step are those of the formula") {
         4 * (vectors + 60) + 4 * 4 * (24 + 16 + 40 + 9));
 }
 
-TEST_CASE("one replica has its own gradients, and sends nothing") {
+TEST_CASE("compressing reducers: one replica keeps its gradients and sends nothing") {
   for (const ReducerChoice& choice : {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{}),
                                       ReducerChoice(PowerSgd{}), ReducerChoice(OneBit{})})
     CHECK(Cases::run(1, choice, DType::f32, Cases::plain_steps(2)).sums ==
           Cases::run(1, Plain{}, DType::f32, Cases::plain_steps(2)).sums);
 }
 
-TEST_CASE("what cannot be compressed is refused") {
+TEST_CASE("compressing reducers: exact sums and wrong options are refused") {
   Cpu dev;
   auto exact = Cases::make_store(dev, {.deterministic = true});
   CHECK(message_of([&] { (void)make_reducer(dev, exact, Comm<Cpu>(), TopK{}); }) ==
@@ -200,7 +200,7 @@ TEST_CASE("what cannot be compressed is refused") {
         "PowerSGD needs a rank of 1 or more, not 0");
 }
 
-TEST_CASE("top-k that sends all is the plain sum in every layout, also of tied weights") {
+TEST_CASE("compressing reducers: top-k of everything equals the plain sum in every layout") {
   const auto run = [](const Layout& layout, const ReducerChoice& reducer) {
     return run_layout(
         layout, {.reducer = reducer, .steps = 3},

@@ -119,14 +119,14 @@ std::vector<std::vector<double>> local(const LocalSgd& options, double rate) {
 
 }  // namespace
 
-TEST_CASE("gradients delayed by no step are those of the plain reducer, to the bit") {
+TEST_CASE("late reducers: a delay of 0 steps gives the plain reducer's bits") {
   for (const auto compute : {DType::f32, DType::f64, DType::bf16}) {
     const auto plain = weights({.reducer = Plain{}, .momentum = 0.9, .compute = compute});
     CHECK(weights({.reducer = Delayed{.steps = 0}, .momentum = 0.9, .compute = compute}) == plain);
   }
 }
 
-TEST_CASE("a delayed gradient is used so many steps later, the same on all replicas") {
+TEST_CASE("late reducers: a gradient is used after its delay, equally on all replicas") {
   for (const int delay : {1, 2, 3}) {
     CAPTURE(delay);
     std::vector<double> expected{1}, gradients;
@@ -144,7 +144,7 @@ TEST_CASE("a delayed gradient is used so many steps later, the same on all repli
   }
 }
 
-TEST_CASE("steps without a gradient are skipped, also after weights were loaded") {
+TEST_CASE("late reducers: steps without a gradient are skipped, also after loading weights") {
   on_replicas({.reducer = Delayed{.steps = 2}, .momentum = 0.9},
               [](Cpu& dev, Rank& trainer, auto& store, auto next, int) {
                 const auto step = [&](bool waits) {
@@ -161,7 +161,7 @@ TEST_CASE("steps without a gradient are skipped, also after weights were loaded"
               });
 }
 
-TEST_CASE("replicas step on the means over their own samples, and average their weights") {
+TEST_CASE("late reducers: replicas train on their own samples, then average their weights") {
   // DiLoCo's outer step uses Nesterov momentum along the mean change of the replicas.
   const LocalSgd outer{.every = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
   for (const auto& options :
@@ -179,7 +179,7 @@ TEST_CASE("replicas step on the means over their own samples, and average their 
   }
 }
 
-TEST_CASE("averages in every step are the sums of gradients where shares are equal") {
+TEST_CASE("late reducers: averaging in every step equals summing gradients for equal shares") {
   for (const double momentum : {0.0, 0.9}) {
     const auto plain = weights({.reducer = Plain{}, .equal = true, .momentum = momentum});
     const auto found =
@@ -188,7 +188,7 @@ TEST_CASE("averages in every step are the sums of gradients where shares are equ
   }
 }
 
-TEST_CASE("settling averages what differs, once") {
+TEST_CASE("late reducers: settling averages differing weights once") {
   const LocalSgd options{.every = 4};
   const auto found = weights({.reducer = options}, true);
   const double mean = (found[0][6] + found[1][6] + found[2][6]) / replicas;
@@ -198,7 +198,7 @@ TEST_CASE("settling averages what differs, once") {
   CHECK(averaged[0][7] == averaged[0][6]);
 }
 
-TEST_CASE("an evaluation sees the same weights on all replicas, and norms are those of all") {
+TEST_CASE("late reducers: evaluation uses equal weights, and norms cover all replicas") {
   std::vector<std::vector<double>> found(replicas);
   on_replicas({.reducer = LocalSgd{.every = 4}, .rate = 0.01},
               [&](Cpu&, Rank& trainer, auto& store, auto next, int me) {
@@ -214,7 +214,7 @@ TEST_CASE("an evaluation sees the same weights on all replicas, and norms are th
   CHECK(std::abs(found[0][0] - std::sqrt(squares / replicas)) < 1e-14);
 }
 
-TEST_CASE("running statistics are those of the step, on all replicas") {
+TEST_CASE("late reducers: running statistics are those of the step on all replicas") {
   const auto statistics = [](const ReducerChoice& reducer, int count) {
     std::vector<std::vector<double>> found(replicas);
     on_replicas(
@@ -244,7 +244,7 @@ TEST_CASE("running statistics are those of the step, on all replicas") {
   for (std::size_t r = 0; r < replicas; ++r) check_equal(late[r], plain[0]);
 }
 
-TEST_CASE("late reducers refuse what they cannot do") {
+TEST_CASE("late reducers: unsupported settings are refused") {
   const auto message = [](const Settings& settings) {
     return message_of([&] { on_replicas(settings, [](auto&&...) {}); });
   };

@@ -105,7 +105,7 @@ Chain expected(const Settings& settings, int steps) {
 
 }  // namespace
 
-TEST_CASE("stages go by predictions, which are corrected by what comes from the stage behind") {
+TEST_CASE("synthetic gradients: stages use predictions, corrected by the next stage's gradients") {
   for (const int stages : {2, 3, 4})
     for (const int replicas : {1, 2})
       for (const int micro_batches : {1, 3, 20}) {
@@ -123,11 +123,11 @@ TEST_CASE("stages go by predictions, which are corrected by what comes from the 
       }
 }
 
-TEST_CASE("one stage has nothing to predict") {
+TEST_CASE("synthetic gradients: one stage predicts nothing") {
   CHECK(run({.stages = 1}, 3) == run({.stages = 1, .synthetic = {}}, 3));
 }
 
-TEST_CASE("synthetic gradients refuse what they cannot do") {
+TEST_CASE("synthetic gradients: unsupported settings are refused") {
   const auto message = [](const Settings& settings) {
     return message_of([&] { (void)run(settings, 1); });
   };

@@ -106,7 +106,7 @@ using detail::verification::outvoted;
 
 }  // namespace
 
-TEST_CASE("verified steps: those that are outvoted, and the rank whose they are") {
+TEST_CASE("verified steps: the outvoted replicas and the rank at fault are found") {
   using At = std::vector<std::size_t>;
   CHECK(outvoted({4, 4, 4}) == At{});
   CHECK(outvoted({4, 5, 4}) == At{1});
@@ -143,7 +143,7 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   CHECK(detail::verification::compare(three, all).wrong == std::vector{2});
 }
 
-TEST_CASE("verified steps: not a bit of the run changes") {
+TEST_CASE("verified steps: verification changes no bit of the run") {
   for (auto of : cases) {
     CAPTURE(to_text(of.mesh));
     CAPTURE(static_cast<int>(of.stage));
@@ -153,8 +153,7 @@ TEST_CASE("verified steps: not a bit of the run changes") {
   }
 }
 
-TEST_CASE(
-    "verified steps: a bit that flips once is found before the update, and its replica named") {
+TEST_CASE("verified steps: a single flipped bit is found before the update, with its replica") {
   for (auto of : cases)
     for (const int replica : {0, of.mesh.data - 1}) {
       of.fault.replica = replica;
@@ -170,14 +169,14 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("verified steps: a rank that is always wrong is named by three replicas, not by two") {
+TEST_CASE("verified steps: of three replicas a permanently wrong rank is named, of two not") {
   Case of{.mesh = {.data = 3}, .fault = {.replica = 1, .times = 1000}};
   CHECK(has(failure(of), "step 2: rank 1 has other gradients"));
   of.mesh.data = 2;
   CHECK(has(failure(of), "replicas have different gradients, and it can't be told"));
 }
 
-TEST_CASE("verified steps: a replica with other weights is named by three, not by two") {
+TEST_CASE("verified steps: of three replicas the one with other weights is named, of two not") {
   Case of{.mesh = {.data = 3}, .flips_weight = 2};
   CHECK(has(failure(of), "step 2: rank 2 has other weights"));
   of.mesh.data = 2;
@@ -185,7 +184,7 @@ TEST_CASE("verified steps: a replica with other weights is named by three, not b
   CHECK(has(failure(of), "replicas have different weights, and it can't be told"));
 }
 
-TEST_CASE("verified steps: only of exact sums") {
+TEST_CASE("verified steps: exact sums are required") {
   Cpu dev;
   Mesh<Cpu> mesh(Comm<Cpu>{}, {});
   ParameterStore<Cpu> store(dev, {}, {});

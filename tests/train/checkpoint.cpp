@@ -44,7 +44,7 @@ void flip_byte(const std::string& path, std::uint64_t at) {
 
 }  // namespace
 
-TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as one run") {
+TEST_CASE("checkpoint: saved on 2x2x2 ranks, a run continues serially and on 1x4x2 ranks") {
   CheckpointCases<Cpu>({}, {}).other_layouts({{.data = 2, .tensor = 2, .pipeline = 2}},
                                              {Layout{}, Layout{{.tensor = 4, .pipeline = 2}}}, 6);
   const Layout v{{.data = 2, .pipeline = 2}, ZeroBubbleV{}, 2};
@@ -52,7 +52,7 @@ TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as on
                                              6);
 }
 
-TEST_CASE("checkpoint: saved serially, goes on on 4x1x2, 8x1x1 and 1x2x4 ranks as one run") {
+TEST_CASE("checkpoint: saved serially, a run continues on 4x1x2, 8x1x1 and 1x2x4 ranks") {
   CheckpointCases<Cpu>({}, {}).other_layouts(
       Layout{},
       {Layout{{.data = 4, .pipeline = 2}}, Layout{{.data = 8}},
@@ -60,11 +60,11 @@ TEST_CASE("checkpoint: saved serially, goes on on 4x1x2, 8x1x1 and 1x2x4 ranks a
       4);
 }
 
-TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and their masters") {
+TEST_CASE("checkpoint: on one rank a run continues with the same bits, also with bf16 weights") {
   CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
-TEST_CASE("checkpoint: saved beside later steps it is that of its own step") {
+TEST_CASE("checkpoint: a save during later steps has the state of its own step") {
   CheckpointCases<Cpu>({}, {}).beside_training({{.data = 2}}, false);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
   says(refusal(path, {.vocabulary = 32}), "another shape");  // the checkpoint is complete
 }
 
-TEST_CASE("checkpoint: who writes to the state waits for its copy") {
+TEST_CASE("checkpoint: finish() waits for the copy before the state is written again") {
   Cpu dev;
   auto values = Tensor<Cpu>::from_host(dev, {4}, std::vector<float>{1, 2, 3, 4});
   const Piece piece{.name = "w", .shape = {4}, .range = {0, 4}};
@@ -140,7 +140,7 @@ TEST_CASE("checkpoint: who writes to the state waits for its copy") {
   CHECK(copied[0].data.data<float>()[3] == 4);
 }
 
-TEST_CASE("checkpoint: with exact sums the same bits under other D and P") {
+TEST_CASE("checkpoint: with exact sums other D and P continue with the same bits") {
   const Folder directory;
   const RunSettings exact{.deterministic = true, .optimizer = LambOptions{}, .micro_batches = 4};
   const auto straight = run({}, exact, "", "", 4);
@@ -149,7 +149,7 @@ TEST_CASE("checkpoint: with exact sums the same bits under other D and P") {
     CHECK(run(layout, exact, directory.path, "", 4).values == straight.values);
 }
 
-TEST_CASE("checkpoint: replicas that shard state save their shares; any others read them") {
+TEST_CASE("checkpoint: replicas save their ZeRO shares, and any layout reads them") {
   const Folder directory;
   RunSettings settings{.deterministic = true, .optimizer = AdamWOptions{}, .micro_batches = 4};
   const auto zero = [&](int stage) {
@@ -172,7 +172,7 @@ TEST_CASE("checkpoint: replicas that shard state save their shares; any others r
   CHECK(difference(split.values, run({}, settings, path, "", 4, odd).values).worst < 1e-9);
 }
 
-TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a share") {
+TEST_CASE("checkpoint: ranks with the same elements write each of them once, in equal shares") {
   const Folder directory;
   (void)run({{.data = 4, .tensor = 2}}, {}, "", directory.path, 1);
   SavedPieces saved(step(directory, 1));  // refuses an index that does not hold each element once
@@ -188,7 +188,7 @@ TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a
         4 * *std::min_element(sizes.begin(), sizes.end()));
 }
 
-TEST_CASE("checkpoint: what does not fit is refused by name, and no older one is taken") {
+TEST_CASE("checkpoint: a mismatch is refused by name, without trying an older checkpoint") {
   const Folder directory;
   (void)run({}, {}, "", directory.path, 1);
   says(refusal(directory.path + "/nothing"), "has no checkpoint to go on from");
@@ -197,7 +197,7 @@ TEST_CASE("checkpoint: what does not fit is refused by name, and no older one is
        "was saved with the optimizer sgd, this run has lamb");
 }
 
-TEST_CASE("checkpoint: a flipped byte is found; the newest whole one is taken, which is said") {
+TEST_CASE("checkpoint: a flipped byte is found, and the newest intact one is taken with a remark") {
   const Folder directory;
   const auto straight = run({}, {}, "", directory.path, 1);
   (void)run({{.tensor = 2}}, {}, directory.path, directory.path, 2);
@@ -221,7 +221,7 @@ TEST_CASE("checkpoint: a flipped byte is found; the newest whole one is taken, w
   CHECK(run({}, {}, directory.path, "", 2).remarks.empty());
 }
 
-TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged ones aside") {
+TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged ones are not") {
   const Folder directory;
   Cpu dev;
   const auto save = [&](int number, const char* measure, double value) {
@@ -246,7 +246,7 @@ TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged o
   CHECK(save(8, "top1", 0.4) == Names{name(8), name(7)});
 }
 
-TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no checkpoint") {
+TEST_CASE("checkpoint: truncated, missing and unrenamed files are not a checkpoint") {
   const Folder directory;
   (void)run({}, {}, "", directory.path, 1);
   for (const auto& path : files_of(step(directory, 1))) {
@@ -268,7 +268,7 @@ TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no
   CHECK(run({}, {}, directory.path, "", 2).values == two.values);
 }
 
-TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") {
+TEST_CASE("checkpoint: conversions between 16 and 32 bits use the master weights") {
   const Folder narrow;
   const RunSettings f32{.compute = DType::f32};
   const RunSettings bf16{.compute = DType::bf16};
@@ -278,7 +278,7 @@ TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") 
   CHECK(run({}, f32, narrow.path, "", 2).values == values);
 }
 
-TEST_CASE("checkpoint: training begins with exported weights, a file of whole tensors") {
+TEST_CASE("checkpoint: training starts from exported weights, a file of whole tensors") {
   const Folder directory;
   const auto saved = run({{.tensor = 2, .pipeline = 2}}, {}, "", directory.path, 2);
   const auto file = directory.path + "/weights.safetensors";
@@ -289,7 +289,7 @@ TEST_CASE("checkpoint: training begins with exported weights, a file of whole te
   for (const auto& [name, tensor] : weights.tensors()) CHECK(!name.starts_with("optimizer/"));
 }
 
-TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or a new head") {
+TEST_CASE("checkpoint: a weight file may have other names, fewer weights or lack the head") {
   const Folder directory;
   const auto saved = run({{.tensor = 2}}, {}, "", directory.path, 2);
   const auto fresh = run({}, {}, "", "", 0);
@@ -328,7 +328,7 @@ TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or
   says(refusal(directory.path + "/model.pth"), "becomes one by: python3");
 }
 
-TEST_CASE("checkpoint: the format of two files and a state is still read") {
+TEST_CASE("checkpoint: the older format of two files and a state is read") {
   const Folder directory;
   const auto straight = run({}, {}, "", "", 4);
   (void)run({}, {}, "", directory.path, 2);
@@ -355,7 +355,7 @@ TEST_CASE("checkpoint: the format of two files and a state is still read") {
   }
 }
 
-TEST_CASE("checkpoint: a folder that cannot be written to is known before training, and why") {
+TEST_CASE("checkpoint: an unwritable folder is reported before training, with the reason") {
   errno = EDOM;
   // Not even root can make files in /proc/sys. In a container it may be mounted read-only.
   const auto said = message_of([] { CheckpointFolder("/proc/sys").make(); });

@@ -66,7 +66,7 @@ std::vector<Counted> counted(const AllTrainingOptions& options) {
 
 }  // namespace
 
-TEST_CASE("memory plan: with the error memory of reducers that compress") {
+TEST_CASE("memory plan: includes the error memory of compressing reducers") {
   for (const ReducerChoice& reducer : {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{}),
                                        ReducerChoice(PowerSgd{}), ReducerChoice(OneBit{})}) {
     CAPTURE(reducer.index());
@@ -79,7 +79,7 @@ TEST_CASE("memory plan: with the error memory of reducers that compress") {
   }
 }
 
-TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the peak") {
+TEST_CASE("memory plan: equals the allocator's counts of a run, at rest and at the peak") {
   using enum ZeroStage;
   using enum DType;
   for (const auto& [layout, stage, compute] :
@@ -114,7 +114,7 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
   }
 }
 
-TEST_CASE("memory plan: activations of the micro-batches in flight, less with recompute") {
+TEST_CASE("memory plan: counts activations of micro-batches in flight, fewer with recompute") {
   const auto options = options_of({.pipeline = 3}, ZeroStage::none);
   const auto first = plan_memory(planned(options), 0), last = plan_memory(planned(options), 2);
   CHECK(first.in_flight == 3);
@@ -129,7 +129,7 @@ TEST_CASE("memory plan: activations of the micro-batches in flight, less with re
   CHECK(plan_memory(planned(all), 0).activations() > 2 * first.activations());
 }
 
-TEST_CASE("memory plan: when messages have been taken by stages of equal speed") {
+TEST_CASE("memory plan: knows when messages are received by stages of equal speed") {
   const auto taken = [](const AnySchedule& schedule, int stages, int stage, int count) {
     return detail::calls_until_received(all_stages(schedule, stages, count, 1), 1, stage, false);
   };
@@ -140,7 +140,7 @@ TEST_CASE("memory plan: when messages have been taken by stages of equal speed")
   CHECK(taken(GPipe{}, 2, 0, 3) == Calls{1, 2, 3});
 }
 
-TEST_CASE("memory plan: what a context axis passes around its ring in a layer") {
+TEST_CASE("memory plan: a context axis sends keys and values around its ring in each layer") {
   constexpr double rows = everything_length * everything_samples,
                    bytes = 2 * 128 * 4;  // keys and values
   for (const int ranks : {2, 4}) {
@@ -162,12 +162,12 @@ TEST_CASE("memory plan: what a context axis passes around its ring in a layer") 
   }
 }
 
-TEST_CASE("memory plan: a layout that cannot be is refused as the run refuses it") {
+TEST_CASE("memory plan: an impossible layout is refused with the run's own message") {
   CHECK_THROWS_WITH_AS((void)plan_memory(planned(options_of({.tensor = 16}, ZeroStage::none)), 0),
                        Contains("tensor axis"), Error);
 }
 
-TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula") {
+TEST_CASE("memory plan: ZeRO's shares of BERT base exceed the formula by at most 2 %") {
   const auto config = examples::bert_preset("base");
   const auto describe = [&](ModelBuilder<Meta>& build) { return examples::bert(build, config); };
   ModelBuilder<Meta> build{Comm<Meta>{}};

@@ -9,7 +9,7 @@ NameMap names_of(std::initializer_list<const char*> names) {
 }
 }  // namespace
 
-TEST_CASE("name map: spellings of BERT") {
+TEST_CASE("name map: BERT's different spellings are found") {
   for (const auto* prefix : {"", "bert."}) {
     const std::string norm = std::string(prefix) + "encoder.layer.0.output.LayerNorm.gamma";
     const auto names = names_of({norm.c_str(), "embeddings.LayerNorm.beta", "pooler.dense.bias",
@@ -25,7 +25,7 @@ TEST_CASE("name map: spellings of BERT") {
   CHECK(decoder.all().size() == 1);
 }
 
-TEST_CASE("name map: the model's own spelling comes first; ResNet's names are torchvision's") {
+TEST_CASE("name map: the model's own name is preferred; ResNet has torchvision's names") {
   const auto both = names_of({"bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight",
                               "cls.predictions.bias", "cls.predictions.decoder.bias"});
   CHECK(*both.find("bert.embeddings.LayerNorm.weight") == "bert.embeddings.LayerNorm.weight");
@@ -35,7 +35,7 @@ TEST_CASE("name map: the model's own spelling comes first; ResNet's names are to
   CHECK(resnet.all().size() == 2);
 }
 
-TEST_CASE("name map: names of a program's own model, and Llama's without its head") {
+TEST_CASE("name map: names of custom models are kept, and Llama's without a head are found") {
   for (const std::string name : {"encoder.weight", "h.0.weight", "x.attn.bias", "layers.0.weight",
                                  "x.attn.c_attn.weight", "base_model.model.x.weight"}) {
     const auto names = names_of({name.c_str()});
@@ -49,7 +49,7 @@ TEST_CASE("name map: names of a program's own model, and Llama's without its hea
     CHECK(*llama.find("model." + name) == name);
 }
 
-TEST_CASE("name map: GPT-2's files") {
+TEST_CASE("name map: GPT-2's files are mapped, with split and transposed matrices") {
   for (const std::string prefix : {"", "transformer."}) {
     const auto matrix = prefix + "h.3.attn.c_attn.weight", mask = prefix + "h.3.attn.bias";
     const auto names = names_of({matrix.c_str(), mask.c_str(), "wte.weight", "lm_head.weight"});

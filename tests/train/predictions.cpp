@@ -18,27 +18,27 @@ std::vector<Layout> layouts() {
 
 }  // namespace
 
-TEST_CASE("predictions: the same scores in every layout, in the order of the micro-batches") {
+TEST_CASE("predictions: every layout gives the same scores, in micro-batch order") {
   PredictionCases<Cpu>::same_scores(layouts());
 }
 
-TEST_CASE("predictions: the same where replicas shard the weights") {
+TEST_CASE("predictions: replicas that shard weights give the same scores") {
   PredictionCases<Cpu>::same_scores({Layout{{.data = 2}}, Layout{{.data = 3, .pipeline = 2}}},
                                     {.sharding = {.stage = ZeroStage::weights}});
 }
 
-TEST_CASE("predictions: the mean of a sample's tokens in every layout") {
+TEST_CASE("predictions: every layout gives the mean of a sample's tokens") {
   PredictionCases<Cpu>::sample_means(layouts());
 }
 
-TEST_CASE("predictions: of no micro-batches there are none") {
+TEST_CASE("predictions: no micro-batches give no predictions") {
   on_each_rank<Cpu>(
       Layout{{.data = 2}}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
       [](Cpu& dev) { return everything_batch(dev, 0, 0); },
       [](Cpu&, Mesh<Cpu>&, auto&, auto& trainer) { CHECK(trainer.predict({}).empty()); });
 }
 
-TEST_CASE("predictions: two micro-batches of one index are refused; a loss without predict, too") {
+TEST_CASE("predictions: duplicate indices and a loss without predict() are refused") {
   on_each_rank<Cpu>(
       Layout{}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
       [](Cpu& dev) { return everything_batch(dev, 0, 0); },
@@ -62,7 +62,7 @@ TEST_CASE("predictions: two micro-batches of one index are refused; a loss witho
   CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), Contains("has no predictions"), Error);
 }
 
-TEST_CASE("normalized rows have length 1, and those of zeros stay") {
+TEST_CASE("normalize_rows: rows get length 1, and zero rows stay zero") {
   HostArray rows({3, 2}, std::vector<float>{3, 4, 0, 0, 0, -2});
   normalize_rows(rows);
   const auto values = rows.values<float>();

@@ -20,9 +20,7 @@ const FunctionSamples samples(32, [](std::int64_t index) {
 
 }  // namespace
 
-TEST_CASE(
-    "run files: the end of a run waits for a save in the background, that of a failed one does "
-    "not") {
+TEST_CASE("run files: the end of a run waits for a background save, except after a failure") {
   const Folder folder;
   const auto train = [&](const std::string& to, bool fails) {
     on_ranks_of<Cpu>(4, [&](Cpu& dev, Comm<Cpu> world) {

@@ -35,7 +35,7 @@ bool refuses(const std::string& header, std::size_t data, const std::string& bec
 
 }  // namespace
 
-TEST_CASE("safetensors: written tensors are read back, scalars and empty ones too") {
+TEST_CASE("safetensors: tensors are read as written, also scalars and empty ones") {
   const File file;
   SafeTensorsWriter writer;
   const std::vector<std::byte> six(12, std::byte{7});
@@ -54,7 +54,7 @@ TEST_CASE("safetensors: written tensors are read back, scalars and empty ones to
   CHECK(read.find("nothing") == nullptr);
 }
 
-TEST_CASE("safetensors: each rule of the reader") {
+TEST_CASE("safetensors: each rule of the format is checked") {
   CHECK(refusal(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)) ==
         "accepted");
   CHECK(has(refusal("1234567"), "fewer than 8"));
@@ -91,7 +91,7 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refuses(R"({"a":7})", 0, "no dtype"));
 }
 
-TEST_CASE("safetensors: truncated, or with a byte changed, it is refused or read, never worse") {
+TEST_CASE("safetensors: truncated files are refused, changed bytes are refused or read") {
   const File file;
   SafeTensorsWriter writer;
   writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));

@@ -55,7 +55,7 @@ std::vector<HeldPiece<Cpu>> held(std::vector<Kept>& all) {
 
 }  // namespace
 
-TEST_CASE("state exchange: any cut becomes any other, and ranks without state get theirs") {
+TEST_CASE("state exchange: any partition becomes any other, and new ranks get their state") {
   const Cut cuts[] = {{0, 1, 1}, {0, 2, 1}, {1, 2, 1}, {0, 1, 3}, {1, 2, 2}, {1, 3, 1}};
   for (const auto& before : cuts)
     for (const auto& after : cuts)
@@ -80,7 +80,7 @@ TEST_CASE("state exchange: any cut becomes any other, and ranks without state ge
       }
 }
 
-TEST_CASE("state exchange: what nobody holds is named, on all ranks") {
+TEST_CASE("state exchange: missing state is named on all ranks") {
   const auto found = on_ranks(3, [&](Comm<Cpu>& world, Cpu& dev) {
     auto old = kept_by({0, 1, 3}, world.rank());
     if (world.rank() == 1) old.pop_back();
@@ -94,7 +94,7 @@ TEST_CASE("state exchange: what nobody holds is named, on all ranks") {
   for (const auto& missing : found) CHECK(missing == std::set<std::string>{"t2"});
 }
 
-TEST_CASE("state exchange: large pieces come from all who hold them") {
+TEST_CASE("state exchange: large pieces come from all ranks that have them") {
   constexpr std::int64_t count = 3 << 18;  // 3 MiB
   const auto sent = on_ranks(4, [&](Comm<Cpu>& world, Cpu& dev) {
     Kept kept{{.name = "t0", .shape = {count}, .range = {0, count}}, {}};

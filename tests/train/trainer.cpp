@@ -2,6 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/train/trainer.hpp>
 
-TEST_CASE("trainer: what is not finite is named; skipped steps; loss scales; resumed runs") {
+TEST_CASE("trainer: names non-finite values, skips steps, scales losses and resumes runs") {
   TrainerCases<Cpu>::check_all();
 }

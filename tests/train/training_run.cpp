@@ -127,11 +127,11 @@ Found train_by_hand() {
 
 }  // namespace
 
-TEST_CASE("training run: the bits of the same parts put together by hand") {
+TEST_CASE("training run: losses have the bits of a run put together by hand") {
   CHECK(train(options_of({}), false).losses == train_by_hand().losses);
 }
 
-TEST_CASE("training run: the same bits on replicas and stages, nearly on the tensor axis") {
+TEST_CASE("training run: replicas and stages have the same losses, the tensor axis nearly") {
   const auto serial = train(options_of({}), false);
   CHECK(serial.losses.back() < serial.losses.front());
   CHECK(serial.counted == 7);
@@ -147,7 +147,7 @@ TEST_CASE("training run: the same bits on replicas and stages, nearly on the ten
     }
 }
 
-TEST_CASE("training run: each optimizer by its options") {
+TEST_CASE("training run: options choose the optimizer") {
   for (const OptimizerChoice& choice :
        {OptimizerChoice(SgdOptions{}), OptimizerChoice(LarsOptions{}),
         OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
@@ -157,7 +157,7 @@ TEST_CASE("training run: each optimizer by its options") {
   }
 }
 
-TEST_CASE("training run: one's own optimizer, in shares and checkpoints of another layout") {
+TEST_CASE("training run: a custom optimizer works with ZeRO and checkpoints of other layouts") {
   const auto expected = train(options_of({}), false).losses;
   const Folder folder;
   std::vector<double> losses;
@@ -188,7 +188,7 @@ TEST_CASE("training run: one's own optimizer, in shares and checkpoints of anoth
             "own"));
 }
 
-TEST_CASE("training run: a schedule of one's own is run as the others, and proved like them") {
+TEST_CASE("training run: a custom schedule runs like the built-in ones, and is checked") {
   const auto serial = train(options_of({}), false);
   auto options = options_of({.pipeline = 2});
   const auto forwards_then_backwards = [](bool complete) {
@@ -207,8 +207,7 @@ TEST_CASE("training run: a schedule of one's own is run as the others, and prove
             "without the backward of micro-batch 0"));
 }
 
-TEST_CASE(
-    "training run: a signal ends it after the same step on all ranks, and each report is seen") {
+TEST_CASE("training run: a signal ends all ranks after the same step, with every report seen") {
   const StopSignal asked;
   std::array<std::vector<std::int64_t>, 2> seen;
   on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
@@ -229,9 +228,7 @@ TEST_CASE(
   CHECK(seen[0] == seen[1]);
 }
 
-TEST_CASE(
-    "training run: who is asked to stop during a pass makes all ranks leave it after the same "
-    "step") {
+TEST_CASE("training run: a stop during a pass makes all ranks leave it after the same step") {
   for (const bool predicts : {false, true})
     for (const auto& layout : {MeshShape{.data = 2}, MeshShape{.pipeline = 2}})
       on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
@@ -250,7 +247,7 @@ TEST_CASE(
       });
 }
 
-TEST_CASE("training run: predictions of a pass, in the order of its samples") {
+TEST_CASE("training run: predictions of a pass are in sample order") {
   std::vector<std::vector<double>> found;
   std::mutex mutex;
   for (const auto& layout : {MeshShape{}, MeshShape{.data = 2}})
@@ -274,7 +271,7 @@ TEST_CASE("training run: predictions of a pass, in the order of its samples") {
   CHECK(found[1] == found[0]);
 }
 
-TEST_CASE("training run: data of floats train in each precision") {
+TEST_CASE("training run: float data trains in each precision") {
   Cpu dev;
   const auto loss = [&](DType compute) {
     Loader data(dev,
@@ -294,7 +291,7 @@ TEST_CASE("training run: data of floats train in each precision") {
     CHECK(loss(narrow) == Approx(exact).epsilon(0.02));
 }
 
-TEST_CASE("training run: saves go to two folders in turn, and each has its own lock") {
+TEST_CASE("training run: saves may alternate between two folders, each with its own lock") {
   Cpu dev;
   const Folder one, other;
   TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
@@ -314,7 +311,7 @@ TEST_CASE("training run: saves go to two folders in turn, and each has its own l
   }
 }
 
-TEST_CASE("training run: one that goes on from one of its folders may take the other, too") {
+TEST_CASE("training run: a run resumed from one folder may also use its second folder") {
   Cpu dev;
   const Folder last, best;
   const auto begun = [&] {
@@ -339,7 +336,7 @@ TEST_CASE("training run: one that goes on from one of its folders may take the o
   CHECK(dhp::CheckpointFolder(last.path).names().size() == 2);
 }
 
-TEST_CASE("training run: checkpoints before the loaded one stay, however its path is spelled") {
+TEST_CASE("training run: earlier checkpoints stay, for any spelling of the loaded path") {
   Cpu dev;
   for (const auto* end : {"", "/", "/."}) {
     const Folder folder;
@@ -356,7 +353,7 @@ TEST_CASE("training run: checkpoints before the loaded one stay, however its pat
   }
 }
 
-TEST_CASE("training run: a folder is known by its relative path before it exists") {
+TEST_CASE("training run: a relative folder is recognized before it exists") {
   Cpu dev;
   const Folder folder;
   const auto before = std::filesystem::current_path();
@@ -367,7 +364,7 @@ TEST_CASE("training run: a folder is known by its relative path before it exists
   std::filesystem::current_path(before);
 }
 
-TEST_CASE("training run: a pass over the data that train changes nothing of the training") {
+TEST_CASE("training run: an evaluation on the training data does not change the training") {
   Cpu dev;
   auto short_training = loading;
   short_training.epochs = 3;
@@ -391,7 +388,7 @@ TEST_CASE("training run: a pass over the data that train changes nothing of the 
   CHECK(losses[0] == losses[1]);
 }
 
-TEST_CASE("training run: its data are at their start, and no other run takes their steps") {
+TEST_CASE("training run: its data must be at the start and belong to one run") {
   Cpu dev;
   Loader data(dev, Waves{}, loading), held_out(dev, Waves{}, evaluation_pass(loading));
   const auto make = [&](Loader<Cpu, Waves>& from) {
@@ -411,7 +408,7 @@ TEST_CASE("training run: its data are at their start, and no other run takes the
   CHECK(has(message_of([&] { (void)one->evaluate(held_out); }), taken));
 }
 
-TEST_CASE("training run: a rate of one's own, also after a checkpoint") {
+TEST_CASE("training run: a custom learning rate works, also after a checkpoint") {
   const Folder folder;
   const auto losses = [&](bool own, bool resumes) {
     Cpu dev;
@@ -434,7 +431,7 @@ TEST_CASE("training run: a rate of one's own, also after a checkpoint") {
   CHECK(losses(true, true) == std::vector(named.begin() + 3, named.end()));
 }
 
-TEST_CASE("training run: ranks that do not have the same say so at its start") {
+TEST_CASE("training run: ranks with different settings are refused at the start") {
   const auto said = [](auto change) {
     return message_of([&] {
       on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
@@ -480,7 +477,7 @@ TEST_CASE("training run: a function that makes no optimizer is refused") {
             "the function for a run's own optimizer has returned none"));
 }
 
-TEST_CASE("training run: ranks whose data differ say so at its start, and before a pass") {
+TEST_CASE("training run: ranks with different data are refused at the start and before a pass") {
   const auto said = [](bool trains) {
     return message_of([&] {
       on_ranks_of<Cpu>(3, [&](Cpu& dev, Comm<Cpu> world) {

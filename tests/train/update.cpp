@@ -189,7 +189,7 @@ TEST_CASE("update: nothing is written before the last collective, on tensor rank
       check_update({{.tensor = 2, .pipeline = 2}}, two_steps(optimizer, compute));
 }
 
-TEST_CASE("update: the same where replicas shard state, gradients or weights") {
+TEST_CASE("update: nothing is written early if replicas shard state, gradients or weights") {
   for (const auto& optimizer : choices)
     for (const auto stage : {ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
       auto settings =

@@ -32,7 +32,7 @@ void says(const std::string& path, const char* words) {
 
 }  // namespace
 
-TEST_CASE("weight files: one file, several with an index, or weights alone of a checkpoint") {
+TEST_CASE("weight files: weights come from one file, several with an index, or a checkpoint") {
   const Folder saved, one, several;
   const auto expected = run({{.tensor = 2}}, "", saved.path, {}, AdamWOptions{}).values;
   const auto checkpoint = saved / CheckpointFolder::name_of(1);
@@ -61,7 +61,7 @@ TEST_CASE("weight files: one file, several with an index, or weights alone of a 
   CHECK_THROWS_WITH_AS((void)run({}, saved.path, ""), Contains("with the optimizer adamw"), Error);
 }
 
-TEST_CASE("weight files: an index that is damaged, or names what is not there") {
+TEST_CASE("weight files: a damaged index, or one with missing files, is refused") {
   const Folder folder;
   const auto index = folder / WeightFiles::index_name;
   SafeTensorsWriter writer;
@@ -89,7 +89,7 @@ TEST_CASE("weight files: an index that is damaged, or names what is not there") 
   CHECK(WeightFiles(folder.path).tensors().at("a")->path() == folder / "model.safetensors");
 }
 
-TEST_CASE("weight files: a folder with PyTorch's own file says how it becomes another") {
+TEST_CASE("weight files: PyTorch's own file is refused with the command that converts it") {
   const Folder folder;
   std::ofstream(folder / "pytorch_model.bin") << "PK";
   CHECK_THROWS_WITH_AS((void)run({}, folder.path, ""), Contains("becomes one by: python3"), Error);
