@@ -20,12 +20,6 @@
 
 namespace examples::doctor {
 
-/// One rank's measured rates.
-struct DeviceRates {
-  double flop_32 = 0, flop_16 = 0, flop_bf16 = 0, flop_dropout = 0, bytes_per_s = 0,
-         launches_per_s = 0;
-};
-
 /// Returns the FLOP/s of attention with dropout, forward and backward, in many heads. FLOP are counted like by
 /// dhp::Meta.
 template <class Dev>
@@ -53,14 +47,14 @@ template <class Dev>
   return 12.0 * tokens * tokens * columns / s;
 }
 
+/// Returns this rank's FLOP/s in fp32, fp16, bf16 and attention with dropout, its bytes/s and its launches/s.
 template <class Dev>
-[[nodiscard]] DeviceRates measured_rates(Dev& dev) {
+[[nodiscard]] std::vector<double> measured_rates(Dev& dev) {
   constexpr bool gpu = !Dev::host_accessible;
   constexpr int runs = 5;
   const auto zeros = [&](dhp::DType type, const dhp::Shape& shape) {
     return dhp::Tensor<Dev>::zeros(dev, type, shape);
   };
-  DeviceRates rates;
   const std::int64_t n = gpu ? 4096 : 256;  // a typical layer size
   const auto product = [&](dhp::DType type) {
     const auto a = zeros(type, {4 * n, n}), b = zeros(type, {n, n});
@@ -68,10 +62,8 @@ template <class Dev>
     const double s = median_seconds(dev, runs, false, [&] { dhp::gemm(dev, a, b, c.mut()); });
     return 8 * static_cast<double>(n * n) * static_cast<double>(n) / s;
   };
-  rates.flop_32 = product(dhp::DType::f32);
-  rates.flop_16 = product(dhp::DType::f16);
-  rates.flop_bf16 = product(dhp::DType::bf16);
-  rates.flop_dropout = attention_flop_per_s(dev, runs);
+  std::vector<double> rates{product(dhp::DType::f32), product(dhp::DType::f16),
+                            product(dhp::DType::bf16), attention_flop_per_s(dev, runs)};
   const std::int64_t rows = gpu ? 1 << 16 : 1 << 11, columns = gpu ? 1024 : 256;
   const auto x = zeros(dhp::DType::f32, {rows, columns}), one = zeros(dhp::DType::f32, {columns});
   auto y = zeros(dhp::DType::f32, {rows, columns});
@@ -80,12 +72,11 @@ template <class Dev>
     dhp::layer_norm_forward(dev, x, one, one, 1e-5, y.mut(), mean.mut(), inverse.mut());
     dhp::activation_forward(dev, dhp::Activation::gelu, x, y.mut());
   });
-  rates.bytes_per_s = 4 * static_cast<double>(x.view().size_bytes()) / s;
+  rates.push_back(4 * static_cast<double>(x.view().size_bytes()) / s);
   auto few = zeros(dhp::DType::f32, {1, 64});
-  rates.launches_per_s =
-      1 / median_seconds(dev, runs, false, [&] {
-        dhp::activation_forward(dev, dhp::Activation::relu, few.view(), few.mut());
-      });
+  rates.push_back(1 / median_seconds(dev, runs, false, [&] {
+                    dhp::activation_forward(dev, dhp::Activation::relu, few.view(), few.mut());
+                  }));
   return rates;
 }
 
@@ -94,21 +85,16 @@ template <class Dev>
 [[nodiscard]] Cluster calibrated(Examination<Dev>& exam) {
   constexpr bool gpu = !Dev::host_accessible;
   auto& dev = exam.dev;
-  const auto all_of = [&](const DeviceRates& mine) {
-    return gather(dev, exam.world,
-                  {mine.flop_32, mine.flop_16, mine.flop_bf16, mine.flop_dropout, mine.bytes_per_s,
-                   mine.launches_per_s});
-  };
   constexpr std::size_t count = 6;  // number of rates
   std::vector<double> alone(count * static_cast<std::size_t>(exam.size())), together = alone;
-  const auto keep_best = [](std::vector<double>& best, const std::vector<double>& of) {
-    for (std::size_t at = 0; at < best.size(); ++at) best[at] = std::max(best[at], of[at]);
+  const auto keep_best = [&](std::vector<double>& best, bool works) {
+    exam.world.barrier();
+    const auto mine = works ? measured_rates(dev) : std::vector<double>(count);
+    std::ranges::transform(best, gather(dev, exam.world, mine), best.begin(), std::ranges::max);
   };
   for (int trial = 0; trial < 3; ++trial) {
-    exam.world.barrier();
-    keep_best(alone, all_of(exam.rank() == 0 ? measured_rates(dev) : DeviceRates{}));
-    exam.world.barrier();
-    keep_best(together, all_of(measured_rates(dev)));
+    keep_best(alone, exam.rank() == 0);
+    keep_best(together, true);
   }
   const std::set<std::string> hosts(exam.hosts.begin(), exam.hosts.end());
   const double per_host = static_cast<double>(exam.size()) / static_cast<double>(hosts.size());

@@ -26,52 +26,38 @@ dhp::ActionCosts costs_of(const ScheduleProblem& of) {
 }
 
 struct Timed {
-  double length;  ///< time in slots of a whole stage
+  int length;  ///< time in slots of a part
   bool fits;
 };
 
 Timed timed(const dhp::StageLists& lists, const ScheduleProblem& of, int chunks) {
   constexpr int messages = 4;  // message buffers that every engine has from one rank to another
   const auto report = dhp::check_schedule(lists, chunks, of.micro_batches, messages);
-  return {dhp::simulate(lists, costs_of(of)).makespan / chunks,
+  return {static_cast<int>(std::lround(dhp::simulate(lists, costs_of(of)).makespan)),
           std::ranges::max(report.most_until_weight_gradient) <= chunks * of.memory};
 }
 
-struct Best {
-  double at_least, length;
-  std::string because;
-  dhp::StageLists lists;
-  [[nodiscard]] bool proven() const { return length <= at_least; }
-};
-
-Best shortest(const ScheduleProblem& of, double seconds) {
+/// Returns the shortest built-in schedule, unless a search finds a shorter one. Lengths are in slots of a part.
+ShortestSchedule shortest(ScheduleProblem of, double seconds) {
   const int chunks = of.chunks();
-  Best best{0, HUGE_VAL, "", {}};
+  ShortestSchedule known;
   for (const auto& schedule : dhp::built_in_schedules()) {
     if (schedule.v_shaped() != of.v_shaped || schedule.needed_chunks().value_or(chunks) != chunks)
       continue;
     auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, chunks);
     const auto [length, fits] = timed(lists, of, chunks);
-    if (fits && length < best.length) best.length = length, best.lists = std::move(lists);
+    if (fits && length < known.length.value_or(length + 1))
+      known.length = length, known.lists = std::move(lists);
   }
-  auto of_parts = of;  // the search counts time in slots of a part
-  of_parts.memory *= chunks;
-  std::optional<int> known;
-  if (best.length < HUGE_VAL) known = static_cast<int>(std::lround(best.length * chunks));
-  auto found = ScheduleSearch(of_parts, seconds).run(known);
-  best.at_least = 1.0 * found.at_least / chunks;
-  best.because = std::move(found.because);
-  if (found.length) {
-    best.lists = std::move(found.lists);
-    best.length = timed(best.lists, of, chunks).length;
-  }
-  return best;
+  of.memory *= chunks;
+  auto found = ScheduleSearch(of, seconds).run(known.length);
+  if (!found.length) found.length = known.length, found.lists = std::move(known.lists);
+  return found;
 }
 
-std::string number(double value) { return value == HUGE_VAL ? "?" : short_number(value); }
-std::string in_words(const Best& best) {
-  if (best.proven()) return number(best.length);
-  return dhp::concat(number(best.at_least), "..", number(best.length));
+/// Returns a length in slots of a whole stage.
+std::string slots(std::optional<int> length, int chunks) {
+  return length ? short_number(1.0 * *length / chunks) : "?";
 }
 
 void print_case(ScheduleProblem of, double seconds) {
@@ -80,17 +66,20 @@ void print_case(ScheduleProblem of, double seconds) {
   for (const bool v : {false, true}) {
     of.v_shaped = v;
     const auto best = shortest(of, seconds);
-    std::printf(" %9s", in_words(best).c_str());
+    const auto least = slots(best.at_least, of.chunks());
+    const auto range = best.proven() ? "" : least + "..";
+    std::printf(" %9s", (range + slots(best.length, of.chunks())).c_str());
     why += dhp::concat(v ? "; V: " : "one part: ", best.proven() ? "" : "not proven; ", "at least ",
-                       number(best.at_least), " by ", best.because);
+                       least, " by ", best.because);
   }
   std::printf(" |");
   for (const auto& schedule : dhp::built_in_schedules()) {
     const int chunks = schedule.needed_chunks().value_or(2);
     const auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, chunks);
     const auto [length, fits] = timed(lists, of, chunks);
+    const auto text = slots(length, chunks);
     std::printf(" %*s", static_cast<int>(std::max<std::size_t>(6, schedule.name().size())),
-                (fits ? number(length) : "(" + number(length) + ")").c_str());
+                (fits ? text : "(" + text + ")").c_str());
   }
   std::printf("\n           %s\n", why.c_str());
   std::fflush(stdout);
@@ -100,7 +89,7 @@ void print_table(ScheduleProblem of, double seconds) {
   std::printf(
       "Slots of a step; in brackets where more than the memory is held. Searches end after "
       "%s s each.\n\n",
-      number(seconds).c_str());
+      short_number(seconds).c_str());
   std::printf(" p   m mem |  shortest      in V |");
   for (const auto& schedule : dhp::built_in_schedules())
     std::printf(" %6s", schedule.name().c_str());
@@ -129,9 +118,9 @@ void write_one(const ScheduleProblem& of, double seconds, bool moves, const std:
   dhp::check(!best.lists.empty(), "no schedule was found in ", seconds,
              " s; give --seconds more, or --memory");
   std::printf("%s%s slots, %s; at least %s by %s\n", dhp::draw(best.lists, costs_of(of)).c_str(),
-              number(best.length).c_str(),
+              slots(best.length, of.chunks()).c_str(),
               best.proven() ? "proven" : "not proven to be the shortest",
-              number(best.at_least).c_str(), best.because.c_str());
+              slots(best.at_least, of.chunks()).c_str(), best.because.c_str());
   if (moves) insert_moves(best.lists, of.chunks(), of.micro_batches);
   csv.write(dhp::FixedSchedule::to_csv(best.lists));
 }

@@ -41,6 +41,8 @@ struct ShortestSchedule {
   std::string because{};  ///< why no schedule is shorter
   std::optional<int> length{};
   dhp::StageLists lists{};
+
+  [[nodiscard]] bool proven() const { return length && *length <= at_least; }
 };
 
 /// Returns a lower bound of the length that needs no search, and its reason.
