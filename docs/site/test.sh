@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # test.sh [OUT]: builds the site into OUT, by default build/site/html, without a warning; every link and anchor in it
-# must lead somewhere, and nothing to the network. The playground's estimates must be what a real step of eight ranks
-# sends and holds. A headless Chromium then asks the playground and compares what it shows with the same file compiled
-# by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77 where mkdocs, Chromium or clang-16
-# is missing; --links leaves out the browser and the playground, and with them Chromium and clang-16.
+# must lead somewhere, and nothing to the network. A headless Chromium then asks the playground and compares what it
+# shows with the same file compiled by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77
+# where mkdocs, Chromium or clang-16 is missing; --links leaves out the browser and the playground, and with them
+# Chromium and clang-16.
 set -eu
 cd "$(dirname "$0")/../.."
 browser=yes
@@ -35,8 +35,5 @@ build/site/venv/bin/python -c 'import selenium' 2>/dev/null ||
   build/site/venv/bin/pip install -q selenium==4.51.0 || skip "selenium could not be installed from PyPI"
 g++ -std=c++20 -O1 -Wall -Wextra -Iinclude docs/site/playground/playground.cpp -o build/site/playground
 say "the playground as a program"
-g++ -std=c++20 -O1 -march=x86-64-v3 -Iinclude docs/site/playground/counted.cpp -o build/site/counted -pthread
-build/site/counted >build/site/counted.txt || { grep differs build/site/counted.txt; exit 1; }
-say "its estimates beside a counted step"
 build/site/venv/bin/python docs/site/check_playground.py "$out" build/site/playground "$(dirname "$out")/pictures"
 say "browser"
