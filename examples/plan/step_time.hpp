@@ -356,15 +356,8 @@ class StepModel {
     const auto run = [&](int count) {
       const auto lists = dhp::all_stages(layout.schedule, stages, count, layout.chunks);
       std::vector<StageRun> runs;
-      for (const double end : dhp::simulate(lists, costs, hop).end) {
-        int held = 0, most = 0;
-        for (const auto& action : lists[runs.size()]) {
-          held += action.kind == dhp::Action::Kind::forward ? 1 : 0;
-          most = std::max(most, held);
-          held -= dhp::detail::ends_backward(action) ? 1 : 0;
-        }
-        runs.push_back({end, 1.0 * most});
-      }
+      for (const double end : dhp::simulate(lists, costs, hop).end)
+        runs.push_back({end, 1.0 * dhp::detail::most_in_flight(lists[runs.size()])});
       return runs;
     };
     const int few = 4 * stages + micro_batches % stages, more = few + stages;

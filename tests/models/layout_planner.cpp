@@ -66,13 +66,11 @@ TEST_CASE("layout planner: accepts every layout that the model and the micro-bat
 
 TEST_CASE("memory planner: counts the inputs of a whole step, even if few micro-batches run") {
   Setup made;
-  examples::MemoryPlanner planner(
-      {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
+  examples::MemoryPlanner planner(made.setup);
   const auto all = planner.need(planner.layout());
   CHECK(planner.need(planner.layout(), 1) == all);
   made.setup.options.global_batch = 12;
-  examples::MemoryPlanner fewer(
-      {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::threads});
+  examples::MemoryPlanner fewer(made.setup);
   CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // one input and targets, as blocks
 }
 

@@ -4,6 +4,7 @@
 
 #include <dhp/core/error.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,6 +41,15 @@ namespace detail {
 /// Whether the action completes a micro-batch's weight gradients in its chunk.
 [[nodiscard]] constexpr bool ends_backward(const Action& action) {
   return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
+}
+/// The most (chunk, micro-batch) pairs that have run their forward but lack their weight gradients.
+[[nodiscard]] inline int most_in_flight(const std::vector<Action>& list) {
+  int held = 0, most = 0;
+  for (const auto& action : list) {
+    if (action.kind == Action::Kind::forward) most = std::max(most, ++held);
+    if (ends_backward(action)) --held;
+  }
+  return most;
 }
 
 /// Maps parts of the model to stages, and actions to messages. A forward receives an activation from the part before

@@ -17,9 +17,9 @@ namespace dhp {
 /// Bounds that hold at any speed of the stages.
 struct ScheduleReport {
   int most_messages = 0;  ///< most messages sent but not yet received on one edge
-  /// By stage: the most (chunk, micro-batch) pairs that have run their forward but lack this gradient.
-  std::vector<int> most_until_input_gradient;
-  std::vector<int> most_until_weight_gradient;  ///< the same; activations are held until then
+  /// By stage: the most (chunk, micro-batch) pairs that have run their forward but lack their weight gradients. Their
+  /// activations are held until then.
+  std::vector<int> most_until_weight_gradient;
 };
 
 namespace detail {
@@ -62,9 +62,6 @@ class ScheduleChecker {
     fail("schedule: ", name(stage, at), " ", concat(what...));
   }
   static bool is_forward(const Action& action) { return action.kind == Action::Kind::forward; }
-  static bool is_weight(const Action& action) {
-    return action.kind == Action::Kind::backward_weight;
-  }
 
   // --- order ---
   void check_order(int stage) {
@@ -78,10 +75,6 @@ class ScheduleChecker {
       return states[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(micro_batches_) +
                     static_cast<std::size_t>(micro_batch)];
     };
-    int until_input = 0;
-    int until_weight = 0;
-    int most_until_input = 0;
-    int most_until_weight = 0;
     for (Position at = 0; at < list(stage).size(); ++at) {
       const auto& action = list(stage)[at];
       if (is_move(action)) continue;
@@ -90,18 +83,11 @@ class ScheduleChecker {
         broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
                wiring_.chunks, " chunks");
       check_neighbor(stage, at, state_of);
-      auto& state = state_of(action.chunk, action.micro_batch);
-      advance(stage, at, state);
-      if (pass_ == Pass::evaluation) continue;
-      until_input += is_forward(action) ? 1 : is_weight(action) ? 0 : -1;
-      until_weight += is_forward(action) ? 1 : state == State::done ? -1 : 0;
-      most_until_input = std::max(most_until_input, until_input);
-      most_until_weight = std::max(most_until_weight, until_weight);
+      advance(stage, at, state_of(action.chunk, action.micro_batch));
     }
     for (int chunk = 0; chunk < wiring_.chunks; ++chunk)
       for (int m = 0; m < micro_batches_; ++m) check_complete(stage, chunk, m, state_of(chunk, m));
-    report_.most_until_input_gradient.push_back(most_until_input);
-    report_.most_until_weight_gradient.push_back(most_until_weight);
+    report_.most_until_weight_gradient.push_back(most_in_flight(list(stage)));
   }
 
   void advance(int stage, Position at, State& state) const {
