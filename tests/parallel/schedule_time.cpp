@@ -130,23 +130,26 @@ TEST_CASE("schedule_time: deadlocks, invalid lists and invalid costs are errors"
     CHECK_THROWS_AS(dhp::simulate({}, {cost, 1, 1}), dhp::Error);
 }
 
-TEST_CASE("schedule_time: draws 1f1b, with a whole backward as two slots") {
+TEST_CASE("schedule_time: draws schedules") {
+  // A whole backward spans two slots.
   CHECK(dhp::draw(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 4)) ==
         "stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %\n"
         "stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %\n");
-}
-
-TEST_CASE("schedule_time: draws zero-bubble") {
   CHECK(dhp::draw(dhp::all_stages(dhp::ZeroBubble{}, 3, 4)) ==
         "stage 0 | F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3 | idle 14 %\n"
         "stage 1 | .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3 | idle 14 %\n"
         "stage 2 | .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3 | idle 14 %\n");
-}
-
-TEST_CASE("schedule_time: draws chunks with letters") {
+  // Chunks have letters.
   CHECK(dhp::draw(dhp::all_stages(dhp::Interleaved{}, 2, 2, 2)) ==
         "stage 0 | F0a F1a F0b F1b .   .   B0b---- .   B1b---- B0a---- B1a---- | idle 20 %\n"
         "stage 1 | .   F0a F1a F0b B0b---- F1b B1b---- B0a---- B1a---- .   .   | idle 20 %\n");
+  // Other costs, no micro-batches, no stages.
+  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 1), {2, 1, 1}) ==
+        "stage 0 | F0--- .  .  .  .  B0--- | idle 50 %\n"
+        "stage 1 | .  .  F0--- B0--- .  .  | idle 50 %\n");
+  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 0)) ==
+        "stage 0 | | idle 0 %\nstage 1 | | idle 0 %\n");
+  CHECK(dhp::draw({}).empty());
 }
 
 TEST_CASE("schedule_time: aligns numbers and stages of two digits") {
@@ -159,15 +162,6 @@ TEST_CASE("schedule_time: aligns numbers and stages of two digits") {
     CHECK(picture[at + line - 1] == '\n');
     CHECK(picture[at + line - 12] == '|');
   }
-}
-
-TEST_CASE("schedule_time: draws other costs, no micro-batches and no stages") {
-  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 1), {2, 1, 1}) ==
-        "stage 0 | F0--- .  .  .  .  B0--- | idle 50 %\n"
-        "stage 1 | .  .  F0--- B0--- .  .  | idle 50 %\n");
-  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 0)) ==
-        "stage 0 | | idle 0 %\nstage 1 | | idle 0 %\n");
-  CHECK(dhp::draw({}).empty());
 }
 
 TEST_CASE("schedule_time: costs and chunks that cannot be drawn are refused") {
