@@ -163,7 +163,6 @@ def main():
     parser.add_argument("--steps", type=int, default=10,
                         help="at least, over all rounds; short ones go on for three seconds")
     parser.add_argument("--save", default="planner.json")
-    parser.add_argument("--no-threads", action="store_true")
     asked = parser.parse_args()
     asked.save = pathlib.Path(asked.save).resolve()
     if asked.networks:
@@ -201,8 +200,7 @@ def main():
                       f" {100 * (row['predicted']['bytes'] / row['measured_bytes'] - 1):+6.1f} %", flush=True)
             write()
 
-        if not asked.no_threads:
-            measure(THREADS, "threads", "threads")
+        measure(THREADS, "threads", "threads")
         for megabits in asked.networks:
             with Hosts() as hosts:
                 hosts.limit(megabits)

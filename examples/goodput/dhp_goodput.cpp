@@ -5,20 +5,17 @@
 #include "goodput.hpp"
 
 #include <cstdio>
-#include <utility>
 
 namespace {
 
 using namespace examples;
 
 void print_table(GoodputOptions of) {
-  const double best =
-      std::max(of.step, of.interval > 0 ? of.interval : daly_interval(of.save, of.failure()));
-  const bool is_given = std::exchange(of.interval, 0.25 * best) > 0;
+  const double best = of.best_interval();
+  of.interval = 0.25 * best;
   of.check_sizes();  // checks the table's shortest interval, with the most checkpoints
-  std::printf("%d %s: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
-              of.ranks == 1 ? "rank" : "ranks", of.failure(),
-              is_given ? "The interval" : "Daly's interval", best,
+  std::printf("%d %s: one of them fails every %.0f s. Daly's interval is %.0f s (Young: %.0f s).\n",
+              of.ranks, of.ranks == 1 ? "rank" : "ranks", of.failure(), best,
               std::sqrt(2 * of.save * of.failure()));
   std::printf("Closed form, restart with spares for all: goodput %.2f %%\n\n",
               100 * daly_goodput(best, of.save, of.restart, of.failure()));
@@ -58,7 +55,6 @@ int main(int argc, char** argv) {
   app.add_option("--failure-hours", hours, "Mean time between two failures of one rank, in hours",
                  positive_number(), number_up_to(most));
   time("--repair-hours", repair, "Time until a failed rank can be used again, in hours");
-  time("--interval-s", of.interval, "Seconds of work between checkpoints; 0: Daly's optimum");
   time("--save-s", of.save, "Seconds for which a checkpoint stops the steps");
   time("--restart-s", of.restart, "Seconds from a failure to the first step after a restart");
   time("--resize-s", of.resize, "Seconds from a failure to the next step of an elastic job");

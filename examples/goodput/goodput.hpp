@@ -15,6 +15,14 @@
 
 namespace examples {
 
+/// Returns the interval that minimizes the time to finish (Daly 2006, "A higher order estimate of the optimum
+/// checkpoint interval"); its first term is Young's of 1974.
+[[nodiscard]] inline double daly_interval(double save, double failure) {
+  if (save >= 2 * failure) return failure;
+  const double x = save / (2 * failure);
+  return std::sqrt(2 * save * failure) * (1 + std::sqrt(x) / 3 + x / 9) - save;
+}
+
 /// All times are in seconds.
 struct GoodputOptions {
   int ranks = 16384;
@@ -35,6 +43,9 @@ struct GoodputOptions {
 
   /// Returns the mean time between two failures of any rank.
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
+  [[nodiscard]] double best_interval() const {
+    return std::max(step, daly_interval(save, failure()));
+  }
   void check_sizes() const {
     dhp::check(ranks % ranks_per_replica == 0, "replicas of ", ranks_per_replica,
                " ranks do not add up to ", ranks, ": give other --ranks or --ranks-per-replica");
@@ -57,13 +68,6 @@ struct Goodput {
   double interval = 0;
 };
 
-/// Returns the interval that minimizes the time to finish (Daly 2006, "A higher order estimate of the optimum
-/// checkpoint interval"); its first term is Young's of 1974.
-[[nodiscard]] inline double daly_interval(double save, double failure) {
-  if (save >= 2 * failure) return failure;
-  const double x = save / (2 * failure);
-  return std::sqrt(2 * save * failure) * (1 + std::sqrt(x) / 3 + x / 9) - save;
-}
 /// Returns the useful share of a job that restarts, with failures also during saves and restarts (Daly 2006).
 [[nodiscard]] inline double daly_goodput(double interval, double save, double restart,
                                          double failure) {
@@ -74,8 +78,7 @@ struct Goodput {
 class GoodputSimulation {
  public:
   explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
-    if (of_.interval == 0)
-      of_.interval = std::max(of_.step, daly_interval(of_.save, of_.failure()));
+    if (of_.interval == 0) of_.interval = of_.best_interval();
     of_.check_sizes();
     spares_ = of_.spares;
   }

@@ -10,8 +10,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,14 +21,8 @@ namespace {
 
 using namespace examples;
 
-/// The options that a checkpoint remembers.
-nlohmann::ordered_json options_of(const dhp::CheckpointIndex& index) {
-  return index.about.value("run", nlohmann::ordered_json::object())
-      .value("options", nlohmann::ordered_json::object());
-}
-
-/// The newest complete checkpoint before a step with its options, and the options of the oldest one after the step.
-/// These are null if there is no such checkpoint.
+/// The newest complete checkpoint before a step with its options, and the options of the oldest one after the step, or
+/// null if there is none.
 struct Around {
   std::string before;
   nlohmann::ordered_json options_before, options_after;
@@ -37,23 +31,23 @@ struct Around {
 Around checkpoints_around(const std::string& folder, std::int64_t step) {
   dhp::check(std::filesystem::is_directory(folder), "--load ", folder, ": there is no such folder");
   const dhp::CheckpointFolder run(folder);
-  Around found;
-  std::int64_t before = -1, later = -1, earliest = -1;
-  for (const auto& name : run.names()) {
-    const auto saved = dhp::newest_checkpoint(run.path(name));
-    if (!saved) continue;
-    const auto after = dhp::detail::run_state_of(saved->second.about, saved->first).step;
-    if (earliest < 0 || after < earliest) earliest = after;
-    if (after < step && after > before)
-      before = after, found.before = saved->first, found.options_before = options_of(saved->second);
-    if (after >= step && (later < 0 || after < later))
-      later = after, found.options_after = options_of(saved->second);
-  }
-  dhp::check(earliest >= 0, "--load ", folder,
+  using Saved = std::pair<std::string, nlohmann::ordered_json>;  // path and options
+  std::map<std::int64_t, Saved> by_step;
+  for (const auto& name : run.names())
+    if (const auto saved = dhp::newest_checkpoint(run.path(name))) {
+      const auto& [path, index] = *saved;
+      const auto none = nlohmann::ordered_json::object();
+      by_step.try_emplace(dhp::detail::run_state_of(index.about, path).step, path,
+                          index.about.value("run", none).value("options", none));
+    }
+  dhp::check(!by_step.empty(), "--load ", folder,
              " has no whole checkpoint; give the folder of --save");
-  dhp::check(before >= 0, "--step ", step, ": the first checkpoint in ", folder, " is after step ",
-             earliest, "; choose a later step, or save more often");
-  return found;
+  const auto after = by_step.lower_bound(step);
+  dhp::check(after != by_step.begin(), "--step ", step, ": the first checkpoint in ", folder,
+             " is after step ", by_step.begin()->first,
+             "; choose a later step, or save more often");
+  const auto& [path, options] = std::prev(after)->second;
+  return {path, options, after == by_step.end() ? nlohmann::ordered_json() : after->second.second};
 }
 
 /// Returns the program in this program's folder that trains such a model.
@@ -71,14 +65,20 @@ std::string trainer_of(const std::string& checkpoint) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
+/// Returns the words after an option, as in `--name VALUE` or `--name=VALUE`.
+std::vector<std::string> given_values(const std::vector<std::string>& words,
+                                      const std::string& name) {
+  std::vector<std::string> values;
+  for (std::size_t at = 0; at < words.size(); ++at)
+    if (words[at].starts_with(name + "=")) values.push_back(words[at].substr(name.size() + 1));
+    else if (words[at] == name) values.push_back(at + 1 < words.size() ? words[at + 1] : "");
+  return values;
+}
+
 /// Returns the options that changed between the two checkpoints, without those that `more` gives.
 std::vector<std::string> changes(const Around& around, std::int64_t step,
                                  const std::vector<std::string>& more) {
-  const auto given = [&](const std::string& name) {
-    return std::any_of(more.begin(), more.end(), [&](const auto& word) {
-      return word == name || word.starts_with(name + "=");
-    });
-  };
+  const auto given = [&](const std::string& name) { return !given_values(more, name).empty(); };
   const bool other_length = given("--steps") || given("--epochs");
   const auto& before = around.options_before;
   if (around.options_after.is_null() && before.contains("--steps") && !other_length) {
@@ -97,16 +97,6 @@ std::vector<std::string> changes(const Around& around, std::int64_t step,
     words.push_back(std::move(word));
   }
   return words;
-}
-
-/// Returns the values that words give an option, as `--name VALUE` or `--name=VALUE`.
-std::vector<std::string> given_values(const std::vector<std::string>& words,
-                                      const std::string& name) {
-  std::vector<std::string> values;
-  for (std::size_t at = 0; at < words.size(); ++at)
-    if (words[at].starts_with(name + "=")) values.push_back(words[at].substr(name.size() + 1));
-    else if (words[at] == name && at + 1 < words.size()) values.push_back(words[at + 1]);
-  return values;
 }
 
 /// Throws if `more` names a file or folder that exists: the trainer would remove the steps after the replayed one.

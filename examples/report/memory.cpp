@@ -1,5 +1,7 @@
 #include "memory.hpp"
 
+#include <examples/h100x8.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -120,19 +122,7 @@ const std::vector<dhp::MemoryPlan>& MemoryPlanner::stages() {
 Cluster cluster_of(const RunOptions& options, bool gpu) {
   if (!options.cluster.empty()) return Cluster::read(options.cluster);
   if (!gpu) return {.cores = 0};
-  return {.name = "H100",  // as plan/clusters/h100x8.toml
-          .devices = 8,
-          .cores = 0,
-          .flop_32 = 52e12,
-          .flop_16 = 790e12,
-          .flop_bf16 = 790e12,
-          .flop_dropout = 111e12,
-          .bytes_per_s = 3e12,
-          .launch_s = 3e-6,
-          .memory_bytes = 80e9,
-          .device = {4e-6, 370e9},
-          .host = {14e-6, 48.5e9},
-          .rack = {16e-6, 48.5e9}};
+  return Cluster::parse(h100x8, "h100x8.toml");
 }
 
 StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {

@@ -177,16 +177,13 @@ TEST_CASE("memory plan: ZeRO's shares of BERT base exceed the formula by at most
     if (seen.insert(parameter.get()).second)
       count += static_cast<double>(parameter->spec.shape.count());
   CHECK(count == 110106428);
-  constexpr double replicas = 4;
   for (const auto compute : {DType::f32, DType::bf16})
     for (const auto stage :
          {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
       // Bytes per weight: the weight, its gradient, AdamW's two moments, and a master weight if it has 16 bits.
-      const double weight = size_of(compute), gradient = 4, state = weight == 4 ? 8 : 12;
-      const double share = stage == ZeroStage::none ? 1 : replicas;
-      const bool shares_weights = stage == ZeroStage::weights;
-      double each = (shares_weights ? weight / replicas : weight) + (gradient + state) / share;
-      if (stage == ZeroStage::optimizer) each += gradient;  // the unsummed gradients
+      const double state = compute == DType::f32 ? 8 : 12;
+      const double each =
+          examples::state_bytes(size_of(compute), 4, state, 4, static_cast<int>(stage)).sum();
       auto options = options_of({.data = 4}, stage, compute);
       options.store.sharding.bucket_bytes = 25 << 20;
       const auto plan = plan_memory(
