@@ -78,13 +78,12 @@ template <class Options>
     count_parameters(layer);
   }
   count_parameters(model.loss);
-  std::map<const void*, double> all;
-  for (const auto& layer : work.layers)
-    all.insert(layer.parameters.begin(), layer.parameters.end());
-  for (const auto& [id, elements] : all) work.parameters += elements;
   std::int64_t pages = 0;
   for (const auto& each : run.store().parameters())
-    if (each->spec.is_trained()) pages = dhp::detail::in_pages(pages, *each).last;
+    if (each->spec.is_trained()) {
+      work.parameters += static_cast<double>(each->spec.local_shape().count());
+      pages = dhp::detail::in_pages(pages, *each).last;
+    }
   work.in_pages = static_cast<double>(pages);
   work.gathered_bytes = work.in_pages * static_cast<double>(size_of(options.store.compute));
 

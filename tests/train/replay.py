@@ -47,9 +47,9 @@ def replays(name, trainer, replay, compare, folder):
             yield f"{option} of the run: {said}"
     if metrics.read_text() != before or not (run_folder / "step-00000006").exists():
         yield f"{name}: the run has lost steps"
-    for step, sentence in ((2, f"the first checkpoint in {run_folder} is after step 2; choose a later step"),):
-        if sentence not in (said := run(replay, "--load", run_folder, "--step", step, status=1)):
-            yield f"step {step}: {said}"
+    said = run(replay, "--load", run_folder, "--step", 2, status=1)
+    if f"the first checkpoint in {run_folder} is after step 2; choose a later step" not in said:
+        yield f"step 2: {said}"
 
 
 def changed(trainer, replay, folder):
