@@ -93,6 +93,10 @@ TEST_CASE("memory planner: counts one step of resident data") {
   CHECK(need(longer) == need(made.train));
 }
 
+TEST_CASE("memory planner: without a cluster's file, GPUs are H100") {
+  CHECK(examples::cluster_of({}, true).memory_bytes == 80e9);
+}
+
 TEST_CASE("memory planner: a GPU's free blocks can be released, those of a recorded step cannot") {
   Setup made;
   made.setup.options.global_batch = made.setup.options.micro_batch = 48;
