@@ -1,4 +1,5 @@
 #include <dhp/comm/launch.hpp>
+#include <dhp/comm/progress.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <future>
@@ -124,6 +125,40 @@ TEST_CASE("launch: waits for a finished rank end at once, even without a watchdo
     part.all_reduce(dev, x.mut());
     check(x.view().data<float>()[0] == 7, "it has sent 7");
   });
+}
+
+TEST_CASE("launch: ranks that wait for each other end, and the error says where they wait") {
+  const auto message_when = [](auto wait) {
+    const auto latch = std::make_shared<Latch>();
+    const auto comms = dhp::detail::ThreadComm::all_of(latch, 3);
+    latch->look_s = 0.03;
+    const auto body = [&](int rank) {
+      auto world = Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]);
+      auto pair = world.split(rank / 2, rank);
+      Progress<Cpu> helper(pair);
+      if (rank < 2) wait(rank, pair, helper);  // rank 2 finishes
+    };
+    return message_of([&] { dhp::detail::run_rank_threads(*latch, 3, body, CallSite::current()); });
+  };
+  const auto crossed = message_when([](int rank, auto& pair, auto&) {
+    Cpu dev;
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, {1});
+    pair.recv(dev, x.mut(), 1 - rank);
+  });
+  CHECK(crossed.starts_with("all ranks wait for each other: rank 0 in recv at launch.cpp:"));
+  const auto branch = message_when([](int rank, auto& pair, auto& helper) {
+    Cpu dev;
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, {9000});
+    if (rank == 0) helper.start(dev, Collective<Cpu>::all_reduce(x.mut())).wait();
+    else pair.barrier();
+  });
+  CHECK(branch.starts_with("all ranks wait for each other: rank 0 in all_reduce at launch.cpp:"));
+  CHECK(has(branch, ", rank 1 in barrier at launch.cpp:"));
+  // A rank that computes, or that waits for something else, is no reason to end.
+  CHECK(message_when([](int rank, auto& pair, auto&) {
+          if (rank == 1) sleep_ms(900);
+          pair.barrier();
+        }) == "no error");
 }
 
 TEST_CASE("launch: no rank reads a buffer after its owner has freed it") {

@@ -55,6 +55,22 @@ class Latch : detail::NonCopyable {
     return finished_.contains(rank);
   }
 
+  /// The waits for other ranks that the threads of one rank have begun and ended. Engines of threads count them.
+  struct Waits {
+    std::atomic<std::uint64_t> begun = 0, ended = 0;
+    std::atomic<const char*> operation = "";  ///< of the latest
+    std::atomic<std::source_location> where{};
+  };
+  std::vector<Waits> waits{};  ///< by rank
+  double look_s = 1;           ///< seconds between two looks at them
+  /// Returns the number of begun waits if each rank that has not finished is in one; otherwise 0.
+  [[nodiscard]] std::uint64_t all_wait() const {
+    std::uint64_t begun = 0;
+    for (std::size_t rank = 0; rank < waits.size(); begun += waits[rank++].begun)
+      if (waits[rank].begun == waits[rank].ended && !has_finished(static_cast<int>(rank))) return 0;
+    return begun;
+  }
+
   using OnChange = std::function<void()>;
   /// Runs `call`, on any thread, when a rank of this process finishes and when the world ends, until the handle is
   /// destroyed; runs it now if the world has ended. The latch is locked during calls, so `call` may only use ended().

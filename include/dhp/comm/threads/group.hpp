@@ -9,6 +9,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <string>
@@ -37,9 +38,11 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Blocks until the word differs from `seen`; may wake spuriously.
-  void wait(std::uint32_t seen) {
-    if (!changes_soon(seen)) block(seen);
+  /// Blocks until the word differs from `seen`, on Linux for at most limit_s seconds; may wake spuriously. Returns
+  /// whether it differs.
+  bool wait(std::uint32_t seen, double limit_s) {
+    if (!changes_soon(seen)) block(seen, limit_s);
+    return word_ != seen;
   }
 
   void change() {
@@ -84,10 +87,13 @@ class WaitWord {
     }
     return word_ != seen;
   }
-  void block(std::uint32_t seen) {
+  void block(std::uint32_t seen, [[maybe_unused]] double limit_s) {
     ++waiting_;  // before the word is read again, so that a later writer sees the waiter
 #ifdef __linux__
-    futex(FUTEX_WAIT_PRIVATE, seen);
+    const auto whole_s = static_cast<std::time_t>(limit_s);
+    const timespec limit{whole_s,
+                         static_cast<long>(1e9 * (limit_s - static_cast<double>(whole_s)))};
+    futex(FUTEX_WAIT_PRIVATE, seen, &limit);
 #else
     word_.wait(seen);
 #endif
@@ -102,9 +108,9 @@ class WaitWord {
 #endif
   }
 #ifdef __linux__
-  void futex(int operation, std::uint32_t value) {
+  void futex(int operation, std::uint32_t value, const timespec* limit = nullptr) {
     static_assert(sizeof(word_) == sizeof(std::uint32_t));
-    ::syscall(SYS_futex, &word_, operation, value, nullptr, nullptr, 0);
+    ::syscall(SYS_futex, &word_, operation, value, limit, nullptr, 0);
   }
 #endif
 
@@ -156,7 +162,7 @@ class ThreadGroup {
   }
   /// Returns when all ranks are done with each other's buffers; call it after enter(). Even if the world ends, no rank
   /// may continue earlier, because others still use its buffers. Each rank arrives in bounded time.
-  void leave() { (void)arrive_and_wait(0, false); }
+  void leave(int rank) { (void)arrive_and_wait(rank, false); }
 
   /// A note holds up to note_bytes that a rank publishes with its next collective. The others read it after enter(),
   /// without a leave(). Two notes per rank alternate, because a reader may be one collective behind.
@@ -196,7 +202,7 @@ class ThreadGroup {
       if (ready()) return;
       if (alone) end_wait_for_finished(rank, call, world_rank(call.other));
       if (alone || WaitWord::ended(word)) latch_->check_alive();
-      edge.word.wait(word);
+      block(edge.word, word, rank, call);
     }
   }
 
@@ -222,6 +228,38 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
+  // Blocks until the word differs from `seen`. Ends the world if all ranks wait for each other: in 20 looks none begins
+  // another wait, and the process computes nothing.
+  void block(WaitWord& word, std::uint32_t seen, int rank, const CommCall& call) {
+    auto& mine = latch_->waits[as_size(world_rank(rank))];
+    mine.operation = name_of(call.kind);
+    mine.where = call.where;
+    ++mine.begun;
+    std::uint64_t before = 0;
+    std::clock_t cpu = 0;
+    for (int looks = 0; !word.wait(seen, latch_->look_s);) {
+      const auto begun = latch_->all_wait();
+      const bool same = std::exchange(before, begun) == begun && begun > 0;
+      const auto earlier = std::exchange(cpu, std::clock());
+      const bool idle = static_cast<double>(cpu - earlier) < 0.05 * latch_->look_s * CLOCKS_PER_SEC;
+      looks = same && idle ? looks + 1 : 0;
+      if (looks == 20) end_all();
+    }
+    ++mine.ended;
+  }
+  // Names one rank, and another that waits elsewhere, if there is one.
+  void end_all() {
+    std::string places;
+    for (std::size_t at = 0, named = 0; at < latch_->waits.size() && named < 2; ++at) {
+      if (latch_->has_finished(static_cast<int>(at))) continue;
+      const auto& [begun, ended, operation, where] = latch_->waits[at];
+      const auto place = concat(" in ", operation.load(), " at ", where.load());
+      if (places.ends_with(place)) continue;
+      places += concat(named++ == 0 ? "" : ", ", "rank ", at, place);
+    }
+    latch_->abort(concat("all ranks wait for each other: ", places,
+                         "; all ranks of a group make the same calls, in the same order"));
+  }
   // Waits for all ranks; the last one releases the others. With `enters`, returns false if the world has ended.
   bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
@@ -237,7 +275,7 @@ class ThreadGroup {
       if (WaitWord::changed(before, now)) return true;
       if (enters && WaitWord::ended(now)) return false;
       if (enters) end_if_one_has_finished(rank);
-      waits_->met.wait(now);
+      block(waits_->met, now, rank, member(rank).offer.call);
     }
   }
   // Ends the world if a missing rank has finished, because that rank will enter no further collective.

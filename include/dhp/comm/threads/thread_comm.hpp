@@ -21,6 +21,7 @@ class ThreadComm {
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,
                                                       int ranks) {
     const auto members = all_ranks(ranks);
+    latch->waits = std::vector<Latch::Waits>(members.size());
     const auto group = std::make_shared<ThreadGroup>(latch, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));
@@ -48,7 +49,7 @@ class ThreadComm {
     } catch (...) {  // out of memory
       failure = std::current_exception();
     }
-    group_->leave();
+    group_->leave(rank_);
     if (failure) std::rethrow_exception(failure);
     return {};
   }
