@@ -94,6 +94,9 @@ class Job {
       run_elastic<Cuda>(member.store, me, member.me, connect, body, {.timeout_s = 60}, elastic);
     } catch (const Killed&) {
       member.saw("killed");
+    } catch (int) {
+      member.saw("threw");
+      member.store->cut();  // its process ends
     } catch (const Error& error) {
       member.saw(error.sentence());
     }
@@ -196,6 +199,19 @@ TEST_CASE("elastic fake: an error of NCCL about a lost process does not blame th
   });
   job.start_all();
   CHECK(job.join() == "1: 3; 2: 1; | 1: 3; killed");
+}
+
+TEST_CASE("elastic fake: a rank that throws what is no exception tells the others") {
+  Job job(2, [&](Member& member, Rank& rank) {
+    if (rank.now.number == 2) {
+      member.saw(rank.ended);
+      return GenerationEnd::finished;
+    }
+    if (member.me == 2) throw 7;
+    for (;;) (void)sum_of_ranks(*member.dev, rank.world);
+  });
+  job.start_all();
+  CHECK(job.join() == "rank 1: an exception of unknown type | threw");
 }
 
 // --- A step like Trainer's: sums, commit, update.

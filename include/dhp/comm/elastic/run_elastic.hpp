@@ -184,6 +184,13 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         std::make_shared<ProcessWatchdog>(fenced, place.rank, place.size, process.watch());
     before = watchdog;
     last = now;
+    const auto tell = [&](const std::string& why, bool ends_job) {
+      if (ends_job)
+        membership.finish(
+            concat("the job ends with rank ", place.rank, ", which holds its store: ", why));
+      if (!watchdog->ended()) watchdog->abort(why);
+      if (ends_job) membership.let_others_leave(5);
+    };
     try {
       const auto connecting = Clock::now();
       auto end = GenerationEnd::changed;
@@ -210,14 +217,12 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       // Try again: a rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer.
       const bool fails = dynamic_cast<const detail::LeftOut*>(&error) == nullptr &&
                          dynamic_cast<const detail::NotConnected*>(&error) == nullptr;
-      const bool ends_job = fails && store->is_held_here();
-      if (ends_job)
-        membership.finish(concat("the job ends with rank ", place.rank,
-                                 ", which holds its store: ", detail::sentence_of(error)));
-      if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
-      if (ends_job) membership.let_others_leave(5);
+      tell(detail::sentence_of(error), fails && store->is_held_here());
       if (fails) detail::leave_rank(place.rank, error, CallSite::current());
       ended = detail::sentence_of(error);
+    } catch (...) {
+      tell("an exception of unknown type", store->is_held_here());
+      throw;
     }
     if (connected) continue;
     const auto text = concat("generation ", now.number, " does not connect: ", ended);
