@@ -16,7 +16,7 @@ class TrainerCases {
  public:
   static void check_all() {
     for (const auto check :
-         {bad_loss, overflow_of_the_loss, bad_gradient, skipped_step, skipped_spike,
+         {bad_loss, overflow_of_the_loss, bad_target, bad_gradient, skipped_step, skipped_spike,
           bad_at_the_least_scale, loss_scale_changes_nothing, resumed, resumed_between_scales,
           scale_after_a_constant_one, after_a_failed_step})
       check();
@@ -54,6 +54,18 @@ class TrainerCases {
     });
     CHECK(has(message, "step 1: the loss is not finite (inf)"));
     CHECK(has(message, "the loss itself overflowed"));
+  }
+
+  /// A bad target is the loss's own trouble, not that of the layer before it.
+  static void bad_target() {
+    const auto message = message_of([] {
+      on_ranks({}, [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
+        set_element(dev, batches.batches[1].side[0].second.mut(), 0,
+                    std::numeric_limits<float>::quiet_NaN());
+        (void)trainer.step(batches);
+      });
+    });
+    CHECK(has(message, "the input gradient of layer loss is not finite (micro-batch 1)"));
   }
 
   /// If the loss is finite but the gradient is not, the error names the gradient's layer.

@@ -96,8 +96,17 @@ template <class Dev>
   cast(dev, x.view(), made.mut());
   return made;
 }
-/// Returns body(), one pass of a layer; errors name the layer. Throws NotFinite if the tape asks for a check and it
-/// fails.
+/// Returns `result`, which a pass of a layer made. Throws NotFinite if the tape asks for a check and it fails.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> looked_at(Dev& dev, const std::string& name, const char* what,
+                                    const Tape<Dev>& tape, Tensor<Dev> result) {
+  if (!tape.context().find_nonfinite || result.count() == 0) return result;
+  auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
+  dhp::detail::find_nonfinite(dev, result.view(), flag.mut());
+  if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
+  return result;
+}
+/// Returns looked_at(body()), one pass of a layer; errors name the layer.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape,
@@ -109,11 +118,7 @@ template <class Dev>
   } catch (const std::exception&) {
     rethrow_inside(name);
   }
-  if (!tape.context().find_nonfinite || result.count() == 0) return result;
-  auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-  dhp::detail::find_nonfinite(dev, result.view(), flag.mut());
-  if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
-  return result;
+  return looked_at(dev, name, what, tape, std::move(result));
 }
 }  // namespace detail
 

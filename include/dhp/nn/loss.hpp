@@ -96,7 +96,8 @@ class AnyLoss {
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return tape.backward_of("loss", [&] {
-      return detail::naming_layer("loss", [&] { return model_->backward(dev, scales, tape); });
+      auto dx = detail::naming_layer("loss", [&] { return model_->backward(dev, scales, tape); });
+      return detail::looked_at(dev, "loss", "input gradient", tape, std::move(dx));
     });
   }
   /// Throws Error if the loss has no predict.
