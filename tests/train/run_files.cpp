@@ -1,4 +1,4 @@
-// A run that ends during a background save.
+// A run that ends during a background save, and one that goes on with another seed.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -38,4 +38,22 @@ TEST_CASE("run files: the end of a run waits for a background save, except after
     CHECK(dhp::CheckpointFolder(folder / to).names() == std::vector<std::string>{"step-00000001"});
   }
   CHECK(has(message_of([&] { train("failed", true); }), "rank 1: lost"));
+}
+
+TEST_CASE("run files: a run that goes on with another seed is told so") {
+  const Folder folder;
+  const auto remarks_with = [&](std::uint64_t seed) {
+    Cpu dev;
+    Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
+    TrainingRun run(dev, Comm<Cpu>(), TrainingOptions{.store = {.seed = seed}}, network, data);
+    if (seed == 1) {
+      (void)run.step();
+      run.save(folder / "run");
+    }
+    return run.files().load(folder / "run").remarks;
+  };
+  CHECK(remarks_with(1).empty());
+  const auto remarks = remarks_with(2);
+  REQUIRE(remarks.size() == 1);
+  CHECK(has(remarks[0], " was saved with the seed 1 and this run has 2: it draws other samples"));
 }

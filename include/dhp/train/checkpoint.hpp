@@ -24,7 +24,7 @@ namespace dhp {
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file that was loaded
-  /// Messages for people: damaged checkpoints that were skipped, tensors that no rank has read.
+  /// Messages for people: damaged checkpoints that were skipped, another seed, tensors that no rank has read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
@@ -188,6 +188,7 @@ class Checkpoint {
     RunState::visit(state, detail::checkpoint::JsonWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
+    json["seed"] = store_.options().seed;
     for (const auto& [name, groups] : groups_of(store_.options()))
       if (groups > 1) json[name + "_groups"] = groups;
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
@@ -276,6 +277,11 @@ class Checkpoint {
       optimizer_.values_changed(dev);
       return "";
     }
+    const auto own_seed = store_.options().seed;
+    if (const auto seed = saved->index().about.value("seed", own_seed); seed != own_seed)
+      loaded.remarks.push_back(concat(loaded.from, " was saved with the seed ", seed,
+                                      " and this run has ", own_seed,
+                                      ": it draws other samples and dropouts from here on"));
     for (const auto& [name, own_groups] : groups_of(store_.options()))
       if (const int groups = saved->index().about.value(name + "_groups", 1);
           groups > 1 && groups != own_groups)
@@ -319,8 +325,8 @@ class Checkpoint {
       const auto* stored = saved.find(name);
       if (stored == nullptr)
         return concat(saved.folder(), " has no tensor ", name,
-                      "; it was saved from another model or with other options of its optimizer: "
-                      "export its weights, and begin with those");
+                      "; it was saved from another model, with other options of its optimizer, or "
+                      "while this weight was frozen: export its weights, and begin with those");
       const auto& shape = stored->front().piece.shape;
       if (shape != held.piece.shape)
         return concat("tensor ", name, " of ", saved.folder(), " has the shape ", shape,
