@@ -110,7 +110,7 @@ TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sent
     CHECK(message_of([&] { (void)schedule.actions(0, 2, 4, 3); }) ==
           dhp::concat("schedule ", schedule.name(), " keeps ",
                       schedule.v_shaped() ? "2 chunks" : "1 chunk",
-                      " per stage, not 3; any other number needs the schedule interleaved"));
+                      " per stage, not 3; set chunks to that, or choose the schedule interleaved"));
   }
   CHECK_THROWS_AS((void)dhp::detail::ForwardOnly{}.actions(2, 2, 4, 1), dhp::Error);
 }

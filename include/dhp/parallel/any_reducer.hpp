@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -49,14 +50,20 @@ using AnyReducerPointer = std::unique_ptr<AnyReducer<Dev>>;
 template <class Dev>
 using MakeReducer = FunctionRef<AnyReducerPointer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
 
-/// Makes the reducer that `options` choose, or ShardedReducer if replicas shard the store (ZeRO).
+/// Makes the reducer that `options` choose; if replicas shard the store (ZeRO), ShardedReducer instead of Bucketed or
+/// Plain.
 template <class Dev, class Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                  Comm<Dev> group, const Options& options) {
   const auto of = [](auto make) -> AnyReducerPointer<Dev> {
     return std::make_unique<ReducerModel<Dev, decltype(make())>>(make);
   };
-  if (store.is_sharded()) return of([&] { return ShardedReducer<Dev>(dev, store, group); });
+  if (store.is_sharded()) {
+    check(std::is_same_v<Options, Bucketed> || std::is_same_v<Options, Plain>,
+          "replicas that shard their state (ZeRO) sum gradients in their own way, which a reducer "
+          "that is late, compresses or is your own would change: choose Bucketed, or no sharding");
+    return of([&] { return ShardedReducer<Dev>(dev, store, group); });
+  }
   return of([&] { return make_reducer(dev, store, group, options); });
 }
 template <class Dev, class... Options>

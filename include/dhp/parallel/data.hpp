@@ -10,7 +10,7 @@ namespace dhp {
 template <class Dev, detail::OfReplicas<Dev> Inner>
 class DataParallel {
  public:
-  /// options: the reducer's options; ignored if the replicas shard the store (ZeRO).
+  /// options: the reducer's options; Bucketed if the replicas shard the store (ZeRO).
   template <class ReducerOptions = Bucketed>
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> group, const ReducerOptions& options = {})
       : inner_(&inner),

@@ -38,7 +38,7 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
   check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
   check(needed_chunks == 0 || chunks == needed_chunks, "schedule ", name, " keeps ", needed_chunks,
         needed_chunks == 1 ? " chunk" : " chunks", " per stage, not ", chunks,
-        "; any other number needs the schedule interleaved");
+        "; set chunks to that, or choose the schedule interleaved");
 }
 
 /// Writes a stage's list and numbers its micro-batches: a forward or backward takes its chunk's next one, a
