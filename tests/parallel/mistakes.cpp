@@ -193,9 +193,11 @@ TEST_CASE("mistakes: a weight gradient that throws is named, also if it is defer
             ": layer wrong: no such row"));
 }
 
-TEST_CASE("mistakes: a step without micro-batches is refused") {
+TEST_CASE("mistakes: a step without micro-batches, or without some of them, is refused") {
   CHECK(message({.change = [](auto& mine) { mine = {}; }}) ==
         "a step of no micro-batches trains nothing");
+  CHECK(message({.change = [](auto& mine) { mine.batches.pop_back(); }}) ==
+        "a step of 2 micro-batches has 1 of them; one replica needs all");
 }
 
 TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {

@@ -61,6 +61,9 @@ class Trainer {
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     check(counts_.count() > 0, "the model's loss has no terms, so it cannot be trained");
     check(mine.micro_batches > 0, "a step of no micro-batches trains nothing");
+    check(mesh_.shape().data > 1 || std::ssize(mine.batches) == mine.micro_batches, "a step of ",
+          mine.micro_batches, " micro-batches has ", mine.batches.size(),
+          " of them; one replica needs all");
     StepTicket<Dev> ticket;
     ticket.step = now_.step + 1;
     ticket.learning_rate = options_.learning_rate.at(ticket.step);
