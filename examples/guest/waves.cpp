@@ -16,7 +16,7 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   model.loss = MeanSquaredError<Cpu>();
   return model;
 }
-int main(int count, char** arguments) try {
+int main(int count, char** arguments) {
   run_job<Cpu>(count > 1 ? std::atoi(arguments[1]) : 1, connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
@@ -31,7 +31,4 @@ int main(int count, char** arguments) try {
     }
     run.save("waves_run");
   });
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "error: %s\n", error.what());
-  return 1;
 }

@@ -62,7 +62,7 @@ class Latch : detail::NonCopyable {
     std::atomic<std::source_location> where{};
   };
   std::vector<Waits> waits{};  ///< by rank
-  double look_s = 1;           ///< seconds between two looks at them
+  double look_s = 6;           ///< seconds between two looks at them
   /// Returns the number of begun waits if each rank that has not finished is in one; otherwise 0.
   [[nodiscard]] std::uint64_t all_wait() const {
     std::uint64_t begun = 0;
