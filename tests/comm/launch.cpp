@@ -131,7 +131,7 @@ TEST_CASE("launch: ranks that wait for each other end, and the error says where 
   const auto message_when = [](auto wait) {
     const auto latch = std::make_shared<Latch>();
     const auto comms = dhp::detail::ThreadComm::all_of(latch, 3);
-    latch->look_s = 0.03;
+    latch->look = {0, 30'000'000};
     const auto body = [&](int rank) {
       auto world = Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]);
       auto pair = world.split(rank / 2, rank);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -62,7 +63,7 @@ class Latch : detail::NonCopyable {
     std::atomic<std::source_location> where{};
   };
   std::vector<Waits> waits{};  ///< by rank
-  double look_s = 6;           ///< seconds between two looks at them
+  std::timespec look{6, 0};    ///< time between two looks at them
   /// Returns the number of begun waits if each rank that has not finished is in one; otherwise 0.
   [[nodiscard]] std::uint64_t all_wait() const {
     std::uint64_t begun = 0;

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
-#include <ctime>
 #include <exception>
 #include <memory>
 #include <string>
@@ -38,10 +37,10 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Blocks until the word differs from `seen`, on Linux for at most limit_s seconds; may wake spuriously. Returns
-  /// whether it differs.
-  bool wait(std::uint32_t seen, double limit_s) {
-    if (!changes_soon(seen)) block(seen, limit_s);
+  /// Blocks until the word differs from `seen`, on Linux for at most `limit`; may wake spuriously. Returns whether it
+  /// differs.
+  bool wait(std::uint32_t seen, const std::timespec& limit) {
+    if (!changes_soon(seen)) block(seen, limit);
     return word_ != seen;
   }
 
@@ -87,12 +86,9 @@ class WaitWord {
     }
     return word_ != seen;
   }
-  void block(std::uint32_t seen, [[maybe_unused]] double limit_s) {
+  void block(std::uint32_t seen, [[maybe_unused]] const std::timespec& limit) {
     ++waiting_;  // before the word is read again, so that a later writer sees the waiter
 #ifdef __linux__
-    const auto whole_s = static_cast<std::time_t>(limit_s);
-    const timespec limit{whole_s,
-                         static_cast<long>(1e9 * (limit_s - static_cast<double>(whole_s)))};
     futex(FUTEX_WAIT_PRIVATE, seen, &limit);
 #else
     word_.wait(seen);
@@ -108,7 +104,7 @@ class WaitWord {
 #endif
   }
 #ifdef __linux__
-  void futex(int operation, std::uint32_t value, const timespec* limit = nullptr) {
+  void futex(int operation, std::uint32_t value, const std::timespec* limit = nullptr) {
     static_assert(sizeof(word_) == sizeof(std::uint32_t));
     ::syscall(SYS_futex, &word_, operation, value, limit, nullptr, 0);
   }
@@ -237,27 +233,23 @@ class ThreadGroup {
     ++mine.begun;
     std::uint64_t before = 0;
     std::clock_t cpu = 0;
-    for (int looks = 0; !word.wait(seen, latch_->look_s);) {
+    for (int looks = 0; !word.wait(seen, latch_->look);) {
       const auto begun = latch_->all_wait();
-      const bool same = std::exchange(before, begun) == begun && begun > 0;
       const auto earlier = std::exchange(cpu, std::clock());
-      const bool idle = static_cast<double>(cpu - earlier) < 0.05 * latch_->look_s * CLOCKS_PER_SEC;
-      looks = same && idle ? looks + 1 : 0;
+      const bool same = std::exchange(before, begun) == begun && begun > 0;
+      looks = same && cpu - earlier < CLOCKS_PER_SEC / 4 ? looks + 1 : 0;
       if (looks == 20) end_all();
     }
     ++mine.ended;
   }
-  // Names one rank, and another that waits elsewhere, if there is one.
   void end_all() {
-    std::string places;
-    for (std::size_t at = 0, named = 0; at < latch_->waits.size() && named < 2; ++at) {
-      if (latch_->has_finished(static_cast<int>(at))) continue;
-      const auto& [begun, ended, operation, where] = latch_->waits[at];
+    std::string named, last;  // one rank, and another that waits elsewhere, if there is one
+    for (int rank = 0; const auto& [begun, ended, operation, where] : latch_->waits) {
       const auto place = concat(" in ", operation.load(), " at ", where.load());
-      if (places.ends_with(place)) continue;
-      places += concat(named++ == 0 ? "" : ", ", "rank ", at, place);
+      if (!latch_->has_finished(rank++) && place != last && named.find(',') == named.npos)
+        named += concat(named.empty() ? "rank " : ", rank ", rank - 1, last = place);
     }
-    latch_->abort(concat("all ranks wait for each other: ", places,
+    latch_->abort(concat("all ranks wait for each other: ", named,
                          "; all ranks of a group make the same calls, in the same order"));
   }
   // Waits for all ranks; the last one releases the others. With `enters`, returns false if the world has ended.
