@@ -12,8 +12,8 @@ int main(int argc, char** argv) {
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] {
     const auto prepared = examples::prepare_sentences(parsed.options);
-    examples::start_scoring(parsed.options, prepared.scoring, [&](dhp::ModelBuilder<Dev>& build) {
-      return examples::bert_with(build, *prepared.bert, prepared.head);
+    examples::start_scoring(parsed.options, prepared, [&](dhp::ModelBuilder<Dev>& build) {
+      return examples::bert_with(build, prepared.bert, prepared.head);
     });
     return 0;
   });

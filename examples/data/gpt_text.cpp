@@ -295,9 +295,7 @@ GptData load_gpt_text(const TextModelOptions& options) {
 
 #ifdef DHP_HAS_UTF8PROC
 GptScoring prepare_gpt(const ScoreOptions& options) {
-  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
-             ": there is no such folder or file");
-  const auto folder = model_folder(options.run.load);
+  const auto folder = scored_model_folder(options.run.load);
   GptScoring made;
   made.config = load_gpt_config(folder);
   made.adapters = adapters_of(folder, options.run.tuning.adapter);
@@ -315,7 +313,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
     return readable(pairs.decode(ids));
   };
   if (!options.prompts.empty()) {
-    if (!options.output.empty()) RowFile::check_name(options.output);
+    check_row_file(options.output);
     std::int64_t tokens = 0;
     for (const auto& prompt : options.prompts) {
       std::vector<std::int32_t> ids;

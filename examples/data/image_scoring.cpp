@@ -67,7 +67,7 @@ class ImageFiles {
 
 /// Removes the files that cannot be read. made.description reports them, and made.numbers gets the others' numbers.
 void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
-              const std::string& path, Scoring& made) {
+              const std::string& path, ImageScoring& made) {
   std::vector<std::string> wrong(files.size());
   dhp::detail::ThreadPool(threads).run(std::ssize(files), [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
@@ -97,7 +97,7 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 }
 
 [[nodiscard]] AnyBatcher images_of(const ScoreOptions& options, const SavedResNet& saved,
-                                   Scoring& made) {
+                                   ImageScoring& made) {
   const auto& path = options.input;
   const auto precision = options.run.precision;
   dhp::check(std::filesystem::exists(path), "--input ", path,
@@ -119,12 +119,11 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 }  // namespace
 
 ImageScoring prepare_images(const ScoreOptions& options) {
-  RowFile::check_name(options.output);
-  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
-             ": there is no such folder or file");
-  const auto folder = model_folder(options.run.load);
-  auto saved = load_saved_resnet(folder);
-  Scoring made;
+  check_row_file(options.output);
+  const auto folder = scored_model_folder(options.run.load);
+  ImageScoring made;
+  made.resnet = std::make_shared<SavedResNet>(load_saved_resnet(folder));
+  const auto& saved = *made.resnet;
   made.adapters = adapters_of(folder);
   made.samples = images_of(options, saved, made);
   made.what = "images";
@@ -137,7 +136,7 @@ ImageScoring prepare_images(const ScoreOptions& options) {
                  .best = true};
   made.description = dhp::concat(made.samples.size(), " images of ", saved.config.image_size, " x ",
                                  saved.config.image_size, made.description);
-  return {std::move(made), std::make_shared<SavedResNet>(std::move(saved))};
+  return made;
 }
 
 }  // namespace examples

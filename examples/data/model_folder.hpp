@@ -27,6 +27,13 @@ namespace examples {
   return parent.empty() ? "." : parent;
 }
 
+/// Returns the folder of the model of --model.
+[[nodiscard]] inline std::string scored_model_folder(const std::string& model) {
+  dhp::check(std::filesystem::exists(model), "--model ", model,
+             ": there is no such folder or file");
+  return model_folder(model);
+}
+
 /// Returns whether published weights have a tensor `head` whose values differ from those of `table`. Hugging Face's
 /// classes then use both, even if config.json says that they are tied.
 [[nodiscard]] inline bool has_own_head(const std::string& folder, const std::string& head,

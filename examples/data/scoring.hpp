@@ -17,34 +17,34 @@ namespace examples {
 
 struct SavedResNet;  // in saved_resnet.hpp
 
-struct Scoring {
+/// A saved model and its samples.
+struct ScoredModel {
   dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
-  AnyBatcher samples;
-  std::vector<std::int64_t> rows_of;    ///< how many output rows each sample has
+  AnyBatcher samples{};
+  std::string description{};
+};
+
+/// Samples that give rows of output.
+struct RowScoring : ScoredModel {
+  std::vector<std::int64_t> rows_of{};  ///< how many output rows each sample has
   std::vector<std::int64_t> numbers{};  ///< each sample's number in the input; empty: 1, 2, ...
   std::string what = "sentences";       ///< the samples' name in messages
   bool normalize = false;
   RowFileOptions output{};
-  std::string description;
 };
-
-struct BertScoring {
-  Scoring scoring;
-  std::shared_ptr<const PublishedBert> bert;  ///< model, with the requested sequence length
-  BertHead head{};                            ///< requested head
+struct BertScoring : RowScoring {
+  PublishedBert bert{};  ///< model, with the requested sequence length
+  BertHead head{};       ///< requested head
 };
-struct GptScoring {
-  dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
+struct ImageScoring : RowScoring {
+  std::shared_ptr<const SavedResNet> resnet{};
+};
+/// samples: the text of --input; with prompts, the first one as an example of shapes.
+struct GptScoring : ScoredModel {
   GptConfig config{};
-  AnyBatcher samples;      ///< text of --input; with prompts, the first one as an example of shapes
   std::int64_t bytes = 0;  ///< size of the text
   std::vector<std::vector<std::int32_t>> prompts{};
   std::function<std::string(const std::vector<std::int32_t>&)> decode{};
-  std::string description;
-};
-struct ImageScoring {
-  Scoring scoring;
-  std::shared_ptr<const SavedResNet> resnet;
 };
 
 /// Throws if the model, the sentences and the options do not fit together.

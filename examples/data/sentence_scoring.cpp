@@ -28,13 +28,12 @@ namespace {
 }  // namespace
 
 BertScoring prepare_sentences(const ScoreOptions& options) {
-  RowFile::check_name(options.output);
-  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
-             ": there is no such folder or file");
-  const auto folder = model_folder(options.run.load);
+  check_row_file(options.output);
+  const auto folder = scored_model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
   const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
-  auto bert = load_published_bert(of_adapter ? adapter : folder);
+  BertScoring made;
+  auto& bert = made.bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
   const auto& words = tokenizer.vocabulary();
@@ -46,10 +45,9 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;
 
-  const auto head = head_to_predict(bert, options.predict);
+  const auto head = made.head = head_to_predict(bert, options.predict);
   dhp::check(head == BertHead::none || (!options.pooling && !options.normalize),
              "--pooling and --normalize do nothing with logits; choose --predict embeddings");
-  Scoring made;
   made.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
@@ -85,7 +83,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
                   made.normalize ? ", normalized" : "");
   made.samples = AnyBatcher(SentenceBatcher(
       std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
-  return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};
+  return made;
 }
 #else
 BertScoring prepare_sentences(const ScoreOptions&) { dhp::fail(without_utf8proc); }

@@ -72,8 +72,9 @@ struct PromptGroup {
   return rows.finish(static_cast<std::int64_t>(seen));
 }
 
-[[nodiscard]] std::unique_ptr<examples::RowFile> open_scores(
-    const examples::GptScoring& of, const examples::ScoreOptions& options) {
+/// Writes the scores of all words as each prompt's next token.
+void write_scores(const std::vector<dhp::HostArray>& scores, const examples::GptScoring& of,
+                  const examples::ScoreOptions& options) {
   examples::RowFileOptions file{.path = options.output,
                                 .what = "scores",
                                 .columns = {},
@@ -81,7 +82,13 @@ struct PromptGroup {
                                 .wide = options.run.precision == dhp::DType::f64};
   for (std::int64_t token = 0; token < of.config.vocabulary; ++token)
     file.columns.push_back(dhp::concat(token));
-  return std::make_unique<examples::RowFile>(std::move(file));
+  examples::write_rows(file, [&](examples::RowFile& rows) {
+    for (const auto& each : scores) {
+      std::vector<std::int64_t> numbers(static_cast<std::size_t>(each.shape()[0]));
+      std::iota(numbers.begin(), numbers.end(), rows.written() + 1);
+      rows.add(each, numbers);
+    }
+  });
 }
 
 void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
@@ -97,8 +104,6 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
         {first, std::min(first + static_cast<std::size_t>(options.run.micro_batch), texts.size()),
          nullptr});
   const auto mine = dhp::part_of(std::ssize(groups), mesh.data().size(), mesh.data().rank());
-  std::unique_ptr<examples::RowFile> file;
-  if (mesh.world().rank() == 0 && !options.output.empty()) file = open_scores(of, options);
   const auto began = std::chrono::steady_clock::now();
   std::int64_t generated = 0;
   for (std::int64_t step = 0; step < options.tokens; ++step) {
@@ -123,13 +128,11 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     }
     if (asked.empty()) break;
     std::vector<double> tokens;
-    for (const auto& scores : run.predict(batches)) {
+    const auto predicted = run.predict(batches);
+    if (step == 0 && mesh.world().rank() == 0 && !options.output.empty())
+      write_scores(predicted, of, options);
+    for (const auto& scores : predicted) {
       const auto all = doubles(scores);
-      if (file && step == 0) {
-        std::vector<std::int64_t> numbers(static_cast<std::size_t>(scores.shape()[0]));
-        std::iota(numbers.begin(), numbers.end(), static_cast<std::int64_t>(tokens.size()) + 1);
-        file->add(scores, numbers);
-      }
       for (std::span<const double> rest(all); !rest.empty();) {
         const auto words = static_cast<std::size_t>(scores.shape().back());
         dhp::SampleRandom random(options.run.seed, step,
@@ -141,7 +144,6 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
         rest = rest.subspan(words);
       }
     }
-    if (file && step == 0) file->finish();
     tokens.resize(asked.size());
     tokens = dhp::gather(dev, mesh.world(), tokens);  // rank 0's tokens come first, and are taken
     for (std::size_t at = 0; at < asked.size(); ++at) {
@@ -176,9 +178,8 @@ int main(int argc, char** argv) {
   return examples::exit_status_of([&] {
     const auto prepared = examples::prepare_gpt(options);
     examples::start_loaded(
-        options,
-        {[&](dhp::ModelBuilder<Dev>& build) { return examples::gpt(build, prepared.config); },
-         prepared.adapters, prepared.samples, prepared.description},
+        options, prepared,
+        [&](dhp::ModelBuilder<Dev>& build) { return examples::gpt(build, prepared.config); },
         [&](examples::ScoredRun& scored) {
           if (options.prompts.empty()) score(scored, prepared);
           else generate(scored, prepared, options);

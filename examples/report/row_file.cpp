@@ -65,24 +65,13 @@ template <class T>
 
 }  // namespace
 
-void RowFile::check_name(const std::string& path) { (void)kind_of(path); }
-
-RowFile::RowFile(std::string kind, RowFileOptions&& options)
-    : options_(std::move(options)), kind_(std::move(kind)) {
-  if (options_.path.empty()) return;
-  part_ = options_.path + ".part";
-  file_ = std::make_unique<dhp::OpenFile>(part_, O_WRONLY | O_CREAT | O_TRUNC);
-}
-RowFile::RowFile(RowFileOptions options) : RowFile(kind_of(options.path), std::move(options)) {
+RowFile::RowFile(const RowFileOptions& options, dhp::OpenFile* file)
+    : options_(options), kind_(kind_of(options.path)), file_(file) {
   if (kind_ == "npy") write(npy_head(options_));
   if (kind_ != "csv") return;
   std::string head = "number";
   for (const auto& column : options_.columns) head += "," + quoted(column);
   write(head + '\n');
-}
-
-RowFile::~RowFile() {
-  if (file_) ::unlink(part_.c_str());
 }
 
 void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers) {
@@ -106,19 +95,22 @@ void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& n
   else put(rows.values<float>());
 }
 
-void RowFile::finish() {
-  dhp::check(written_ == options_.rows, "", written_, " rows were written, and ", options_.rows,
-             " promised");
-  if (!file_) return;  // exit_status_of() checks standard output
-  file_->sync();
-  file_.reset();
-  dhp::detail::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ",
-                            part_, " to ", options_.path);
+void RowFile::write(const std::string& text) {
+  if (file_ != nullptr) file_->write(text);
+  else std::cout << text;
 }
 
-void RowFile::write(const std::string& text) {
-  if (file_) file_->write(text);
-  else std::cout << text;
+void check_row_file(const std::string& path) { (void)kind_of(path); }
+
+void write_rows(const RowFileOptions& options, const std::function<void(RowFile&)>& put) {
+  const auto fill = [&](dhp::OpenFile* file) {
+    RowFile rows(options, file);
+    put(rows);
+    dhp::check(rows.written() == options.rows, "", rows.written(), " rows were written, and ",
+               options.rows, " promised");
+  };
+  if (options.path.empty()) return fill(nullptr);  // exit_status_of() checks standard output
+  dhp::replace_file(options.path, [&](dhp::OpenFile& file) { fill(&file); });
 }
 
 }  // namespace examples

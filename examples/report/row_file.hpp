@@ -1,12 +1,12 @@
-// RowFile: rows of numbers for other programs, as .csv, .jsonl or .npy by the file's name, or as JSON lines on standard
-// output. The file appears when it is complete.
+// write_rows(): rows of numbers for other programs, as .csv, .jsonl or .npy by the file's name, or as JSON lines on
+// standard output.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
 #include <dhp/data/host_array.hpp>
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,28 +21,28 @@ struct RowFileOptions {
   bool best = false;                 ///< adds the column with the largest number to JSON
 };
 
-class RowFile : dhp::detail::NonCopyable {
+/// The file while it is written.
+class RowFile {
  public:
-  /// Throws if the name has another ending, or the file cannot be made.
-  explicit RowFile(RowFileOptions options);
-  ~RowFile();
+  /// file: null for standard output.
+  RowFile(const RowFileOptions& options, dhp::OpenFile* file);
 
   /// Appends [rows, columns] of floats or doubles. numbers: the sample of each row, from 1.
   void add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers);
-  /// Gives the complete file its name.
-  void finish();
-  /// Throws unless the name is empty or ends in .csv, .jsonl or .npy.
-  static void check_name(const std::string& path);
+  [[nodiscard]] std::int64_t written() const { return written_; }
 
  private:
-  RowFile(std::string kind, RowFileOptions&& options);  // opens the file
   void write(const std::string& text);
 
-  RowFileOptions options_;
+  const RowFileOptions& options_;
   std::string kind_;  // "csv", "jsonl", "npy"
-  std::string part_;
-  std::unique_ptr<dhp::OpenFile> file_;
+  dhp::OpenFile* file_;
   std::int64_t written_ = 0;
 };
+
+/// Throws unless the name is empty or ends in .csv, .jsonl or .npy.
+void check_row_file(const std::string& path);
+/// Calls put(file), which adds all rows. The file appears when it is complete.
+void write_rows(const RowFileOptions& options, const std::function<void(RowFile&)>& put);
 
 }  // namespace examples

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] {
     const auto prepared = examples::prepare_images(parsed.options);
-    examples::start_scoring(parsed.options, prepared.scoring, [&](dhp::ModelBuilder<Dev>& build) {
+    examples::start_scoring(parsed.options, prepared, [&](dhp::ModelBuilder<Dev>& build) {
       return examples::resnet(build, prepared.resnet->config);
     });
     return 0;
