@@ -7,11 +7,8 @@
 #include "../report/value_trace.hpp"
 #include "ranks.hpp"
 #include "step_data.hpp"
-#include "warm_up.hpp"
 
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 namespace examples {
@@ -26,7 +23,7 @@ class RankRun {
         options_(setup.options),
         data_(dev, setup),
         run_(
-            dev, observed(dev, warmed(std::move(world), training), options_), training,
+            dev, observed(dev, std::move(world), options_), training,
             [this](dhp::ModelBuilder<Dev>& build) { return described(build); }, data_.source()) {
     if (values_ && run_.mesh().world().rank() == 0)
       values_file_.emplace(options_.trace_values, O_WRONLY | O_CREAT | O_TRUNC);
@@ -53,15 +50,6 @@ class RankRun {
   }
 
  private:
-  /// Returns the world. If CUDA loads kernels only when needed, loads them first, before ranks wait for each other.
-  [[nodiscard]] dhp::Comm<Dev> warmed(dhp::Comm<Dev> world,
-                                      const dhp::AllTrainingOptions& training) {
-    const char* const loading = std::getenv("CUDA_MODULE_LOADING");
-    if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
-      warm_up_alone(dev_, training, world.rank(), setup_.make_model, data_.source().example(),
-                    [this](auto& run, const auto& example) { options_.prepare(run, example); });
-    return world;
-  }
   [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {
     auto model = setup_.make_model(build);
     if (options_.trace_values.empty()) return model;
