@@ -102,35 +102,24 @@ template <class Dev, class Now>
   return text;
 }
 
-/// Sends the text of every rank to rank 0, which calls take(piece) for each piece, in the order of the ranks.
+/// Sends the text of every rank to rank 0, which calls take(text) for each, in the order of the ranks.
 template <class Dev, class Take>
 void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take take) {
-  constexpr std::int64_t piece = 1 << 20;
-  const auto own = std::ssize(text);
-  auto size = dhp::Tensor<Dev>::zeros(dev, dhp::DType::i64, dhp::Shape{1});
-  auto bytes = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{piece});
-  if (comm.rank() == 0) take(text);
+  using dhp::DType, dhp::Shape, dhp::Tensor;
+  if (comm.rank() != 0) {
+    comm.send(dev, Tensor<Dev>::from_host(dev, Shape{1}, std::vector{std::ssize(text)}), 0);
+    const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+    comm.send(dev, Tensor<Dev>::from_host(dev, Shape{std::ssize(text)}, bytes), 0);
+    return;
+  }
+  take(text);
+  auto size = Tensor<Dev>::zeros(dev, DType::i64, Shape{1});
   for (int rank = 1; rank < comm.size(); ++rank) {
-    if (comm.rank() == 0) {
-      comm.recv(dev, size.mut(), rank);
-      const auto total = size.template to_host<std::int64_t>(dev)[0];
-      for (std::int64_t done = 0; done < total; done += piece) {
-        const auto count = std::min(piece, total - done);
-        comm.recv(dev, bytes.mut().slice(0, count), rank);
-        const auto found = bytes.template to_host<std::uint8_t>(dev);
-        take(std::string(found.begin(), found.begin() + count));
-      }
-    } else if (comm.rank() == rank) {
-      auto total = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<std::int64_t>{own});
-      comm.send(dev, std::move(total), 0);
-      for (std::int64_t done = 0; done < own; done += piece) {
-        const auto count = std::min(piece, own - done);
-        const auto first = text.begin() + done;
-        auto part = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{count},
-                                                std::vector<std::uint8_t>(first, first + count));
-        comm.send(dev, std::move(part), 0);
-      }
-    }
+    comm.recv(dev, size.mut(), rank);
+    Tensor<Dev> bytes(dev, DType::u8, Shape{size.template to_host<std::int64_t>(dev)[0]});
+    comm.recv(dev, bytes.mut(), rank);
+    const auto found = bytes.template to_host<std::uint8_t>(dev);
+    take(std::string(found.begin(), found.end()));
   }
 }
 
@@ -144,8 +133,8 @@ void write_trace(Dev& dev, dhp::Comm<Dev> comm, const dhp::Trace& trace, const s
   dhp::replace_file(path, [&](dhp::OpenFile& file) {
     file.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
     bool first = true;
-    collect_text(dev, comm, events, [&](const std::string& piece) {
-      file.write(first ? piece.substr(2) : piece);  // a list does not begin with a comma
+    collect_text(dev, comm, events, [&](const std::string& of_rank) {
+      file.write(first ? of_rank.substr(2) : of_rank);  // a list does not begin with a comma
       first = false;
     });
     file.write("\n]}\n");

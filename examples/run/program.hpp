@@ -1,9 +1,12 @@
 // Program: one rank's training, from the loader to the last checkpoint.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
+
+#include "../report/memory.hpp"
 #include "../report/memory_use.hpp"
-#include "announcement.hpp"
-#include "held_out.hpp"
+#include "../report/transport_report.hpp"
 #include "patience.hpp"
 #include "rank_run.hpp"
 #include "rank_work.hpp"
@@ -11,8 +14,10 @@
 #include "step_under_way.hpp"
 #include "stopping.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -111,12 +116,43 @@ class Program {
     if (!options_.evaluate_only) stopping_.begin_steps();
     return true;
   }
-  /// Collective.
+  /// Prints layout and data, warnings about them, memory, and how the ranks are connected. Collective.
   void announce() {
     report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
-    announce_work(dev_, setup_, run_, total_, report_);
-    announce_memory(memory_, limit_, run_, report_);
-    if (!goes_on_within_job()) announce_transports(dev_, options_, run_, report_);
+    report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
+                ", ", precision_name(options_.precision), ", ", setup_.train.size(),
+                " training samples, ", total_, total_ == 1 ? " step of " : " steps of ",
+                options_.global_batch);
+    for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
+    if (setup_.shortfalls)
+      for (const auto& lacking : setup_.shortfalls(dev_, options_))
+        report_.say("warning: ", lacking);
+    if (memory_ != nullptr)
+      for (const auto& line : memory_->lines(limit_)) report_.say(line);
+    announce_redundancy();
+    if (!goes_on_within_job()) announce_transports();
+  }
+  /// Prints the cost of the copies of other replicas' shards, if there are any.
+  void announce_redundancy() {
+    auto& store = run_.store();
+    const auto elements = store.redundant_elements();
+    if (elements == 0) return;
+    const auto bytes = elements * dhp::size_of(store.accumulation());
+    report_.say(
+        "copies of other replicas' shares: ", bytes_text(bytes * run_.optimizer().state().size()),
+        " of optimizer state on rank 0, ", bytes_text(bytes),
+        " of gradients received in each step");
+  }
+  /// Measures the axes and prints them with the hosts; skips thread ranks unless --min-bandwidth is given. Collective.
+  void announce_transports() {
+    if (run_.mesh().world().size() == 1) return;
+    if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
+    // The messages take less memory than training needs beside its state.
+    const auto bytes = std::clamp<std::size_t>(run_.store().weight_bytes() / 4, 1 << 20, 8 << 20);
+    const auto measured = measure_transports(dev_, run_.mesh(), dhp::detail::host_name(),
+                                             static_cast<std::int64_t>(bytes));
+    for (const auto& line : measured.lines()) report_.say(line);
+    measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
   void check_evaluations() const {
     for (const auto& [needed, name] : {std::pair{options_.evaluate_only, "--evaluate-only"},
@@ -243,7 +279,7 @@ class Program {
     if (setup_.held_out.size() == 0) return;
     const TimeParts::In evaluating(work_.parts(), Part::evaluation);
     enter(dhp::Section::evaluation);
-    const auto measures = measure_held_out(dev_, setup_, run_);
+    const auto measures = measured();
     if (!measures)
       return report_.say("evaluation ", when, ": broken off, as a signal ",
                          elastic_ == nullptr ? "" : "or its elastic job ", "asked",
@@ -253,6 +289,21 @@ class Program {
     patience_.take(run_.steps(), *measures);
     report_.evaluation(when, run_.steps(), *measures);
     saved_.evaluated(*measures);
+  }
+
+  /// Returns the measures of the held-out samples on all ranks; nullopt if the run was asked to stop meanwhile.
+  [[nodiscard]] std::optional<Measures> measured() {
+    dhp::Loader pass(dev_, setup_.held_out, dhp::evaluation_pass(loader_options_of(setup_)));
+    if (!setup_.predicted_measures) {
+      const auto loss = run_.evaluate(pass);
+      if (!loss) return std::nullopt;
+      return setup_.measures(loss->terms);
+    }
+    const auto predictions = run_.predict(pass);
+    if (!predictions) return std::nullopt;
+    // Only rank 0 has the predictions; all ranks get its measures.
+    return dhp::detail::gather_values(dev_, run_.mesh().world(),
+                                      setup_.predicted_measures(*predictions))[0];
   }
 
   Dev& dev_;
