@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -19,20 +19,11 @@
 
 namespace examples {
 
-/// Orders the numbers inside names by value: layer.2 comes before layer.10.
+/// Weights come before optimizer state; numbers inside names are ordered by value: layer.2 comes before layer.10.
 struct InNaturalOrder {
-  bool operator()(const std::string& a, const std::string& b) const { return key(a) < key(b); }
-  /// Returns a key that sorts weights before optimizer state. In the key, the count of its digits precedes each number.
-  [[nodiscard]] static std::string key(const std::string& name) {
-    std::string made(1, name.starts_with("optimizer/") ? '1' : '0');
-    for (std::size_t at = 0; at < name.size();) {
-      const auto digits = std::min(name.find_first_not_of("0123456789", at), name.size()) - at;
-      if (digits > 0) made += static_cast<char>(digits);
-      const auto count = std::max<std::size_t>(digits, 1);
-      made += name.substr(at, count);
-      at += count;
-    }
-    return made;
+  bool operator()(const std::string& a, const std::string& b) const {
+    const bool late = a.starts_with("optimizer/"), other_late = b.starts_with("optimizer/");
+    return late != other_late ? other_late : ::strverscmp(a.c_str(), b.c_str()) < 0;
   }
 };
 

@@ -45,13 +45,9 @@ using Files = std::map<int, FlightRecordFile>;  // records by rank
 /// Parses a time that utc_text() has written, in seconds since 1970; 0 for any other text.
 [[nodiscard]] inline double utc_s(const std::string& text) {
   std::tm utc{};
-  double seconds = 0;
-  if (std::sscanf(text.c_str(), "%d-%d-%dT%d:%d:%lf", &utc.tm_year, &utc.tm_mon, &utc.tm_mday,
-                  &utc.tm_hour, &utc.tm_min, &seconds) != 6)
-    return 0;
-  utc.tm_year -= 1900;
-  utc.tm_mon -= 1;
-  return static_cast<double>(::timegm(&utc)) + seconds;
+  const char* const fraction = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &utc);
+  if (fraction == nullptr) return 0;
+  return static_cast<double>(::timegm(&utc)) + std::strtod(fraction, nullptr);
 }
 
 /// The key of an entry. Each rank makes the calls of one series in the order of their numbers.

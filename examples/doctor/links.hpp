@@ -12,20 +12,11 @@
 
 namespace examples::doctor {
 
-/// Returns the rounds of a round-robin tournament; with an odd number of ranks one rank pauses in each round.
-[[nodiscard]] constexpr int rounds_of(int ranks) { return ranks < 2 ? 0 : ranks - 1 + ranks % 2; }
-
-/// Returns the partner of a rank in a round (circle method); -1: the rank pauses.
+/// Returns the partner of a rank in a round of a round-robin tournament, which has as many rounds as ranks; -1: the rank
+/// pauses. Two ranks meet in the round of their sum.
 [[nodiscard]] constexpr int partner_of(int rank, int round, int ranks) {
-  const int rounds = rounds_of(ranks);  // odd; the number of seats on the circle
-  int partner = 0;
-  if (rank == rounds) {  // this rank sits in the middle
-    while (2 * partner % rounds != round % rounds) ++partner;
-    return partner;
-  }
-  partner = ((round - rank) % rounds + rounds) % rounds;
-  if (partner == rank) partner = rounds;
-  return partner < ranks ? partner : -1;
+  const int partner = (round - rank + ranks) % ranks;
+  return partner == rank ? -1 : partner;
 }
 
 /// Judges the links of each kind. If all links of a rank are slow, they are reported as one problem of this rank.
@@ -114,7 +105,7 @@ template <class Dev>
   constexpr int most_rounds = 64;
   Finding finding;
   auto& dev = exam.dev;
-  const int size = exam.size(), rounds = std::min(rounds_of(size), most_rounds);
+  const int size = exam.size(), rounds = std::min(size, most_rounds);
   const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
   const int faulty = exam.options.faulty_rank;
   const bool slow_link = exam.options.fault == "slow-link";  // to the next rank

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,9 +83,7 @@ class ClassCounts {
     }
   }
   [[nodiscard]] static double sum(const std::vector<double>& values) {
-    double total = 0;
-    for (const double value : values) total += value;
-    return total;
+    return std::accumulate(values.begin(), values.end(), 0.0);
   }
 
   std::vector<double> found_, there_, right_;  // samples by class: predicted, true, correct

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iomanip>
 #include <iostream>
 #include <span>
+#include <sstream>
 #include <utility>
 
 namespace examples {
@@ -37,9 +39,9 @@ namespace {
 /// Quotes a field of a .csv file if necessary.
 [[nodiscard]] std::string quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == field.npos) return field;
-  std::string made = "\"";
-  for (const char letter : field) made += letter == '"' ? "\"\"" : std::string(1, letter);
-  return made + '"';
+  std::ostringstream made;
+  made << std::quoted(field, '"', '"');
+  return made.str();
 }
 
 template <class T>

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -127,9 +128,7 @@ struct RunSummary {
   std::vector<BestValue> values{};
 
   [[nodiscard]] double wall_s() const {
-    double sum = 0;
-    for (const double part : seconds) sum += part;
-    return sum;
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
   }
   /// Returns the seconds of compute, waits and data, on which samples_per_s in --metrics is based.
   [[nodiscard]] double steps_s() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }

@@ -80,9 +80,8 @@ struct TransportReport {
 /// Returns the greatest value of any rank.
 template <class Dev>
 double greatest(Dev& dev, dhp::Comm<Dev>& comm, double value) {
-  auto one = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<double>{value});
-  comm.all_reduce(dev, one.mut(), dhp::Reduce::max).wait(dev);
-  return one.template to_host<double>(dev)[0];
+  const auto values = dhp::gather(dev, comm, {value});
+  return *std::max_element(values.begin(), values.end());
 }
 
 /// Returns the median seconds of several all_reduces.

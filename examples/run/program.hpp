@@ -94,7 +94,7 @@ class Program {
   void say(const std::string& line) { report_.say(line); }
 
   RunEnd run() {
-    rank_.data().check_shares(total_);
+    rank_.check_shares(total_);
     if (!begin()) return RunEnd::done;
     announce();
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);

@@ -23,7 +23,7 @@ class StepUnderWay {
     rank_.choose_values();
     auto batches = [&] {
       const TimeParts::In reading(work_.parts(), Part::data);
-      return rank_.data().next();
+      return rank_.next();
     }();
     std::optional<dhp::StepTicket<Dev>> started;
     try {

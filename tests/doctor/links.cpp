@@ -29,7 +29,7 @@ std::vector<std::string> one_host(std::size_t ranks) {
 TEST_CASE("links: every two ranks meet once, and a rank meets one other at a time") {
   for (int ranks = 1; ranks <= 17; ++ranks) {
     std::set<std::pair<int, int>> met;
-    for (int round = 0; round < rounds_of(ranks); ++round) {
+    for (int round = 0; round < ranks; ++round) {
       int pauses = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const int partner = partner_of(rank, round, ranks);
@@ -40,7 +40,7 @@ TEST_CASE("links: every two ranks meet once, and a rank meets one other at a tim
         REQUIRE(partner_of(partner, round, ranks) == rank);
         if (rank < partner) CHECK(met.insert({rank, partner}).second);
       }
-      CHECK(pauses == ranks % 2);
+      CHECK(pauses == (ranks % 2 == 1 ? 1 : round % 2 == 1 ? 0 : 2));
     }
     CHECK(met.size() == static_cast<std::size_t>(ranks * (ranks - 1) / 2));
   }
