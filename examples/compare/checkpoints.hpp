@@ -4,7 +4,6 @@
 #include <dhp/core/types.hpp>
 #include <dhp/train/shard.hpp>
 
-#include "difference.hpp"
 #include "table.hpp"
 
 #include <algorithm>

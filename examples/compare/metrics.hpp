@@ -3,7 +3,6 @@
 
 #include <dhp/core/error.hpp>
 
-#include "difference.hpp"
 #include "table.hpp"
 
 #include <nlohmann/json.hpp>

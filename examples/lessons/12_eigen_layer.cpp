@@ -15,18 +15,10 @@ struct Samples {
 constexpr int batch_size = 16, micro_batches = 8, steps = 40;
 
 dhp::MicroBatch<Dev> batch(const Samples& samples, std::int64_t k) {
-  const auto first = k * batch_size;
   const auto part = [&](const Eigen::MatrixXd& of) {
-    return borrow(of.middleCols(first, batch_size));
+    return borrow(of.middleCols(k * batch_size, batch_size));
   };
-  dhp::MicroBatch<Dev> made;
-  made.index = k;
-  made.first_sample = first;
-  made.samples = batch_size;
-  made.input = part(samples.inputs);
-  made.side.emplace_back("targets", part(samples.targets));
-  made.counts = {{"elements", batch_size}};
-  return made;
+  return toy::micro_batch(k, part(samples.inputs), part(samples.targets));
 }
 
 dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {

@@ -49,16 +49,15 @@ struct Seen {
   double sent_bytes = 0;  // bytes sent by this stage in a step, both ways
 };
 
-Seen train(dhp::Comm<Dev> world, std::optional<dhp::SyntheticGradients> synthetic) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
+Seen train(dhp::Comm<Dev> plain_world, std::optional<dhp::SyntheticGradients> synthetic) {
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto data = toy::batches(dev, micro_batches);
   // Each stage gets one block.
   auto options = toy::options({.pipeline = stages}, {.costs = {1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0}});
   if (synthetic) options.pipeline.schedule = synthetic->schedule();
   options.optimizer = dhp::SgdOptions{};
   options.trainer.learning_rate = {.peak = 0.05};
-  dhp::TrainingRun run(dev, counted(dev, std::move(world), counts), options, network, data.front());
+  dhp::TrainingRun run(dev, world, options, network, data.front());
   if (synthetic) synthetic->predict_in(run, data.front());
   counts->reset();
   Seen seen;

@@ -34,12 +34,11 @@ struct Seen {
   std::int64_t gradients = 0;  // number of gradients, with the padding that aligns each parameter
 };
 
-Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
+Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer) {
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
-  dhp::TrainingRun run(dev, counted(dev, world, counts), options, network, toy::batch(dev, 0));
+  dhp::TrainingRun run(dev, world, options, network, toy::batch(dev, 0));
   Seen seen{.gradients = run.store().size()};
   for (int step = 0; step < steps; ++step) {
     std::vector<dhp::MicroBatch<Dev>> batches;  // new samples in every step

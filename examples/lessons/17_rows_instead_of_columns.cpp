@@ -16,9 +16,7 @@ struct Seen {
 
 /// Computes y = x + gelu(norm(x) A) B forward, and backward from dy = 1.
 Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // this rank's hidden columns
   const auto own = by_rows ? dhp::part_of(tokens, world.size(), world.rank()) : Range{0, tokens};
   const auto a = block(dev, noise(dev, {width, hidden}, 1), {0, width}, mine);

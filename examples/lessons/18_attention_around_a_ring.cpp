@@ -55,9 +55,7 @@ struct Seen {
 };
 
 Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const int n = world.size(), me = world.rank();
   const auto mine = tokens_of(me, n, from_both_ends);
   const auto q = rows(dev, 0, mine);

@@ -29,9 +29,7 @@ struct Seen {
 };
 
 Seen train(dhp::Comm<Dev> plain_world) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
 
   // This rank has the samples in rows [first, last) of the global batch.
   const auto [first, last] = dhp::part_of(samples, world.size(), world.rank());

@@ -19,10 +19,9 @@ struct Seen {
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministic) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const int replicas = plain_world.size();
-  dhp::Mesh<Dev> mesh(counted(dev, plain_world, counts), {.data = replicas});
+  dhp::Mesh<Dev> mesh(world, {.data = replicas});
   dhp::ModelBuilder<Dev> build(mesh);
   const auto all = toy::batches(dev, micro_batches);
   // Every rank has the whole model: a pipeline of one stage.

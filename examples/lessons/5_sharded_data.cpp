@@ -28,9 +28,7 @@ void update(Dev& dev, dhp::View<Dev> momentum, dhp::ConstView<Dev> gradient,
 }
 
 Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const int rank = world.rank();
   auto weights = Tensor<Dev>::zeros(dev, DType::f32, {weights_count});
   auto momentum = Tensor<Dev>::zeros(dev, DType::f32, {sharded ? shard : weights_count});
@@ -56,8 +54,7 @@ Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
 
 // Trains by dhp, with shards as an option of the store: one linear layer, AdamW (two numbers of state for a weight).
 Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto batches = toy::noise_batches(dev, ranks, 8, inputs, outputs);
   const auto network = [](dhp::ModelBuilder<Dev>& build) {
     dhp::Model<Dev> model;
@@ -68,7 +65,7 @@ Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
   };
   Seen seen;
   {
-    dhp::TrainingRun run(dev, counted(dev, plain_world, counts),
+    dhp::TrainingRun run(dev, world,
                          {.layout = {.data = ranks}, .store = {.sharding = {.stage = stage}}},
                          network, batches.front());
     counts->reset();

@@ -6,25 +6,9 @@
 #include <cmath>
 
 using dhp::DType, dhp::Tensor;
-using toy::Dev;
+using toy::block, toy::Dev, toy::noise;
 constexpr int ranks = 2;
 constexpr std::int64_t samples = 6, inputs = 4, hidden = 8, outputs = 3;
-
-/// Returns element `at` of a matrix that all ranks know, so that a rank makes only its part.
-float element(int matrix, std::int64_t at) {
-  return static_cast<float>(
-      dhp::RandomStream{.seed = 3, .series = static_cast<std::uint32_t>(matrix)}.uniform(
-          static_cast<std::uint64_t>(at)) -
-      0.5);
-}
-/// Returns columns [first, last) of rows [top, bottom) of matrix [.., columns].
-Tensor<Dev> block(Dev& dev, int matrix, std::int64_t columns, dhp::Range rows, dhp::Range cut) {
-  std::vector<float> values;
-  for (auto row = rows.first; row < rows.last; ++row)
-    for (auto column = cut.first; column < cut.last; ++column)
-      values.push_back(element(matrix, row * columns + column));
-  return Tensor<Dev>::from_host(dev, {rows.size(), cut.size()}, values);
-}
 
 struct Seen {
   std::vector<float> partial{};  // this rank's summand of y
@@ -36,13 +20,13 @@ struct Seen {
 
 /// Computes y = gelu(x A) B forward, and backward from dy = 1: dB = h^T dy, dh = dy B^T, dA = x^T dg, dx = dg A^T.
 Seen run(dhp::Comm<Dev> plain_world) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // this rank's hidden columns
-  const auto x = block(dev, 0, inputs, {0, samples}, {0, inputs});     // whole on every rank
-  const auto a = block(dev, 1, hidden, {0, inputs}, mine);             // columns of A [4, 8]
-  const auto b = block(dev, 2, outputs, mine, {0, outputs});           // rows of B [8, 3]
+  const auto x = noise(dev, {samples, inputs}, 0);                     // whole on every rank
+  const auto a =
+      block(dev, noise(dev, {inputs, hidden}, 1), {0, inputs}, mine);  // columns of A [4, 8]
+  const auto b =
+      block(dev, noise(dev, {hidden, outputs}, 2), mine, {0, outputs});  // rows of B [8, 3]
   Seen seen;
 
   // Forward. Each rank has its columns of g = x A, which are complete. gelu works on each element alone. The rank's

@@ -41,9 +41,7 @@ dhp::MicroBatch<Dev> batch_of_tokens(Dev& dev) {
 
 /// Runs forward, and backward from dy = y.
 Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   dhp::ModelBuilder<Dev> build(world);
   auto model = example.describe(build);
   build.check_described();

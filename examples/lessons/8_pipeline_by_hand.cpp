@@ -83,9 +83,7 @@ struct Seen {
 };
 
 Seen train(dhp::Comm<Dev> plain_world) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   std::optional<First> first;  // a rank has only its own stage
   std::optional<Last> last;
   if (world.rank() == 0) first.emplace(dev);

@@ -30,10 +30,9 @@ struct Seen {
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto batches = toy::noise_batches(dev, micro_batches, rows, columns, columns);
-  dhp::TrainingRun run(dev, counted(dev, plain_world, counts),
+  dhp::TrainingRun run(dev, world,
                        {.layout = {.pipeline = plain_world.size()}, .pipeline = pipeline}, network,
                        batches.front());
   Seen seen;

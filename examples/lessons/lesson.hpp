@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -27,6 +28,15 @@ template <class D = Dev, class Body, class... More>
   return results;
 }
 
+/// What a rank has: its device, counts of its calls, and the communicator of all ranks, which counts them.
+struct CountedRank {
+  explicit CountedRank(const dhp::Comm<Dev>& plain_world)
+      : world(counted(dev, plain_world, counts)) {}
+  Dev dev{};
+  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();
+  dhp::Comm<Dev> world;
+};
+
 /// Returns random numbers in [-0.5, 0.5), different for each `which`, the same on every rank.
 [[nodiscard]] inline dhp::Tensor<Dev> noise(Dev& dev, const dhp::Shape& shape, int which) {
   const dhp::RandomStream random{.seed = 7, .series = static_cast<std::uint32_t>(which)};
@@ -36,20 +46,27 @@ template <class D = Dev, class Body, class... More>
   return dhp::Tensor<Dev>::from_host(dev, shape, values);
 }
 
+/// Makes micro-batch k of inputs and their targets, both with a row for each sample.
+[[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(std::int64_t k, dhp::Tensor<Dev> input,
+                                                      dhp::Tensor<Dev> targets) {
+  dhp::MicroBatch<Dev> made;
+  made.index = k;
+  made.samples = input.rows();
+  made.first_sample = k * made.samples;
+  made.counts = {{"elements", targets.count()}};
+  made.input = std::move(input);
+  made.side.emplace_back("targets", std::move(targets));
+  return made;
+}
 /// Returns micro-batches of noise, each with `rows` samples of `inputs` inputs and `targets` targets.
 [[nodiscard]] inline std::vector<dhp::MicroBatch<Dev>> noise_batches(Dev& dev, int micro_batches,
                                                                      std::int64_t rows,
                                                                      std::int64_t inputs,
                                                                      std::int64_t targets) {
-  std::vector<dhp::MicroBatch<Dev>> batches(static_cast<std::size_t>(micro_batches));
-  for (int k = 0; auto& batch : batches) {
-    batch.index = k;
-    batch.first_sample = rows * k;
-    batch.samples = rows;
-    batch.input = noise(dev, {rows, inputs}, k++);
-    batch.side.emplace_back("targets", noise(dev, {rows, targets}, micro_batches + k));
-    batch.counts = {{"elements", rows * targets}};
-  }
+  std::vector<dhp::MicroBatch<Dev>> batches;
+  for (int k = 0; k < micro_batches; ++k)
+    batches.push_back(micro_batch(k, noise(dev, {rows, inputs}, k),
+                                  noise(dev, {rows, targets}, micro_batches + k + 1)));
   return batches;
 }
 /// Returns some rows and columns of a matrix.

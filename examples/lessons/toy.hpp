@@ -25,15 +25,8 @@ inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
     x.push_back(static_cast<float>(b));
     y.push_back(static_cast<float>(std::sin(3 * a) * b));
   }
-  dhp::MicroBatch<Dev> made;
-  made.index = k;
-  made.first_sample = first;
-  made.samples = samples_of_a_micro_batch;
-  made.input = dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 2}, x);
-  made.side.emplace_back("targets",
-                         dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 1}, y));
-  made.counts = {{"elements", samples_of_a_micro_batch}};
-  return made;
+  return micro_batch(k, dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 2}, x),
+                     dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 1}, y));
 }
 
 /// Two pairs of linear layers; each pair is 32 columns wide inside. The tensor axis splits the outputs of a pair's

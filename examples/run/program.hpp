@@ -6,12 +6,12 @@
 
 #include "../report/memory.hpp"
 #include "../report/memory_use.hpp"
+#include "../report/trace_report.hpp"
 #include "../report/transport_report.hpp"
 #include "patience.hpp"
 #include "rank_run.hpp"
 #include "rank_work.hpp"
 #include "saved_run.hpp"
-#include "step_under_way.hpp"
 #include "stopping.hpp"
 
 #include <algorithm>
@@ -97,12 +97,11 @@ class Program {
     rank_.check_shares(total_);
     if (!begin()) return RunEnd::done;
     announce();
-    TraceReport traced(dev_, run_.mesh().world(), options_.trace);
+    traced_.emplace(dev_, run_.mesh().world(), options_.trace);
     check_evaluations();
     if (options_.evaluate_only) return evaluate_only();
-    StepUnderWay steps(dev_, rank_, work_, report_, traced);
-    train(steps);
-    return conclude(traced, steps.replayed());
+    train();
+    return conclude();
   }
 
  private:
@@ -167,7 +166,40 @@ class Program {
     return RunEnd::done;
   }
 
-  void train(StepUnderWay& steps) {
+  /// Starts a step and finishes the one before, even if the new step is aborted. So the device never waits while the
+  /// host reads and reports a step's numbers.
+  void start_step() {
+    rank_.choose_values();
+    auto batches = [&] {
+      const TimeParts::In reading(work_.parts(), Part::data);
+      return rank_.next();
+    }();
+    std::optional<dhp::StepTicket<Dev>> started;
+    try {
+      started = run_.start(batches);
+    } catch (const dhp::Aborted&) {
+      finish_step();
+      throw;
+    }
+    finish_step();
+    under_way_ = std::move(started);
+    traced_->step_started();
+    rank_.write_values();
+  }
+  /// Waits for the step that was started last.
+  void finish_step() {
+    if (!under_way_) return;
+    const auto done = run_.finish(*under_way_);
+    replayed_steps_ += done.replayed ? 1 : 0;
+    traced_->step_done();
+    const auto& mine = under_way_->mine;
+    work_.step_done(mine);
+    report_.step(done, run_.term_names(), mine.samples,
+                 more_fields(dev_, mine.batches, done.replayed), tokens_of_all(mine));
+    for (const auto& line : new_refusals(dev_)) report_.say(line);
+    under_way_.reset();
+  }
+  void train() {
     if (!goes_on_within_job()) evaluate("at the start");
     else if (evaluates_after(steps_before_)) evaluate(dhp::concat("after step ", steps_before_));
     report_.restart_clock();
@@ -176,14 +208,14 @@ class Program {
          run_.steps() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
-      steps.start();
+      start_step();
       has_steps_ = true;
       const auto step = run_.steps();
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
       // On the Cpu the step is complete when start() returns.
-      if (!on_gpu || last || evaluates || saves) steps.finish();
+      if (!on_gpu || last || evaluates || saves) finish_step();
       if (step % Stragglers::period == 0)
         for (const auto& slow : work_.slow_ranks(run_.mesh().world()))
           report_.say("warning: ", slow);
@@ -195,11 +227,11 @@ class Program {
       }
       if (evaluates || saves) report_.restart_clock();
     }
-    steps.finish();
+    finish_step();
   }
 
   /// Ends a run on all ranks: saves, reports, and returns why it ended. Collective.
-  RunEnd conclude(TraceReport<Dev>& traced, std::int64_t replayed_steps) {
+  RunEnd conclude() {
     work_.parts().enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
@@ -211,7 +243,7 @@ class Program {
     if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(training_options().trainer.record))
       report_.say(
-          "replayed as a CUDA graph: ", replayed_steps, " of ", total_ - steps_before_, " steps",
+          "replayed as a CUDA graph: ", replayed_steps_, " of ", total_ - steps_before_, " steps",
           setup_.same_shapes || options_.resident() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
     else if (!early && changed) evaluate("at the end");
@@ -223,7 +255,7 @@ class Program {
     report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
-          traced.end([&](const std::string& line) { report_.say(line); }));
+          traced_->end([&](const std::string& line) { report_.say(line); }));
     auto summary = work_.summary(run_.mesh());
     summary.steps_before = steps_before_;
     summary.last_step = run_.steps();
@@ -325,6 +357,9 @@ class Program {
   dhp::TrainingRun<Dev>& run_;
   Patience patience_;
   SavedRun saved_;
+  std::optional<TraceReport<Dev>> traced_;
+  std::optional<dhp::StepTicket<Dev>> under_way_;  // the step that was started last
+  std::int64_t replayed_steps_ = 0;  // finished steps that were replayed as a CUDA graph
 };
 
 }  // namespace examples

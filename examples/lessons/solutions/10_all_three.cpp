@@ -28,17 +28,15 @@ dhp::Model<Dev> wide(dhp::ModelBuilder<Dev>& build) {
 }
 
 Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide, dhp::ZeroStage stage) {
-  Dev dev;
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   Seen seen;
-  const int rank = plain_world.rank();
-  const auto counts = std::make_shared<dhp::CallCounts>();
+  const int rank = world.rank();
   auto options = toy::options(layout);
   options.store.sharding.stage = stage;
   const auto batches = is_wide ? toy::noise_batches(dev, micro_batches, 16, 128, 128)
                                : toy::batches(dev, micro_batches);
   {
-    dhp::TrainingRun run(dev, counted(dev, plain_world, counts), options,
-                         is_wide ? wide : toy::network, batches.front());
+    dhp::TrainingRun run(dev, world, options, is_wide ? wide : toy::network, batches.front());
     counts->reset();
     for (int step = 0; step < steps; ++step) seen.loss = run.step(batches).loss;
     seen.state_bytes = toy::state_bytes(run.optimizer());

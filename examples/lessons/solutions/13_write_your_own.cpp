@@ -41,16 +41,15 @@ struct Seen {
 };
 
 Seen train(dhp::Comm<Dev> plain_world, auto reducer) {
-  Dev dev;
-  const int replicas = plain_world.size();
-  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
+  const int replicas = world.size();
   const auto all = toy::batches(dev, 4);
   const dhp::TrainingOptionsOf<std::variant<decltype(reducer)>, dhp::OptimizerChoice> options{
       .layout = {.data = replicas},
       .reducer = reducer,
       .optimizer = dhp::AdamWOptions{.weight_decay = 0},
       .trainer = {.learning_rate = {.peak = 0.01}}};
-  dhp::TrainingRun run(dev, counted(dev, plain_world, counts), options, toy::network, all.front());
+  dhp::TrainingRun run(dev, world, options, toy::network, all.front());
   Seen seen;
   for (int step = 0; step < 20; ++step) {
     counts->reset();

@@ -14,9 +14,7 @@ struct Seen {
 /// All shares have the length of the longest, so that all-gather can place them end to end. Rows behind the last one
 /// are dropped.
 Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const auto whole = toy::noise(dev, {rows, width}, 0);
   const auto most = (rows + ranks - 1) / ranks;
   const auto first = std::min(world.rank() * most, rows), last = std::min(first + most, rows);
@@ -33,9 +31,7 @@ Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
 /// Returns the bytes that a rank sends for the pair of layers, and keeps of its input. With `again` it keeps only its
 /// own rows, and gathers all rows again for the gradient of A.
 std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool again) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   constexpr std::int64_t rows = 6;
   const auto share = Tensor<Dev>::zeros(dev, DType::f32, {rows / ranks, width});
   auto all = Tensor<Dev>::zeros(dev, DType::f32, {rows, width});

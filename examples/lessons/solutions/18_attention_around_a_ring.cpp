@@ -11,9 +11,7 @@ struct Exchanged {
   double sent_bytes = 0;
 };
 Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const std::int64_t n = world.size(), me = world.rank(), some = tokens / n, columns = width / n;
   // Element (token, column) is token * width + column. The block for a rank has that rank's columns.
   std::vector<float> blocks;
@@ -39,9 +37,7 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
 /// Sends the messages of the ring without computing; returns their bytes. Keys and values pass on n - 1 times, in each
 /// pass. In the backward pass their gradients follow, and pass on once more to return to their owner.
 double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const int n = world.size(), next = (world.rank() + 1) % n, last = (world.rank() + n - 1) % n;
   auto held = Tensor<Dev>::zeros(dev, DType::f32, {2, tokens / n, width});
   auto gradients = Tensor<Dev>::zeros(dev, DType::f32, {2, tokens / n, width});

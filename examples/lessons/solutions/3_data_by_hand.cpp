@@ -43,9 +43,7 @@ struct Seen {
 
 /// Four ranks with three samples each do one all-reduce, or its two halves.
 Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   auto gradient = gradient_of(dev, 3 * world.rank(), 3 * world.rank() + 3);
   if (in_halves) {
     Tensor<Dev> part(dev, DType::f32, {features / world.size()});

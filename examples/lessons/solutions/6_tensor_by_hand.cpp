@@ -13,9 +13,7 @@ struct Seen {
 
 /// Computes y = gelu(x A) B, split the right way (columns of A, rows of B, one sum) or the wrong way round.
 Seen forward(dhp::Comm<Dev> plain_world, bool wrong_way) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   const int n = world.size(), r = world.rank();
   const auto x = toy::noise(dev, {samples, inputs}, 0);
   const auto a = toy::noise(dev, {inputs, hidden}, 1);

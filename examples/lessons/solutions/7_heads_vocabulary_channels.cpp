@@ -28,9 +28,7 @@ struct Seen {
 
 /// Returns the loss of logits that ranks split by words. The ranks sum four numbers a row, or gather all logits.
 Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, bool gathers) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   dhp::ModelBuilder<Dev> build(world);
   const auto part = dhp::part_of(words, world.size(), world.rank());
   Tensor<Dev> mine(dev, DType::f32, {rows, part.size()});

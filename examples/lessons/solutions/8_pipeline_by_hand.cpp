@@ -61,9 +61,7 @@ struct Seen {
 
 /// Trains with the sum of all outputs as the loss: dy = 1.
 Seen train(dhp::Comm<Dev> plain_world, bool all_forwards_first) {
-  Dev dev;
-  const auto counts = std::make_shared<dhp::CallCounts>();
-  auto world = counted(dev, plain_world, counts);
+  auto [dev, counts, world] = toy::CountedRank(plain_world);
   // Activations and gradients have separate communicators, so that neither waits behind the other.
   auto back = world.split(0, world.rank());
   const int rank = world.rank(), last = world.size() - 1;
