@@ -7,11 +7,8 @@
 #include "common_options.hpp"
 #include "configuration.hpp"
 #include "idle_options.hpp"
-#include "optimizer_options.hpp"
-#include "reducer_options.hpp"
-#include "resnet_options.hpp"
-#include "text_options.hpp"
-#include "tuning_options.hpp"
+#include "model_options.hpp"
+#include "training_options.hpp"
 
 #include <algorithm>
 #include <array>
