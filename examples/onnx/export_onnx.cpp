@@ -28,43 +28,46 @@ using Planned = dhp::ModelBuilder<dhp::Meta>;
   return {model, adapted, OnnxGraph::most_bytes, adapters.scale()};
 }
 
-/// Exports a BERT; returns a description for the user.
-std::string export_bert(const std::string& model, const std::string& folder,
-                        const std::string& predict, OnnxGraph& graph) {
+void write(OnnxGraph& graph, const OnnxWeights& weights, const std::string& output) {
+  graph.write(output);
+  std::cerr << dhp::concat("loaded ", weights.from(), "; wrote ", output, ": ", graph.nodes(),
+                           " nodes, ", graph.weight_bytes() / 1000000, " MB of weights, opset ",
+                           OnnxGraph::opset, "\n");
+}
+
+void export_bert(const std::string& model, const std::string& folder, const std::string& predict,
+                 const std::string& output) {
   const auto bert = load_published_bert(folder);
   const auto head = head_to_predict(bert, predict);
   const auto pooling = load_sentence_pooling(folder);
   const auto weights =
       weights_of(model, folder, [&](Planned& build) { return bert_with(build, bert, head); });
-  OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
+  OnnxBert graph(weights, bert);
+  graph.build(head, bert.labels.size(), pooling);
   graph.note("max_sequence_length", dhp::concat(pooling.longest_of(bert.config)));
   if (head == BertHead::classes) graph.note("labels", nlohmann::json(bert.labels).dump());
-  return weights.from();
+  write(graph, weights, output);
 }
 
-std::string export_gpt(const std::string& model, const std::string& folder,
-                       const std::string& predict, OnnxGraph& graph) {
-  dhp::check(predict != "embeddings", "--predict embeddings: ", model,
-             " is a decoder, which gives logits");
+void export_gpt(const std::string& model, const std::string& folder, const std::string& output) {
   const auto config = load_gpt_config(folder);
   const auto weights =
       weights_of(model, folder, [&](Planned& build) { return gpt(build, config); });
-  OnnxGpt(graph, weights, config).build();
+  OnnxGpt graph(weights, config);
+  graph.build();
   graph.note("max_sequence_length", dhp::concat(config.positions));
-  return weights.from();
+  write(graph, weights, output);
 }
 
-std::string export_resnet(const std::string& model, const std::string& folder,
-                          const std::string& predict, OnnxGraph& graph) {
-  dhp::check(predict != "embeddings", "--predict embeddings: ", model,
-             " is a ResNet, which gives logits");
+void export_resnet(const std::string& model, const std::string& folder, const std::string& output) {
   const auto saved = load_saved_resnet(folder);
   const auto weights =
       weights_of(model, folder, [&](Planned& build) { return resnet(build, saved.config); });
-  OnnxResNet(graph, weights, saved).build();
+  OnnxResNet graph(weights, saved);
+  graph.build();
   graph.note("image_size", dhp::concat(saved.config.image_size));
   graph.note("labels", nlohmann::json(saved.labels).dump());
-  return weights.from();
+  write(graph, weights, output);
 }
 
 void run(const std::string& model, const std::string& output, const std::string& predict) {
@@ -73,16 +76,14 @@ void run(const std::string& model, const std::string& output, const std::string&
   const auto folder = model_folder(model);
   const auto config = PublishedJson::config_of(folder);
   const auto kind = config.get("model_type", std::string("a model without a name"));
+  if (kind == "bert") return export_bert(model, folder, predict, output);
   const bool decoder = kind == "gpt2" || kind == "llama";
-  dhp::check(decoder || kind == "bert" || kind == "resnet", config.path(), ": its model is ", kind,
+  dhp::check(decoder || kind == "resnet", config.path(), ": its model is ", kind,
              "; dhp has bert, gpt2, llama and resnet");
-  OnnxGraph graph(kind);
-  const auto write = decoder ? export_gpt : kind == "bert" ? export_bert : export_resnet;
-  const auto from = write(model, folder, predict, graph);
-  graph.write(output);
-  std::cerr << dhp::concat("loaded ", from, "; wrote ", output, ": ", graph.nodes(), " nodes, ",
-                           graph.weight_bytes() / 1000000, " MB of weights, opset ",
-                           OnnxGraph::opset, "\n");
+  dhp::check(predict != "embeddings", "--predict embeddings: ", model, " is a ",
+             decoder ? "decoder" : "ResNet", ", which gives logits");
+  if (decoder) export_gpt(model, folder, output);
+  else export_resnet(model, folder, output);
 }
 
 }  // namespace

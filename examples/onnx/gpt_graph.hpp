@@ -12,23 +12,21 @@
 
 namespace examples {
 
-class OnnxGpt {
+class OnnxGpt : public OnnxLayers {
  public:
-  using Value = OnnxGraph::Value;
-
   /// Keeps references to its arguments.
-  OnnxGpt(OnnxGraph& graph, const OnnxWeights& weights, const GptConfig& config)
-      : graph_(graph), layers_(graph, weights), config_(config) {}
+  OnnxGpt(const OnnxWeights& weights, const GptConfig& config)
+      : OnnxLayers(config.llama ? "llama" : "gpt2", weights), config_(config) {}
 
   void build() {
-    const auto ids = graph_.id_input("input_ids", {"batch", "sequence"});
-    const auto length = graph_.node("Shape", {ids}, {{"start", std::int64_t{1}}});
+    const auto ids = id_input("input_ids", {"batch", "sequence"});
+    const auto length = node("Shape", {ids}, {{"start", std::int64_t{1}}});
     const auto of_positions = [&](const Value& table) {
-      return graph_.node("Slice", {table, graph_.integers({0}), length, graph_.integers({0})});
+      return node("Slice", {table, integers({0}), length, integers({0})});
     };
     const std::string words = config_.llama ? "model.embed_tokens" : "transformer.wte";
-    auto x = layers_.embedding(words, ids);
-    OnnxLayers::Attention attention{
+    auto x = embedding(words, ids);
+    Attention attention{
         .heads = config_.heads, .columns = config_.hidden, .key_heads = config_.heads_of_keys()};
     if (config_.llama) {
       attention.names = {"q_proj", "k_proj", "v_proj"};
@@ -36,47 +34,43 @@ class OnnxGpt {
       attention.cosines = of_positions(angles("rotary.cosines", &dhp::detail::Rotation::cosine));
       attention.sines = of_positions(angles("rotary.sines", &dhp::detail::Rotation::sine));
     } else {
-      x = layers_.add(x, of_positions(layers_.weights("transformer.wpe.weight")));
+      x = add(x, of_positions(weights("transformer.wpe.weight")));
     }
     const auto mask = later_keys(length);
     for (int number = 0; number < config_.layers; ++number) {
       const auto block =
           dhp::concat(config_.llama ? "model.layers." : "transformer.h.", number, ".");
-      const auto mixed = layers_.self_attention(
+      const auto mixed = self_attention(
           block + (config_.llama ? "self_attn" : "attn.c_attn"),
           norm(block + (config_.llama ? "input_layernorm" : "ln_1"), x), mask, attention);
-      x = layers_.add(x,
-                      linear(block + (config_.llama ? "self_attn.o_proj" : "attn.c_proj"), mixed));
-      x = layers_.add(
-          x, feed_forward(block + "mlp.",
-                          norm(block + (config_.llama ? "post_attention_layernorm" : "ln_2"), x)));
+      x = add(x, linear(block + (config_.llama ? "self_attn.o_proj" : "attn.c_proj"), mixed));
+      x = add(x,
+              feed_forward(block + "mlp.",
+                           norm(block + (config_.llama ? "post_attention_layernorm" : "ln_2"), x)));
     }
     x = norm(config_.llama ? "model.norm" : "transformer.ln_f", x);
-    const auto scores =
-        config_.tied
-            ? graph_.node("MatMul",
-                          {x, graph_.node("Transpose", {layers_.weights(words + ".weight")})})
-            : layers_.linear("lm_head", x, false);
-    graph_.output(scores, "logits", {"batch", "sequence", config_.vocabulary});
+    const auto scores = config_.tied
+                            ? node("MatMul", {x, node("Transpose", {weights(words + ".weight")})})
+                            : OnnxLayers::linear("lm_head", x, false);
+    output(scores, "logits", {"batch", "sequence", config_.vocabulary});
   }
 
  private:
   Value linear(const std::string& name, const Value& x) {
-    return layers_.linear(name, x, !config_.llama);
+    return OnnxLayers::linear(name, x, !config_.llama);
   }
   Value norm(const std::string& name, const Value& x) {
-    return config_.llama ? layers_.rms_norm(name, x, config_.epsilon)
-                         : layers_.layer_norm(name, x, config_.epsilon);
+    return config_.llama ? rms_norm(name, x, config_.epsilon)
+                         : layer_norm(name, x, config_.epsilon);
   }
   Value feed_forward(const std::string& name, const Value& x) {
     if (!config_.llama) {
       const auto inner = linear(name + "c_fc", x);
-      return linear(name + "c_proj",
-                    config_.exact_gelu ? layers_.gelu(inner) : layers_.gelu_tanh(inner));
+      return linear(name + "c_proj", config_.exact_gelu ? gelu(inner) : gelu_tanh(inner));
     }
     const auto gate = linear(name + "gate_proj", x);
-    const auto open = graph_.node("Mul", {gate, graph_.node("Sigmoid", {gate})});
-    return linear(name + "down_proj", graph_.node("Mul", {open, linear(name + "up_proj", x)}));
+    const auto open = node("Mul", {gate, node("Sigmoid", {gate})});
+    return linear(name + "down_proj", node("Mul", {open, linear(name + "up_proj", x)}));
   }
 
   /// Returns a table of cosines or sines, [positions, 1, width of a head]; both halves of the width are the same.
@@ -90,17 +84,15 @@ class OnnxGpt {
             Rotation::of_turns(static_cast<double>(position) *
                                Rotation::turns(std::log(config_.rotary_base), at % half, half)).*
             part));
-    return graph_.floats(name, {config_.positions, 1, 2 * half}, values);
+    return floats(name, {config_.positions, 1, 2 * half}, values);
   }
   /// Returns [sequence, sequence]: 0, or for keys after the query a number so low that the softmax gives 0.
   Value later_keys(const Value& length) {
-    const auto square = graph_.node("Concat", {length, length}, {{"axis", std::int64_t{0}}});
-    const auto all = graph_.node("Expand", {graph_.scalar(-10000), square});
-    return graph_.node("Trilu", {all, graph_.id(1)}, {{"upper", std::int64_t{1}}});
+    const auto square = node("Concat", {length, length}, {{"axis", std::int64_t{0}}});
+    const auto all = node("Expand", {scalar(-10000), square});
+    return node("Trilu", {all, id(1)}, {{"upper", std::int64_t{1}}});
   }
 
-  OnnxGraph& graph_;
-  OnnxLayers layers_;
   const GptConfig& config_;
 };
 

@@ -14,18 +14,17 @@
 
 namespace examples {
 
-class OnnxLayers {
+class OnnxLayers : public OnnxGraph {
  public:
-  using Value = OnnxGraph::Value;
-
-  /// Keeps references to its arguments.
-  OnnxLayers(OnnxGraph& graph, const OnnxWeights& weights) : graph_(graph), weights_(weights) {}
+  /// Keeps a reference to the weights.
+  OnnxLayers(const std::string& name, const OnnxWeights& weights)
+      : OnnxGraph(name), weights_(weights) {}
 
   /// Returns a saved tensor, unchanged.
   Value weights(const std::string& name) {
-    if (graph_.has(name)) return name;
+    if (has(name)) return name;
     const auto tensor = weights_.at(name);
-    return graph_.floats(name, tensor.shape, tensor.values);
+    return floats(name, tensor.shape, tensor.values);
   }
 
   /// y = x W^T + b for x [..., in] and the weight W [out, in], which the ONNX file holds as [in, out].
@@ -37,41 +36,40 @@ class OnnxLayers {
       for (std::int64_t column = 0; column < in; ++column)
         turned[static_cast<std::size_t>(column * out + row)] =
             tensor.values[static_cast<std::size_t>(row * in + column)];
-    const auto weight = graph_.floats(name + ".weight", {in, out}, turned);
-    const auto y = graph_.node("MatMul", {x, weight});
+    const auto weight = floats(name + ".weight", {in, out}, turned);
+    const auto y = node("MatMul", {x, weight});
     return bias ? add(y, weights(name + ".bias")) : y;
   }
   /// Looks up rows of a table [entries, columns] by ids [...]; y [..., columns].
   Value embedding(const std::string& name, const Value& ids) {
-    return graph_.node("Gather", {weights(name + ".weight"), ids});
+    return node("Gather", {weights(name + ".weight"), ids});
   }
   /// Normalizes over the last dim.
   Value layer_norm(const std::string& name, const Value& x, double epsilon) {
-    return graph_.node("LayerNormalization",
-                       {x, weights(name + ".weight"), weights(name + ".bias")},
-                       {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
+    return node("LayerNormalization", {x, weights(name + ".weight"), weights(name + ".bias")},
+                {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
   }
   /// Normalizes over the last dim.
   Value rms_norm(const std::string& name, const Value& x, double epsilon) {
-    const auto mean = graph_.node("ReduceMean", {graph_.node("Mul", {x, x})},
-                                  {{"axes", std::vector<std::int64_t>{-1}}});
-    const auto root = graph_.node("Sqrt", {add(mean, graph_.scalar(static_cast<float>(epsilon)))});
-    return graph_.node("Mul", {graph_.node("Div", {x, root}), weights(name + ".weight")});
+    const auto mean =
+        node("ReduceMean", {node("Mul", {x, x})}, {{"axes", std::vector<std::int64_t>{-1}}});
+    const auto root = node("Sqrt", {add(mean, scalar(static_cast<float>(epsilon)))});
+    return node("Mul", {node("Div", {x, root}), weights(name + ".weight")});
   }
   /// Returns x Phi(x), by the error function.
   Value gelu(const Value& x) {
-    const auto scaled = graph_.node("Div", {x, graph_.scalar(std::sqrt(2.0F))});
-    const auto twice = graph_.node("Add", {graph_.node("Erf", {scaled}), graph_.scalar(1)});
-    return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
+    const auto scaled = node("Div", {x, scalar(std::sqrt(2.0F))});
+    const auto twice = node("Add", {node("Erf", {scaled}), scalar(1)});
+    return node("Mul", {node("Mul", {x, twice}), scalar(0.5F)});
   }
 
   /// Returns x Phi(x) in the tanh form.
   Value gelu_tanh(const Value& x) {
-    const auto cube = graph_.node("Mul", {graph_.node("Mul", {x, x}), x});
-    const auto sum = add(x, graph_.node("Mul", {cube, graph_.scalar(0.044715F)}));
-    const auto open = tanh(graph_.node("Mul", {sum, graph_.scalar(0.7978845608F)}));
-    const auto twice = add(open, graph_.scalar(1));
-    return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
+    const auto cube = node("Mul", {node("Mul", {x, x}), x});
+    const auto sum = add(x, node("Mul", {cube, scalar(0.044715F)}));
+    const auto open = tanh(node("Mul", {sum, scalar(0.7978845608F)}));
+    const auto twice = add(open, scalar(1));
+    return node("Mul", {node("Mul", {x, twice}), scalar(0.5F)});
   }
 
   struct Attention {
@@ -88,27 +86,26 @@ class OnnxLayers {
                        const Attention& of) {
     const auto width = of.columns / of.heads;
     const auto sharing = of.key_heads == 0 ? 1 : of.heads / of.key_heads;
-    const auto heads = graph_.integers({0, 0, of.heads, width});
+    const auto heads = integers({0, 0, of.heads, width});
     const auto part = [&](std::size_t which, std::vector<std::int64_t> order) {
       auto rows = linear(name + "." + of.names[which], x, of.bias);
       if (which > 0 && sharing > 1) {
-        const auto apart =
-            graph_.node("Reshape", {rows, graph_.integers({0, 0, of.key_heads, 1, width})});
-        rows = graph_.node("Expand", {apart, graph_.integers({1, 1, 1, sharing, 1})});
+        const auto apart = node("Reshape", {rows, integers({0, 0, of.key_heads, 1, width})});
+        rows = node("Expand", {apart, integers({1, 1, 1, sharing, 1})});
       }
-      rows = graph_.node("Reshape", {rows, heads});
+      rows = node("Reshape", {rows, heads});
       if (which < 2 && !of.cosines.empty()) rows = rotated(rows, width, of);
-      return graph_.node("Transpose", {rows}, {{"perm", std::move(order)}});
+      return node("Transpose", {rows}, {{"perm", std::move(order)}});
     };
     const auto query = part(0, {0, 2, 1, 3}), value = part(2, {0, 2, 1, 3});
     const auto key = part(1, {0, 2, 3, 1});  // [batch, heads, width, sequence]
-    const auto root = graph_.scalar(std::sqrt(static_cast<float>(width)));
-    const auto scores = graph_.node("Div", {graph_.node("MatMul", {query, key}), root});
+    const auto root = scalar(std::sqrt(static_cast<float>(width)));
+    const auto scores = node("Div", {node("MatMul", {query, key}), root});
     const auto shares =
-        graph_.node("Softmax", {graph_.node("Add", {scores, bias})}, {{"axis", std::int64_t{-1}}});
-    const auto mixed = graph_.node("Transpose", {graph_.node("MatMul", {shares, value})},
-                                   {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}});
-    return graph_.node("Reshape", {mixed, graph_.integers({0, 0, of.columns})});
+        node("Softmax", {node("Add", {scores, bias})}, {{"axis", std::int64_t{-1}}});
+    const auto mixed = node("Transpose", {node("MatMul", {shares, value})},
+                            {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}});
+    return node("Reshape", {mixed, integers({0, 0, of.columns})});
   }
 
   struct Window {
@@ -116,7 +113,7 @@ class OnnxLayers {
     std::int64_t stride = 1;
     std::int64_t padding = 0;
 
-    [[nodiscard]] std::map<std::string, OnnxGraph::Attribute> attributes() const {
+    [[nodiscard]] std::map<std::string, Attribute> attributes() const {
       const auto both = [](std::int64_t value) { return std::vector<std::int64_t>(2, value); };
       return {{"kernel_shape", both(kernel)},
               {"strides", both(stride)},
@@ -125,36 +122,34 @@ class OnnxLayers {
   };
   /// A convolution without bias, for x [batch, channels, height, width].
   Value conv(const std::string& name, const Value& x, Window window) {
-    return graph_.node("Conv", {x, weights(name + ".weight")}, window.attributes());
+    return node("Conv", {x, weights(name + ".weight")}, window.attributes());
   }
   Value max_pool(const Value& x, Window window) {
-    return graph_.node("MaxPool", {x}, window.attributes());
+    return node("MaxPool", {x}, window.attributes());
   }
   /// Normalizes by the running statistics.
   Value batch_norm(const std::string& name, const Value& x) {
     std::vector<Value> inputs{x};
     for (const auto* const part : {".weight", ".bias", ".running_mean", ".running_var"})
       inputs.push_back(weights(name + part));
-    return graph_.node("BatchNormalization", inputs,
-                       {{"epsilon", static_cast<float>(dhp::BatchNormOptions{}.epsilon)}});
+    return node("BatchNormalization", inputs,
+                {{"epsilon", static_cast<float>(dhp::BatchNormOptions{}.epsilon)}});
   }
-  Value relu(const Value& x) { return graph_.node("Relu", {x}); }
-  Value tanh(const Value& x) { return graph_.node("Tanh", {x}); }
-  Value add(const Value& a, const Value& b) { return graph_.node("Add", {a, b}); }
+  Value relu(const Value& x) { return node("Relu", {x}); }
+  Value tanh(const Value& x) { return node("Tanh", {x}); }
+  Value add(const Value& a, const Value& b) { return node("Add", {a, b}); }
 
  private:
   /// Applies rotary positions to x [batch, sequence, heads, width].
   Value rotated(const Value& x, std::int64_t width, const Attention& of) {
     const auto half = [&](std::int64_t first) {
-      return graph_.node("Slice", {x, graph_.integers({first}),
-                                   graph_.integers({first + width / 2}), graph_.integers({3})});
+      return node("Slice", {x, integers({first}), integers({first + width / 2}), integers({3})});
     };
-    const auto turned = graph_.node("Concat", {graph_.node("Neg", {half(width / 2)}), half(0)},
-                                    {{"axis", std::int64_t{-1}}});
-    return add(graph_.node("Mul", {x, of.cosines}), graph_.node("Mul", {turned, of.sines}));
+    const auto turned =
+        node("Concat", {node("Neg", {half(width / 2)}), half(0)}, {{"axis", std::int64_t{-1}}});
+    return add(node("Mul", {x, of.cosines}), node("Mul", {turned, of.sines}));
   }
 
-  OnnxGraph& graph_;
   const OnnxWeights& weights_;
 };
 

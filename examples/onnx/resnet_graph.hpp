@@ -9,17 +9,15 @@
 
 namespace examples {
 
-class OnnxResNet {
+class OnnxResNet : public OnnxLayers {
  public:
-  using Value = OnnxGraph::Value;
-
   /// Keeps references to its arguments.
-  OnnxResNet(OnnxGraph& graph, const OnnxWeights& weights, const SavedResNet& saved)
-      : graph_(graph), layers_(graph, weights), saved_(saved), config_(saved.config) {}
+  OnnxResNet(const OnnxWeights& weights, const SavedResNet& saved)
+      : OnnxLayers("resnet", weights), saved_(saved), config_(saved.config) {}
 
   /// Builds the graph from pixels in [0, 1] to logits.
   void build() {
-    auto x = graph_.float_input("pixels", {"batch", config_.image_channels, "height", "width"});
+    auto x = float_input("pixels", {"batch", config_.image_channels, "height", "width"});
     x = stem(normalized(x));
     auto in = config_.width;
     const auto groups = resnet_blocks(config_.depth);
@@ -31,8 +29,8 @@ class OnnxResNet {
         in = out;
       }
     }
-    const auto pooled = graph_.node("Flatten", {graph_.node("GlobalAveragePool", {x})});
-    graph_.output(layers_.linear("fc", pooled), "logits", {"batch", config_.classes});
+    const auto pooled = node("Flatten", {node("GlobalAveragePool", {x})});
+    output(linear("fc", pooled), "logits", {"batch", config_.classes});
   }
 
  private:
@@ -40,39 +38,36 @@ class OnnxResNet {
   Value normalized(const Value& pixels) {
     const auto channels = [&](const std::string& name, const std::vector<double>& values) {
       const std::vector<float> rounded(values.begin(), values.end());
-      return graph_.floats(name, {1, config_.image_channels, 1, 1}, rounded);
+      return floats(name, {1, config_.image_channels, 1, 1}, rounded);
     };
-    const auto centered = graph_.node("Sub", {pixels, channels("image_mean", saved_.mean)});
-    return graph_.node("Div", {centered, channels("image_std", saved_.deviation)});
+    const auto centered = node("Sub", {pixels, channels("image_mean", saved_.mean)});
+    return node("Div", {centered, channels("image_std", saved_.deviation)});
   }
 
   Value stem(const Value& x) {
     const bool small = config_.small_images();
-    const auto made = layers_.conv("conv1", x,
-                                   {.kernel = small ? 3 : 7,
-                                    .stride = small ? config_.stem_stride : 2,
-                                    .padding = small ? 1 : 3});
-    const auto y = layers_.relu(layers_.batch_norm("bn1", made));
-    return small ? y : layers_.max_pool(y, {.kernel = 3, .stride = 2, .padding = 1});
+    const auto made = conv("conv1", x,
+                           {.kernel = small ? 3 : 7,
+                            .stride = small ? config_.stem_stride : 2,
+                            .padding = small ? 1 : 3});
+    const auto y = relu(batch_norm("bn1", made));
+    return small ? y : max_pool(y, {.kernel = 3, .stride = 2, .padding = 1});
   }
 
   Value bottleneck(const std::string& name, const Value& x, int stride, bool other_channels) {
-    const auto normed = [&](const std::string& number, const Value& of, OnnxLayers::Window window) {
-      return layers_.batch_norm(name + ".bn" + number,
-                                layers_.conv(name + ".conv" + number, of, window));
+    const auto normed = [&](const std::string& number, const Value& of, Window window) {
+      return batch_norm(name + ".bn" + number, conv(name + ".conv" + number, of, window));
     };
-    auto y = layers_.relu(normed("1", x, {}));
-    y = layers_.relu(normed("2", y, {.kernel = 3, .stride = stride, .padding = 1}));
+    auto y = relu(normed("1", x, {}));
+    y = relu(normed("2", y, {.kernel = 3, .stride = stride, .padding = 1}));
     y = normed("3", y, {});
     auto shortcut = x;
     if (stride != 1 || other_channels)
-      shortcut = layers_.batch_norm(name + ".downsample.1",
-                                    layers_.conv(name + ".downsample.0", x, {.stride = stride}));
-    return layers_.relu(layers_.add(y, shortcut));
+      shortcut =
+          batch_norm(name + ".downsample.1", conv(name + ".downsample.0", x, {.stride = stride}));
+    return relu(add(y, shortcut));
   }
 
-  OnnxGraph& graph_;
-  OnnxLayers layers_;
   const SavedResNet& saved_;
   const ResNetConfig& config_;
 };
