@@ -177,12 +177,9 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
                                    "--text-column and --label-column"));
   dhp::check(classes.size() <= few || classes.size() < data.rows.size(), data.path,
              ": each of its samples has a label of its own; is --label-column the right one?");
-  const auto is_number = [](const std::string& label) {
-    return label.size() < 10 && label.find_first_not_of("0123456789") == label.npos;
-  };
-  if (std::all_of(classes.begin(), classes.end(), is_number))
-    std::sort(classes.begin(), classes.end(),
-              [](const auto& a, const auto& b) { return std::stol(a) < std::stol(b); });
+  if (numbers.size() == classes.size())
+    std::transform(numbers.begin(), numbers.end(), classes.begin(),
+                   [](const auto& number) { return number.second; });
   if (bert.head == BertHead::classes && !new_head)
     look_at_head(data.path, classes, known, warnings);
   return classes;
