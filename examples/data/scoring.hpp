@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../bert/config.hpp"
-#include "../options/score_options.hpp"
+#include "../options/options.hpp"
 #include "../report/row_file.hpp"
 #include "data.hpp"
 

@@ -6,7 +6,6 @@
 
 #include "common_options.hpp"
 #include "configuration.hpp"
-#include "idle_options.hpp"
 #include "model_options.hpp"
 #include "training_options.hpp"
 

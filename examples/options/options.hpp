@@ -1,5 +1,5 @@
-// The trainers' command-line options, as plain structs of their values. Parsing is compiled once (options.cpp); a wrong
-// value ends the program with one sentence before any training starts.
+// The command-line options of trainers and scoring programs, as plain structs of their values. Parsing is compiled once
+// (options.cpp); a wrong value ends the program with one sentence before anything starts.
 #pragma once
 
 #include <dhp/comm/elastic/next_layout.hpp>
@@ -204,6 +204,26 @@ struct ResNetOptions {
   double cache_gb = 10;              ///< size limit of the cache, in 10^9 bytes
 };
 
+/// Options of score_bert, score_gpt and score_resnet50.
+struct ScoreOptions {
+  RunOptions run{};         ///< layout, processes, precision, batches; run.load is the model
+  std::string input;        ///< sentences in lines, .csv, .tsv or .jsonl; or images
+  std::string output;       ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  std::string text_column;  ///< column of a .csv, .tsv or .jsonl file
+  // Options for sentences:
+  std::string predict = "automatic";     ///< or "embeddings", "logits"
+  std::optional<std::string> pooling{};  ///< "mean" or "first"; none: the model's own
+  std::optional<bool> normalize{};       ///< none: the model's own
+  std::int64_t sequence_length = 0;      ///< 0: the model's own
+  // Options for a decoder:
+  std::vector<std::string> prompts{};  ///< texts to continue, instead of an input
+  std::int64_t tokens = 50;            ///< maximum tokens to generate
+  double temperature = 0;              ///< 0: the likeliest token
+  std::int64_t top_k = 0;              ///< number of tokens to choose from; 0: all
+  bool cache = true;                   ///< caches keys and values
+  double top_p = 1;                    ///< chooses from the likeliest tokens with this total share
+};
+
 /// Parsed options, or the exit status of a run that ends here (--help, --version, a wrong value).
 template <class Options>
 struct Parsed {
@@ -217,6 +237,11 @@ struct Parsed {
                                                  std::int64_t micro_batch = 8);
 [[nodiscard]] Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu,
                                                  std::int64_t micro_batch = 8);
+
+// Their parser is compiled separately (score_options.cpp).
+[[nodiscard]] Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu);
 
 /// Returns the name of a precision, such as "fp32".
 [[nodiscard]] std::string precision_name(dhp::DType precision);

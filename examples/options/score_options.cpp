@@ -1,5 +1,3 @@
-#include "score_options.hpp"
-
 #include "command_line.hpp"
 #include "common_options.hpp"
 
