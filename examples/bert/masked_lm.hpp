@@ -21,7 +21,6 @@ struct MaskedLmOptions {
   double hidden = 0.15;                ///< share of the tokens to predict
   double as_mask = 0.8;                ///< share of the chosen tokens that [MASK] replaces
   double as_random = 0.1;              ///< share of them that a random token replaces; others stay
-  double random_next = 0.5;            ///< share of samples whose B is random
   bool whole_words = false;            ///< hide all pieces of a word or none
   std::uint64_t seed = 0;
 };
@@ -102,7 +101,7 @@ struct MaskedLmSample : SentenceTokens {
                                                      std::int64_t index, std::int64_t epoch) {
   const auto pair = pairs.get(index);
   dhp::SampleRandom pairing(options.seed, epoch, index, dhp::DataUse::pair);
-  const bool random = pairing.chance(options.random_next);
+  const bool random = pairing.chance(0.5);
   const auto second = pairs.tokens(random ? pairs.random_second(index, pairing) : pair.second);
   MaskedLmSample made{
       joined(pairs.tokens(pair.first), second, options.sequence_length, vocabulary)};

@@ -22,7 +22,6 @@ struct TextOptions {
   SentenceRule sentences = SentenceRule::automatic;
   std::string column{};                  ///< column with the text, of .csv, .tsv and .jsonl files
   dhp::detail::Unpack unpack = nullptr;  ///< gunzip of data/gzip.hpp, for .gz files
-  std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
 
 /// Returns the file itself, or the files of a directory that are not empty, in the byte order of their paths.
@@ -69,8 +68,7 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
       " has no .csv, .tsv or .jsonl file, and no columns");
   Text text;
   for (const auto& file : files) {
-    const auto packed = dhp::detail::read_unpacked(file, options.unpack, options.file_limit_bytes);
-    add_text({reinterpret_cast<const char*>(packed.data()), packed.size()}, file, options, text);
+    add_text(read_text_file(file, options.unpack), file, options, text);
   }
   dhp::check(text.sentences() > 0, "", path, ": has no text",
              options.column.empty() ? "" : " in column ", options.column);

@@ -263,7 +263,7 @@ class SentenceFile {
 /// Reads a file into memory, unpacked if necessary.
 [[nodiscard]] inline std::string read_text_file(const std::string& path,
                                                 dhp::detail::Unpack unpack = {}) {
-  const auto bytes = dhp::detail::read_unpacked(path, unpack, std::size_t{1} << 34);
+  const auto bytes = dhp::detail::read_unpacked(path, unpack, dhp::default_file_limit_bytes);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

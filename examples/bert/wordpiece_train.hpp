@@ -21,20 +21,18 @@
 namespace examples {
 
 struct WordPieceTraining {
-  std::int64_t size = 8192;      ///< maximum tokens, with special ones
-  std::int64_t least_count = 2;  ///< minimum count of a pair to join
-  std::int64_t alphabet = 1000;  ///< maximum number of characters; rarer ones become [UNK]
-  BasicTokenizer basic{};
+  std::int64_t size = 8192;              ///< maximum tokens, with special ones
+  std::int64_t alphabet = 1000;          ///< maximum number of characters; rarer ones become [UNK]
   std::string name = "train_wordpiece";  ///< the text's name in errors
 };
 
 /// Returns the words of a text and their counts, in byte order.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::int64_t>> count_words(
-    const Text& text, const BasicTokenizer& basic = {}) {
+    const Text& text) {
   std::unordered_map<std::string, std::int64_t> counts;
   std::string key;
   for (std::int64_t number = 0; number < text.sentences(); ++number)
-    basic.words(sentence_text(text, number), [&](std::string_view word) {
+    BasicTokenizer().words(sentence_text(text, number), [&](std::string_view word) {
       key = word;
       ++counts[key];
     });
@@ -81,14 +79,14 @@ void for_characters(std::string_view word, auto&& take) {
     });
     if (known) joiner.add_word(std::move(pieces), count);
   }
-  joiner.run(options.size, options.least_count);
+  joiner.run(options.size);
   return joiner.tokens();
 }
 
 /// Makes a vocabulary of the words of a text.
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
-  const auto words = count_words(text, options.basic);
+  const auto words = count_words(text);
   dhp::check(!words.empty(), options.name, ": the text holds no word");
   return Vocabulary(joined_pieces(words, options), "trained vocabulary");
 }

@@ -40,8 +40,8 @@ class PairJoiner {
     words_.push_back({std::move(pieces), count});
   }
 
-  /// Joins until there are `size` tokens, or no pair occurs least_count times.
-  void run(std::int64_t size, std::int64_t least_count) {
+  /// Joins until there are `size` tokens, or no pair occurs twice.
+  void run(std::int64_t size) {
     for (const auto& [pair, place] : pairs_) queue_.push({place.count, pair});
     while (static_cast<std::int64_t>(tokens_.size()) < size && !queue_.empty()) {
       const auto best = queue_.top();
@@ -52,7 +52,7 @@ class PairJoiner {
         if (found->second.count > 0) queue_.push({found->second.count, best.pair});
         continue;
       }
-      if (best.count < least_count) break;
+      if (best.count < 2) break;
       join(best.pair);
     }
   }

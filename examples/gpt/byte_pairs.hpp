@@ -185,7 +185,7 @@ template <class Texts>
     for (const char byte : piece) bytes.push_back(1u + static_cast<unsigned char>(byte));
     joiner.add_word(std::move(bytes), count);
   }
-  joiner.run(size, 2);
+  joiner.run(size);
   BytePairRules rules;
   rules.tokens = joiner.tokens();
   rules.special = SpecialTokens({end_of_text});

@@ -20,7 +20,6 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
-#include <string_view>
 
 namespace examples {
 namespace {
@@ -168,14 +167,9 @@ void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] 
 #endif
     try {
       const auto start = D::begin(options.device + local_rank);
-      const char* const loading = std::getenv("CUDA_MODULE_LOADING");
       if (options.speaks())
-        std::fprintf(
-            stderr,
-            "CUDA began in %.1f s with %.2f GB of the GPU's memory in use, kernels loaded %s\n",
-            start.seconds, static_cast<double>(start.used_bytes) / 1e9,
-            loading != nullptr && std::string_view(loading) == "EAGER" ? "beforehand"
-                                                                       : "when needed");
+        std::fprintf(stderr, "CUDA began in %.1f s with %.2f GB of the GPU's memory in use\n",
+                     start.seconds, static_cast<double>(start.used_bytes) / 1e9);
     } catch (const dhp::Error&) {}
   }
 }
