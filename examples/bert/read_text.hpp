@@ -67,9 +67,8 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
       "--text-column ", options.column, ": ", path,
       " has no .csv, .tsv or .jsonl file, and no columns");
   Text text;
-  for (const auto& file : files) {
+  for (const auto& file : files)
     add_text(read_text_file(file, options.unpack), file, options, text);
-  }
   dhp::check(text.sentences() > 0, "", path, ": has no text",
              options.column.empty() ? "" : " in column ", options.column);
   return text;
