@@ -188,7 +188,9 @@ class CommandLine : public CLI::App {
   /// Throws if the value is empty or another option: a shell variable may be unset.
   void check_value(const std::string& name, const std::string& text) const {
     constexpr const char* doubt = ": is a shell variable unset?";
-    if (text.empty()) throw CLI::ArgumentMismatch(name + " is empty" + doubt);
+    const bool may_be_spaces = name == "--prompt" && !text.empty();
+    if (!may_be_spaces && text.find_first_not_of(" \t\r\n") == text.npos)
+      throw CLI::ArgumentMismatch(name + " is empty" + doubt);
     const auto next = text.substr(0, text.find('='));
     if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
       throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));

@@ -95,7 +95,7 @@ TABLE = [
     ("bert", ["--steps", "3", ""], 2, "not expected: an empty one: is a shell variable unset?"),
     ("bert", ["--steps", "3", "--steps", "4"], 2, "--steps is given twice; leave one of the two out"),
     ("compare", ["a", ""], 2, "FILES is empty"),
-    ("onnx", ["a", ""], 2, "OUTPUT is empty"),
+    ("onnx", ["a", " "], 2, "OUTPUT is empty"),
     # numbers
     ("bert", ["--lr", "1e400"], 2, "--lr: 1e400 is not a finite number"),
     ("bert", ["--lr", "1e-400"], 2, "--lr: 1e-400 is not a finite number"),
