@@ -160,8 +160,10 @@ function(dhp_script_test test folder speed)
 endfunction()
 
 # dhp_built_on_demand(<folder> <name> <target>...): marks programs that only acceptance tests use; a test builds them
-# first.
+# first. `tests/run.sh --all` builds those of all tests at once.
+add_custom_target(acceptance_programs)
 function(dhp_built_on_demand folder name)
+  add_dependencies(acceptance_programs ${ARGN})
   set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
   dhp_script_test(${folder}.${name}_are_built ${folder} acceptance
     ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target ${ARGN})

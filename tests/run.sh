@@ -8,9 +8,11 @@ cd "$(dirname "$0")/.." || exit 1
 # The compilers want 1 to 2 GB each. A test that computes counts as three jobs, one that waits as one.
 jobs=$(nproc)
 which=(-LE acceptance)
+programs=()
 site=()  # what the test of the site needs
 if [ "${1:-}" = --all ]; then
   which=()
+  programs=(--target all acceptance_programs)
   site=(python3-venv chromium chromium-driver clang-16 lld-16 wasi-libc libc++-16-dev-wasm32 libc++abi-16-dev-wasm32
     libclang-rt-16-dev-wasm32)
   shift
@@ -24,6 +26,6 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:dpkg-dev optional:file optional:shellcheck optional:python3-yaml optional:python3-matplotlib optional:g++-11 \
   optional:dataset-fashion-mnist optional:wordnet-base "${site[@]/#/optional:}"
 part "configure" cmake --preset release -DDHP_UNIT_FILES=24
-part "build" cmake --build --preset release -j "$jobs"
+part "build" cmake --build --preset release -j "$jobs" "${programs[@]}"
 part "test" ctest --preset release -j $((3 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"
 parts_done "All tests passed."
