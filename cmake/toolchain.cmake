@@ -55,8 +55,9 @@ endif()
 # Every program of this tree links dhp_device.
 add_library(dhp_device INTERFACE)
 target_link_libraries(dhp_device INTERFACE dhp::default_device dhp_build)
-if(DHP_DEVICE STREQUAL cuda AND TARGET dhp::nccl)
-  target_link_libraries(dhp_device INTERFACE dhp::nccl)
+if(DHP_DEVICE STREQUAL cuda)
+  include(kernel_ops)
+  target_link_libraries(dhp_device INTERFACE dhp_cuda_ops $<TARGET_NAME_IF_EXISTS:dhp::nccl>)
 endif()
 
 # dhp_device_sources(<file>...): makes nvcc compile these files in a GPU tree. All others stay with the C++ compiler,
