@@ -4,7 +4,9 @@
 #include <dhp/data/file.hpp>
 #include <dhp/data/image.hpp>
 #include <dhp/data/known_file.hpp>
+#include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -12,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -77,7 +80,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
 [[nodiscard]] inline Image decode_image(std::span<const Decoder> decoders,
                                         std::span<const std::byte> bytes, const std::string& name,
                                         const DecodeOptions& options) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto text = text_in(bytes);
   for (const auto& decoder : decoders)
     if (!decoder.magic.empty() && text.starts_with(decoder.magic))
       return decoder.decode(bytes, name, options);
@@ -90,13 +93,31 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
   return named->decode(bytes, name, options);
 }
 
-inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
+/// Calls read(item) for all items, on several threads. Removes those for which it throws Error, and passes each error's
+/// sentence to bad().
+template <class T>
+void keep_good(std::vector<T>& items, int threads, const auto& read, const auto& bad) {
+  std::vector<std::string> wrong(items.size());
+  ThreadPool pool(std::max(1, threads));
+  pool.run(std::ssize(items), [&](std::int64_t at) {
+    try {
+      read(items[as_size(at)]);
+    } catch (const Error& error) {
+      wrong[as_size(at)] = error.sentence();
+    }
+  });
+  std::vector<T> good;
+  for (std::size_t at = 0; at < wrong.size(); ++at)
+    if (wrong[at].empty()) good.push_back(std::move(items[at]));
+    else bad(std::move(wrong[at]));
+  items = std::move(good);
+}
 }  // namespace detail
 
 /// Decodes a file. Throws Error if no decoder fits or the file is damaged.
 [[nodiscard]] inline Image read_image(const std::string& path, std::span<const Decoder> decoders,
-                                      const DecodeOptions& options = {},
-                                      std::size_t limit_bytes = detail::image_file_limit_bytes) {
+                                      const DecodeOptions& options = {}) {
+  constexpr std::size_t limit_bytes = std::size_t{1} << 30;
   return detail::decode_image(decoders, read_file(path, limit_bytes), path, options);
 }
 

@@ -35,8 +35,7 @@ namespace dhp::detail {
                       std::to_integer<std::size_t>(bytes[at + 3]);
     if (marker == 0xda || at + 2 + size > bytes.size()) break;  // the image's data begins
     const auto part = bytes.subspan(at + 4, size < 2 ? 0 : size - 2);
-    if (marker == 0xe1 && part.size() > exif.size() &&
-        std::memcmp(part.data(), exif.data(), exif.size()) == 0)
+    if (marker == 0xe1 && part.size() > exif.size() && text_in(part).starts_with(exif))
       return exif_orientation(part.subspan(exif.size()));
     at += 2 + size;
   }

@@ -7,8 +7,8 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +27,10 @@ namespace detail {
 
 /// Returns whether a file belongs to shards without being one: an index, a checksum, a description.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
-  static constexpr std::array<std::string_view, 14> endings{
-      ".idx", ".index", ".json", ".jsonl", ".txt", ".csv",    ".tsv",
-      ".md",  ".yaml",  ".yml",  ".md5",   ".crc", ".sha256", ".part"};
-  return name.starts_with("dhp-index-") ||
-         std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
+  for (const auto* end : {".idx", ".index", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".md",
+                          ".yaml", ".yml", ".md5", ".crc", ".sha256", ".part"})
+    if (ends_in(name, end)) return true;
+  return name.starts_with("dhp-index-");
 }
 
 /// Accepts *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz, for which reading throws.
@@ -48,8 +47,8 @@ namespace detail {
 }
 
 /// Returns whether a file name contains one of the words, delimited by non-letters.
-template <std::size_t N>
-[[nodiscard]] bool has_word(const std::string& path, const std::array<std::string_view, N>& words) {
+[[nodiscard]] inline bool has_word(const std::string& path,
+                                   std::initializer_list<std::string_view> words) {
   const auto name = path.substr(path.rfind('/') + 1);
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   for (std::size_t first = 0; first < name.size(); ++first) {
@@ -89,14 +88,12 @@ template <std::size_t N>
     ::globfree(&found);
   }
   std::sort(files.begin(), files.end());
-  constexpr std::array<std::string_view, 1> train{"train"};
-  constexpr std::array<std::string_view, 5> others{"val", "valid", "validation", "test", "eval"};
-  const bool divided = std::any_of(files.begin(), files.end(),
-                                   [&](auto& file) { return detail::has_word(file, train); });
+  const auto trains = [](const std::string& file) { return detail::has_word(file, {"train"}); };
+  const bool divided = std::any_of(files.begin(), files.end(), trains);
   FoundShards made;
   for (auto& file : files) {
-    const bool held_out =
-        divided && !detail::has_word(file, train) && detail::has_word(file, others);
+    const bool held_out = divided && !trains(file) &&
+                          detail::has_word(file, {"val", "valid", "validation", "test", "eval"});
     (held_out ? made.held_out : made.train).push_back(std::move(file));
   }
   return made;

@@ -17,7 +17,7 @@ namespace detail {
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   ByteCursor at(bytes, name);
   if (at.big_endian(2, "the IDX magic") != 0) {
-    const auto known = known_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    const auto known = known_file(text_in(bytes));
     at.wrong("not an IDX file: it ",
              known.empty() ? "does not begin with two zero bytes" : "is " + std::string(known));
   }

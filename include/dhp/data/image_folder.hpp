@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/data/decoder.hpp>
-#include <dhp/device/thread_pool.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +22,6 @@ struct ImageFolderOptions {
   int threads = 1;  ///< number of threads that decode at the start
   /// Sorted names of all classes, such as a training set's; some may lack a folder. Empty: each folder is a class.
   std::vector<std::string> classes = {};
-  std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };
 
 class ImageFolder {
@@ -88,7 +86,7 @@ class ImageFolder {
   [[nodiscard]] Image read(const Found& found, const File& file, detail::PartOf part = {}) const {
     auto decode = options_.decode;
     decode.part = std::move(part);
-    return read_image(file.path, found.decoders, decode, options_.file_limit_bytes);
+    return read_image(file.path, found.decoders, decode);
   }
 
   [[nodiscard]] static std::vector<std::string> find_folders(const std::string& path) {
@@ -109,31 +107,16 @@ class ImageFolder {
   }
 
   void check_files(Found& found) const {
-    std::vector<std::string> wrong(found.files.size());
-    detail::ThreadPool pool(std::max(1, options_.threads));
-    pool.run(std::ssize(found.files), [&](std::int64_t index) {
-      const auto at = detail::as_size(index);
-      const auto& path = found.files[at].path;
-      try {
-        check(
-            detail::decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr,
-            path, ": not an image format of this program (", detail::formats_of(found.decoders),
-            ")");
-        if (options_.skip_bad) (void)read(found, found.files[at]);
-      } catch (const Error& error) {
-        wrong[at] = error.sentence();
-      }
+    const auto read_one = [&](const File& file) {
+      const auto extension = std::filesystem::path(file.path).extension();
+      check(detail::decoder_for(found.decoders, extension) != nullptr, file.path,
+            ": not an image format of this program (", detail::formats_of(found.decoders), ")");
+      if (options_.skip_bad) (void)read(found, file);
+    };
+    detail::keep_good(found.files, options_.threads, read_one, [&](std::string wrong) {
+      check(options_.skip_bad, wrong, "; --skip-bad skips such files");
+      found.skipped.push_back(std::move(wrong));
     });
-    std::vector<File> good;
-    for (std::size_t at = 0; at < wrong.size(); ++at) {
-      if (wrong[at].empty()) {
-        good.push_back(std::move(found.files[at]));
-        continue;
-      }
-      check(options_.skip_bad, wrong[at], "; --skip-bad skips such files");
-      found.skipped.push_back(std::move(wrong[at]));
-    }
-    found.files = std::move(good);
   }
 
   static void check_classes(const std::string& path, const Found& found) {

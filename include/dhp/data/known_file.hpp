@@ -4,6 +4,8 @@
 #include <dhp/core/config.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,11 @@ namespace dhp::detail {
 [[nodiscard]] inline bool ends_in(std::string_view name, std::string_view ending) {
   return name.size() >= ending.size() &&
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
+}
+
+/// Returns the bytes as text.
+[[nodiscard]] inline std::string_view text_in(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 /// Returns a file's kind, with advice, from its first bytes; an empty text if the kind is unknown. A tar archive needs

@@ -73,7 +73,14 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     read_as(options.reader);
     start_at(options.from);
   }
-  ~Loader() override { stop(); }
+  ~Loader() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
 
   void read_as(const DataReader& reader) override {
     check(reader.replicas >= 1 && reader.replica >= 0 && reader.replica < reader.replicas,
@@ -187,19 +194,16 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   void work() {
     std::unique_lock lock(mutex_);
     while (!stop_) {
-      const auto slot = open_slot();
-      if (slot) do_one(lock, slot);
+      const auto open = std::find_if(ahead_.begin(), ahead_.end(), [](const auto& slot) {
+        return slot->begun < slot->jobs.size();
+      });
+      if (open != ahead_.end()) do_one(lock, *open);
       else work_.wait(lock);
     }
   }
-  [[nodiscard]] std::shared_ptr<Slot> open_slot() const {
-    for (const auto& slot : ahead_)
-      if (slot->begun < slot->jobs.size()) return slot;
-    return nullptr;
-  }
 
   // Reads one micro-batch of the slot, with the lock released.
-  void do_one(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Slot>& slot) {
+  void do_one(std::unique_lock<std::mutex>& lock, std::shared_ptr<Slot> slot) {
     Job& job = slot->jobs[slot->begun++];
     lock.unlock();
     try {
@@ -225,16 +229,6 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     } catch (const std::exception& error) {
       fail("step ", plan.step, ", micro-batch ", k, ", ", detail::sentence_of(error));
     }
-  }
-
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    work_.notify_all();
-    for (auto& thread : threads_) thread.join();
-    threads_.clear();
   }
 
   Dev* dev_;

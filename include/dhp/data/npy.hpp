@@ -6,7 +6,6 @@
 #include <dhp/data/known_file.hpp>
 
 #include <charconv>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -113,11 +112,9 @@ class NpyHeader {
 
 [[nodiscard]] inline HostArray parse_npy(std::span<const std::byte> bytes, const std::string& name,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
-  constexpr std::string_view magic("\x93NUMPY", 6);
   ByteCursor at(bytes, name);
-  const auto front = at.take(6, "the .npy magic");
-  if (std::memcmp(front.data(), magic.data(), 6) != 0) {
-    const auto known = known_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (text_in(at.take(6, "the .npy magic")) != "\x93NUMPY") {
+    const auto known = known_file(text_in(bytes));
     at.wrong("not an .npy file: ", known.empty() ? "wrong magic" : "it is ", known);
   }
   const auto version = at.big_endian(2, "the version");
@@ -125,9 +122,7 @@ class NpyHeader {
     at.wrong(".npy version ", version >> 8, ".", version & 255,
              " is not supported, only 1.0 and 2.0");
   const auto header_bytes = at.little_endian(version == 0x0100 ? 2 : 4, "the header length");
-  const auto text = at.take(as_size(header_bytes), "the header");
-  const NpyHeader header({reinterpret_cast<const char*>(text.data()), text.size()}, at);
-
+  const NpyHeader header(text_in(at.take(as_size(header_bytes), "the header")), at);
   return take_array(at, header.dtype, header.extents, limit_bytes);
 }
 }  // namespace detail

@@ -7,8 +7,6 @@
 
 #include <png.h>
 
-#include <string_view>
-
 namespace dhp {
 
 namespace detail {
@@ -29,10 +27,9 @@ struct PlainPng {
   for (;;) {
     const auto* first = bytes.data() + (bytes.size() - at.left());
     const auto size = as_size(at.big_endian(4, "a PNG chunk"));
-    const auto type = at.take(4, "a PNG chunk");
+    const auto kind = text_in(at.take(4, "a PNG chunk"));
     const auto data = at.take(size, "a PNG chunk");
     (void)at.take(4, "the check sum of a PNG chunk");
-    const std::string_view kind(reinterpret_cast<const char*>(type.data()), 4);
     if (kind == "eXIf") made.orientation = exif_orientation(data);
     if (kind != "gAMA" && kind != "cHRM" && kind != "sRGB" && kind != "iCCP" && kind != "tRNS")
       made.bytes.insert(made.bytes.end(), first, data.data() + data.size() + 4);
@@ -64,20 +61,14 @@ struct PlainPng {
                             channels + alpha);
   check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, name,
         ": damaged PNG (", header.message, ")");
-  if (alpha != 0) {
-    made.channels = channels;
-    std::size_t to = 0;
-    for (std::size_t from = 0; from < made.pixels.size(); ++from)
-      if ((from + 1) % as_size(channels + 1) != 0) made.pixels[to++] = made.pixels[from];
-    made.pixels.resize(to);
-  }
-  if (mixes) {
-    made.channels = 1;
-    for (std::size_t at = 0; at < made.pixels.size() / 3; ++at) {
-      const auto* color = made.pixels.data() + 3 * at;
-      made.pixels[at] = gray_of(color[0], color[1], color[2]);
-    }
-    made.pixels.resize(made.pixels.size() / 3);
+  if (alpha != 0 || mixes) {  // leaves out the transparency, or makes three colors one gray
+    auto* to = made.pixels.data();
+    for (const auto* from = to; from != made.pixels.data() + made.pixels.size();
+         from += channels + alpha)
+      if (mixes) *to++ = gray_of(from[0], from[1], from[2]);
+      else to = std::copy_n(from, channels, to);
+    made.channels = options.channels;
+    made.pixels.resize(made.at(made.height, 0));
   }
   return oriented(std::move(made), plain.orientation, options);
 }

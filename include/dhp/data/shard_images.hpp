@@ -156,20 +156,9 @@ class ShardImages {
   }
   void leave_out_bad(Found& found) const {
     auto& index = found.index;
-    std::vector<std::string> wrong(index.samples.size());
-    detail::ThreadPool pool(std::max(1, options_.threads));
-    pool.run(std::ssize(wrong), [&](std::int64_t at) {
-      try {
-        (void)read(found, index.samples[detail::as_size(at)]);
-      } catch (const Error& error) {
-        wrong[detail::as_size(at)] = error.sentence();
-      }
-    });
-    std::vector<detail::ShardSample> good;
-    for (std::size_t at = 0; at < wrong.size(); ++at)
-      if (wrong[at].empty()) good.push_back(index.samples[at]);
-      else index.skipped.push_back(std::move(wrong[at]));
-    index.samples = std::move(good);
+    detail::keep_good(
+        index.samples, options_.threads, [&](const auto& sample) { (void)read(found, sample); },
+        [&](std::string wrong) { index.skipped.push_back(std::move(wrong)); });
     index.checked = true;
   }
 

@@ -48,8 +48,7 @@ class ScannedFile {
     return std::span(window_).subspan(as_size(at - first_), count);
   }
   [[nodiscard]] std::string text(std::uint64_t at, std::size_t count) {
-    const auto bytes = read(at, count);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    return std::string(text_in(read(at, count)));
   }
   [[nodiscard]] std::uint64_t little_endian(std::uint64_t at, std::size_t count) {
     return ByteCursor(read(at, count), {}).little_endian(count, "");
