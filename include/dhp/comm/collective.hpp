@@ -11,12 +11,8 @@ namespace dhp {
 
 enum class Reduce { sum, max, min };
 [[nodiscard]] constexpr const char* name_of(Reduce reduce) {
-  switch (reduce) {
-    case Reduce::sum: return "sum";
-    case Reduce::max: return "max";
-    case Reduce::min: return "min";
-  }
-  return "?";
+  constexpr const char* names[] = {"sum", "max", "min"};
+  return names[static_cast<int>(reduce)];
 }
 
 /// The source location of a call, for error messages.

@@ -31,6 +31,12 @@ class Replicas : detail::NonCopyable {
   [[nodiscard]] virtual bool skips() const { return false; }
 };
 
+/// Propagates the overflow flag of exact sums to all ranks of a group.
+template <class Dev>
+void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
+  if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
+}
+
 namespace detail {
 template <class Dev>
 void check_has_replicas(const ParameterStore<Dev>& store, const Replicas<Dev>* replicas) {

@@ -19,12 +19,6 @@ concept Reducer = requires(R& reducer, Range range) {
   reducer.finish();
 };
 
-/// Propagates the overflow flag of exact sums to all replicas.
-template <class Dev>
-void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
-  if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
-}
-
 namespace detail {
 /// Throws if replicas shard the store, because only the sharded reducer moves shares.
 template <class Dev>

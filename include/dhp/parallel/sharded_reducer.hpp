@@ -32,7 +32,7 @@ class ShardedReducer final : public Replicas<Dev> {
     store_->tell_sum(*dev_, whole, store_->whole().first);
     for (auto summand : whole)
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
-    if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
+    all_reduce_overflow(*dev_, *store_, group_);
     for (auto& bucket : store_->buckets()) bucket->finish_sums(*dev_);
     store_->finalize_gradients(*dev_, store_->summed());
     send_to_redundant_shards();

@@ -3,8 +3,7 @@
 // stage owns the weight, so norms and checkpoints count it once. sum_shares() sums over tensor ranks instead.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
-#include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/replicas.hpp>
 
 #include <map>
 #include <set>
@@ -18,7 +17,7 @@ void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev
                   Comm<Dev>& ranks) {
   store.prepare_gradients(dev, parameter.range);
   for (auto summand : store.summands(parameter.range)) ranks.all_reduce(dev, summand).wait();
-  if (auto flag = store.overflow()) ranks.all_reduce(dev, flag, Reduce::max).wait();
+  all_reduce_overflow(dev, store, ranks);
 }
 /// Sums a parameter's gradient over the tensor group if each rank uses it for its own rows only (Placement::shares).
 template <class Dev>

@@ -47,7 +47,7 @@ TEST_CASE("handshake: a written hello is read back, a truncated one is refused")
   CHECK(back->first.rank == 7);
   CHECK(back->first.client_nonce == hello.client_nonce);
   CHECK(back->first.job == "job");
-  CHECK(back->second == hello.client_proof(secret));
+  CHECK(back->second == hello.proof("client", secret));
   CHECK(payload.find(secret) == payload.npos);
   for (std::size_t size = 0; size < payload.size(); ++size)
     CHECK(!read_hello(std::string_view(payload).substr(0, size), hello.server_nonce));
@@ -62,7 +62,7 @@ TEST_CASE("handshake: proofs depend on the secret, all fields of the hello and t
   for (const auto& hello : {Hello{s, c, 1, "job"}, Hello{other, c, 1, "job"},
                             Hello{s, other, 1, "job"}, Hello{s, c, 2, "job"}, Hello{s, c, 1, "x"}})
     for (const auto* const known : {"the secret of the job", "another secret", ""})
-      seen.insert({hello.client_proof(known), hello.server_proof(known)});
+      seen.insert({hello.proof("client", known), hello.proof("server", known)});
   CHECK(seen.size() == 5 * 3 * 2);
 }
 

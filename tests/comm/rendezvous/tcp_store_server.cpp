@@ -16,7 +16,7 @@ struct Member {
     said = write_frame(handshake::client_hello, write_hello(mine, secret));
     check(raw.send(said), "the server does not listen");
     const auto answer = raw.frame();
-    check(answer && answer->payload == mine.server_proof(secret), "no welcome");
+    check(answer && answer->payload == mine.proof("server", secret), "no welcome");
   }
   RawConnection raw;
   std::string said;

@@ -22,9 +22,8 @@ class Scratch {
   /// Returns uninitialized memory, valid until the next call.
   [[nodiscard]] std::byte* of(std::size_t bytes) {
     if (bytes > bytes_ || !memory_) {
-      memory_.reset();
-      bytes_ = 0;
-      memory_.reset(new std::byte[bytes]);
+      memory_.reset();  // before the new memory is there
+      memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
       bytes_ = bytes;
     }
     return memory_.get();
@@ -57,22 +56,29 @@ class MessageCollective {
             [](Range) {});
       case CallKind::all_gather: return all_gather(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
-      case CallKind::all_to_all:
-        return all_to_all(in.bytes(), out.bytes(), in.size_bytes() / as_size(size()));
+      case CallKind::all_to_all: {
+        const auto block = in.size_bytes() / as_size(size());
+        return exchange(in.bytes(), block, out.bytes(), block);
+      }
       case CallKind::shift: return shift(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::barrier: return barrier();
       default: throw Error(concat(name_of(call.kind), " is no collective"), call.where);
     }
   }
   void all_gather(const std::byte* in, std::byte* out, std::size_t bytes) {
-    for_others([&](int rank) { begin_receive(out + as_size(rank) * bytes, bytes, rank); });
-    for_others([&](int rank) { begin_send(in, bytes, rank); });
-    auto* own = out + as_size(me()) * bytes;
-    copy_bytes(own, in, bytes);
-    finish();
+    exchange(in, 0, out, bytes);
   }
 
  private:
+  /// Block r of `out`, of `bytes`, comes from rank r. The blocks of `in` for the ranks are `step` bytes apart.
+  void exchange(const std::byte* in, std::size_t step, std::byte* out, std::size_t bytes) {
+    const auto from = [&](int rank) { return in + as_size(rank) * step; };
+    const auto to = [&](int rank) { return out + as_size(rank) * bytes; };
+    for_others([&](int rank) { begin_receive(to(rank), bytes, rank); });
+    for_others([&](int rank) { begin_send(from(rank), bytes, rank); });
+    copy_bytes(to(me()), from(me()), bytes);
+    finish();
+  }
   /// Reduces every rank's `in` into `out`, which may be `in`: each rank gathers all inputs and reduces them itself.
   void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
                     Reduce reduce) {
@@ -140,14 +146,6 @@ class MessageCollective {
       for_others([&](int rank) { begin_send(at(chunk), bytes(chunk), rank, 1); });
     };
     reduce_scatter(buffer, at(slice_of(me())), dtype, reduce, slice_of, give);
-  }
-
-  void all_to_all(const std::byte* in, std::byte* out, std::size_t block_bytes) {
-    const auto offset = [&](int rank) { return as_size(rank) * block_bytes; };
-    for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
-    for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
-    copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
-    finish();
   }
 
   void shift(const std::byte* in, std::byte* out, std::size_t bytes) {

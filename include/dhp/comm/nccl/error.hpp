@@ -53,13 +53,11 @@ inline void check_nccl_version() {
   check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, as_size(running));
 }
 
-}  // namespace dhp::detail
-
-namespace dhp::detail {
 /// Returns a new id with which a world's ranks connect. It is a secret: any process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
+
 }  // namespace dhp::detail

@@ -21,15 +21,15 @@ class CallChecking final : public CommObserver<Dev> {
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
-  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev* dev, const CommCall& call) override {
+  using typename CommObserver<Dev>::Watch;
+  [[nodiscard]] std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) override {
     auto& with = dev == nullptr ? *dev_ : *dev;
     if (call.kind == CallKind::send)
       talk_.send(with, Tensor<Dev>::from_host(with, {width}, written(call)), call.other,
                  call.where);
     else if (call.kind == CallKind::recv) compare_with_sender(with, call);
     else if (talk_.size() > 1) compare_all(with, call);
-    return std::make_unique<typename CommObserver<Dev>::Watch>();
+    return nullptr;
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part,
                                                            CallSite where) override {

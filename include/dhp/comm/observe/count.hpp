@@ -4,8 +4,10 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -27,9 +29,7 @@ class CallCounts {
 
   void add(const Group& group, const CommCall& call) {
     const std::lock_guard lock(mutex_);
-    const auto at = find(group);
-    if (at == groups_.size()) groups_.push_back({.group = group});
-    auto& count = groups_[at].by_kind[detail::as_size(call.kind)];
+    auto& count = groups_[group][detail::as_size(call.kind)];
     ++count.calls;
     count.bytes += static_cast<std::int64_t>(call.bytes());
   }
@@ -40,37 +40,24 @@ class CallCounts {
 
   [[nodiscard]] CallCount of(const Group& group, CallKind kind) const {
     const std::lock_guard lock(mutex_);
-    const auto at = find(group);
-    if (at == groups_.size()) return {};
-    return groups_[at].by_kind[detail::as_size(kind)];
+    const auto at = groups_.find(group);
+    return at == groups_.end() ? CallCount() : at->second[detail::as_size(kind)];
   }
   /// Returns dhp::sent_bytes, summed over all kinds of calls.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
-    const auto at = find(group);
-    if (at == groups_.size()) return 0;
+    const auto at = groups_.find(group);
     double sum = 0;
-    for (std::size_t kind = 0; kind < kinds; ++kind)
-      sum += dhp::sent_bytes(static_cast<CallKind>(kind), groups_[at].by_kind[kind].bytes,
+    for (std::size_t kind = 0; at != groups_.end() && kind < kinds; ++kind)
+      sum += dhp::sent_bytes(static_cast<CallKind>(kind), at->second[kind].bytes,
                              static_cast<int>(group.size()));
     return sum;
   }
 
  private:
   static constexpr std::size_t kinds = detail::as_size(CallKind::recv) + 1;  // recv is the last
-  struct Counted {
-    Group group;
-    CallCount by_kind[kinds]{};
-  };
-  /// Returns the index of the group in groups_; groups_.size() if it is not there.
-  [[nodiscard]] std::size_t find(const Group& group) const {
-    std::size_t at = 0;
-    while (at < groups_.size() && groups_[at].group != group) ++at;
-    return at;
-  }
-
   mutable std::mutex mutex_;
-  std::vector<Counted> groups_;  // few, so find() is fast
+  std::map<Group, std::array<CallCount, kinds>> groups_;
 };
 
 namespace detail {
@@ -82,16 +69,15 @@ class CallCounting final : public CommObserver<Dev> {
                std::shared_ptr<CallCounts> counts)
       : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
 
-  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev*, const CommCall& call) override {
+  using typename CommObserver<Dev>::Watch;
+  [[nodiscard]] std::unique_ptr<Watch> before(Dev*, const CommCall& call) override {
     counts_->add(group_, call);
-    return std::make_unique<typename CommObserver<Dev>::Watch>();
+    return nullptr;
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part,
                                                            CallSite where) override {
-    const auto ranks = gather(*dev_, part, {static_cast<double>(world_rank_)}, where);
-    return std::make_shared<CallCounting>(*dev_, CallCounts::Group(ranks.begin(), ranks.end()),
-                                          world_rank_, counts_);
+    return std::make_shared<CallCounting>(
+        *dev_, rows_of_all<Dev, int>(*dev_, part, {world_rank_}, where), world_rank_, counts_);
   }
 
  private:
@@ -105,12 +91,10 @@ class CallCounting final : public CommObserver<Dev> {
 /// Returns a `world` that counts its calls and the calls of groups split off. A group of one sends and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
-  CallCounts::Group all;
-  for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
-  const int mine = world.rank();
   if (world.size() == 1) return world;
-  return observe<Dev>(std::move(world), std::make_shared<detail::CallCounting<Dev>>(
-                                            dev, std::move(all), mine, std::move(counts)));
+  auto counting = std::make_shared<detail::CallCounting<Dev>>(dev, detail::all_ranks(world.size()),
+                                                              world.rank(), std::move(counts));
+  return observe<Dev>(std::move(world), std::move(counting));
 }
 
 }  // namespace dhp

@@ -21,13 +21,21 @@ class CommObserver {
   };
 
   virtual ~CommObserver() = default;
-  /// Called before each call of this rank. dev is null for barrier and split. May throw, which prevents the call.
+  /// Called before each call of this rank. dev is null for barrier and split. May throw, which prevents the call. The
+  /// result may be null.
   [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) = 0;
   /// Returns the observer of `part`, a new subgroup with this rank. Collective over `part`.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 
 namespace detail {
+
+/// Watches a call by an object that lives as long as the call.
+template <class Dev, class T>
+struct Holding final : CommObserver<Dev>::Watch {
+  explicit Holding(auto&&... parts) : held(std::forward<decltype(parts)>(parts)...) {}
+  T held;
+};
 
 /// A communicator whose calls are shown to an observer.
 template <class Dev>
@@ -45,29 +53,24 @@ class ObservedComm {
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto watch = observer_->before(&dev, collective.call);
-    return watch->started(comm_.start(dev, collective));
+    auto event = comm_.start(dev, collective);
+    return watch ? watch->started(std::move(event)) : event;
   }
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     check_message(CallKind::send, rank(), size(), to, where);
-    const auto watch = observer_->before(
-        &dev, {CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where});
-    comm_.send(dev, std::move(message), to, where);
-    (void)watch->started({});
+    observed(&dev, {CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where},
+             [&] { comm_.send(dev, std::move(message), to, where); });
   }
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) {
     check_message(CallKind::recv, rank(), size(), from, where);
-    const auto watch = observer_->before(
-        &dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where});
-    comm_.recv(dev, buffer, from, where);
-    (void)watch->started({});
+    observed(&dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where},
+             [&] { comm_.recv(dev, buffer, from, where); });
   }
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite where) {
     comm_.expect(dev, dtype, shape, from, where);
   }
   void barrier(CallSite where) {
-    const auto watch = observer_->before(nullptr, {.kind = CallKind::barrier, .where = where});
-    comm_.barrier(where);
-    (void)watch->started({});
+    observed(nullptr, {.kind = CallKind::barrier, .where = where}, [&] { comm_.barrier(where); });
   }
   void synchronize(Dev& dev) { comm_.synchronize(dev); }
   [[nodiscard]] ObservedComm split(int color, int key, CallSite where) {
@@ -79,6 +82,12 @@ class ObservedComm {
   void abort(const std::string& message) { comm_.abort(message); }
 
  private:
+  void observed(Dev* dev, const CommCall& call, auto run) {
+    const auto watch = observer_->before(dev, call);
+    run();
+    if (watch) (void)watch->started({});
+  }
+
   Comm<Dev> comm_;
   std::shared_ptr<CommObserver<Dev>> observer_;
 };

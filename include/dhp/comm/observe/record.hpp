@@ -15,20 +15,16 @@ class CallRecording final : public CommObserver<Cpu> {
   explicit CallRecording(GroupRecorder group) : group_(std::move(group)) {}
 
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const CommCall& call) override {
-    return std::make_unique<Recorded>(group_.begin(call));
+    return std::make_unique<Holding<Cpu, FlightRecorder::Open>>(group_.begin(call));
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu> part,
                                                            CallSite where) override {
     Cpu dev;
-    const auto members = gather(dev, part, {static_cast<double>(group_.rank())}, where);
-    return std::make_shared<CallRecording>(group_.of_part({members.begin(), members.end()}));
+    return std::make_shared<CallRecording>(
+        group_.of_part(rows_of_all<Cpu, int>(dev, part, {group_.rank()}, where)));
   }
 
  private:
-  struct Recorded final : Watch {
-    explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
-    FlightRecorder::Open open;
-  };
   GroupRecorder group_;
 };
 

@@ -14,7 +14,7 @@ class CallTiming final : public CommObserver<Cpu> {
   explicit CallTiming(std::shared_ptr<WaitClock> clock) : clock_(std::move(clock)) {}
 
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const CommCall& call) override {
-    return std::make_unique<Timed>(
+    return std::make_unique<Holding<Cpu, WaitClock::Scope>>(
         clock_.get(), call.is_message() ? WaitClock::messages : WaitClock::collectives);
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu>, CallSite) override {
@@ -22,10 +22,6 @@ class CallTiming final : public CommObserver<Cpu> {
   }
 
  private:
-  struct Timed final : Watch {
-    Timed(WaitClock* clock, WaitClock::Of of) : wait(clock, of) {}
-    WaitClock::Scope wait;
-  };
   std::shared_ptr<WaitClock> clock_;
 };
 

@@ -20,9 +20,9 @@ class CallTracing final : public CommObserver<Dev> {
   CallTracing(Dev& dev, Comm<Dev> comm)
       : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 
-  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev* dev, const CommCall& call) override {
-    if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
+  using typename CommObserver<Dev>::Watch;
+  [[nodiscard]] std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) override {
+    if (call.kind == CallKind::split) return nullptr;
     if (!track_) track_ = dev_->trace()->add_track(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;
     return std::make_unique<Traced>(of,
@@ -42,7 +42,7 @@ class CallTracing final : public CommObserver<Dev> {
  private:
   CallTracing(Dev& dev, Comm<Dev> comm, int world_rank, std::shared_ptr<int> groups)
       : dev_(&dev), world_rank_(world_rank), groups_(std::move(groups)) {
-    const auto ranks = gather(dev, comm, {static_cast<double>(world_rank)});
+    const auto ranks = detail::rows_of_all<Dev, int>(dev, comm, {world_rank}, CallSite::current());
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 
@@ -55,7 +55,7 @@ class CallTracing final : public CommObserver<Dev> {
     if (trace.at_work()) trace.add(std::move(wait));
   }
 
-  class Traced final : public CommObserver<Dev>::Watch {
+  class Traced final : public Watch {
    public:
     Traced(Dev& dev, TraceSpan span, bool collective)
         : dev_(dev), span_(std::move(span)), collective_(collective) {}

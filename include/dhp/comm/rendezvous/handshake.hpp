@@ -79,19 +79,10 @@ struct Hello {
   std::uint32_t rank = 0;
   std::string job{};
 
-  [[nodiscard]] std::string client_proof(std::string_view secret) const {
-    return proof("client", secret);
-  }
-  [[nodiscard]] std::string server_proof(std::string_view secret) const {
-    return proof("server", secret);
-  }
-
- private:
-  [[nodiscard]] std::string proof(std::string_view label, std::string_view secret) const {
+  /// side: "client" or "server", so that neither can send back the other's proof.
+  [[nodiscard]] std::string proof(std::string_view side, std::string_view secret) const {
     std::string message;
-    for (const std::string_view field :
-         {label, std::string_view(job), std::string_view(server_nonce),
-          std::string_view(client_nonce)})
+    for (const std::string_view field : {side, {job}, {server_nonce}, {client_nonce}})
       append_field(message, field);
     append_number(message, rank);
     return hmac_sha256(secret, message);
@@ -102,7 +93,7 @@ struct Hello {
   std::string payload = hello.client_nonce;
   append_number(payload, hello.rank);
   append_field(payload, hello.job);
-  return payload + hello.client_proof(secret);
+  return payload + hello.proof("client", secret);
 }
 /// Reads the hello and its proof; returns nullopt if they are invalid.
 [[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(

@@ -198,7 +198,7 @@ class TcpStore final : public KeyValueStore {
     if (answer->type == handshake::refused) return refusal(address.port, answer->payload, why);
     why = concat("the ", at(address.port), " cannot prove that it belongs to this job");
     if (answer->type != handshake::welcome ||
-        !equal_in_constant_time(answer->payload, mine.server_proof(options_.secret)))
+        !equal_in_constant_time(answer->payload, mine.proof("server", options_.secret)))
       return Found::other_job;
     socket_ = std::move(socket);
     port_ = address.port;

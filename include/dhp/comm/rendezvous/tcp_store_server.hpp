@@ -255,7 +255,7 @@ class TcpStoreServer final : public KeyValueStore {
     const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
     if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it tries other ports
-    if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
+    if (!equal_in_constant_time(proof, hello.proof("client", options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it does not have the secret of the job"));
     if (rank >= ranks)
@@ -266,7 +266,7 @@ class TcpStoreServer final : public KeyValueStore {
     client.rank = static_cast<int>(rank);
     client.reader.allow(longest_request);
     note_reached(client.socket.own_end());
-    send(client, write_frame(handshake::welcome, hello.server_proof(options_.secret)));
+    send(client, write_frame(handshake::welcome, hello.proof("server", options_.secret)));
   }
   void refuse(Client& client, handshake::Refusal refusal, const std::string& why) {
     if (!why.empty()) report(client, why);

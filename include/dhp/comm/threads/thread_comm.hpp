@@ -153,6 +153,5 @@ class ThreadComm {
 };
 
 static_assert(Communicator<ThreadComm, Cpu>);
-static_assert(!Communicator<Latch, Cpu>);
 
 }  // namespace dhp::detail

@@ -18,14 +18,10 @@ namespace dhp {
 enum class Section { start, first_step, step, evaluation, saving };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
-  switch (section) {
-    case Section::start: return "the start";
-    case Section::first_step: return "the first step";
-    case Section::step: return "a step";
-    case Section::evaluation: return "an evaluation";
-    case Section::saving: return "saving";
-  }
-  return "?";
+  constexpr const char* names[] = {"the start", "the first step", "a step", "an evaluation",
+                                   "saving"};
+  static_assert(std::size(names) == detail::as_size(Section::saving) + 1);
+  return names[static_cast<int>(section)];
 }
 
 namespace detail {

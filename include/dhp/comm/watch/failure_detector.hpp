@@ -130,10 +130,10 @@ class FailureDetector {
             silence_s(rank, now_s) <= limits_.lost_s)
           continue;
         if (at(rank).state.finished)
-          return concat("rank ", witness, " in ", place(witness), " is not done with ", named(rank),
-                        ", which has finished");
+          return concat("rank ", witness, " in ", at(witness).state.place(), " is not done with ",
+                        named(rank), ", which has finished");
         return concat(named(rank), " is gone: rank ", witness, " has lost its connection to it in ",
-                      place(witness), ", and it has not been heard of for ",
+                      at(witness).state.place(), ", and it has not been heard of for ",
                       seconds(silence_s(rank, now_s)), "; ", last_seen(rank));
       }
     return {};
@@ -248,10 +248,6 @@ class FailureDetector {
       if (const auto* call = at(rank).state.busy(); call != nullptr && !at(rank).left)
         return concat("; rank ", rank, " is in ", to_text(*call));
     return {};
-  }
-  [[nodiscard]] std::string place(int rank) const {
-    const auto* call = at(rank).state.busy();
-    return call == nullptr ? "no call" : to_text(*call);
   }
   [[nodiscard]] std::string limit_text() const { return concat(", beyond ", limit_); }
 

@@ -179,10 +179,8 @@ class ProcessWatchdog final : public Watchdog {
   }
   [[nodiscard]] std::string store_lost(const detail::RankState& state,
                                        const std::string& why) const {
-    const auto* call = state.busy();
     auto text = concat("rank 0, which watches over all in the ", store_->description(),
-                       ", is gone (", why, "); rank ", rank(), " is in ",
-                       call == nullptr ? std::string("no call") : to_text(*call));
+                       ", is gone (", why, "); rank ", rank(), " is in ", state.place());
     return state.failed.empty() ? text : concat(text, " and fails itself: ", state.failed);
   }
 

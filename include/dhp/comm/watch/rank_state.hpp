@@ -100,6 +100,11 @@ struct RankState {
     return under_way.empty() ? nullptr : &under_way.front();
   }
 
+  /// Returns the call that busy() returns, for messages; "no call" if there is none.
+  [[nodiscard]] std::string place() const {
+    const auto* call = busy();
+    return call == nullptr ? "no call" : to_text(*call);
+  }
   [[nodiscard]] std::string written() const { return Fields::written(*this); }
   [[nodiscard]] static std::optional<RankState> parsed(std::string_view bytes) {
     return Fields::parsed<RankState>(bytes);

@@ -76,13 +76,10 @@ class Watchdog : public Latch {
 
   /// Watches a channel from now on. Throws Aborted if the world has ended, because no channel may start after that.
   void watch(std::shared_ptr<Channel> channel) {
-    {
-      const std::lock_guard lock(mutex_);
+    publish([&] {
       if (ended_) throw Aborted(message_);
       channels_.push_back(std::move(channel));
-      hurry_ = true;
-    }
-    changed_.notify_all();
+    });
   }
   void unwatch(const Channel& channel) {
     const std::lock_guard lock(mutex_);
@@ -138,11 +135,7 @@ class Watchdog : public Latch {
     watch_ = std::thread([this] { look_after_all(); });
   }
   void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
+    publish([&] { stop_ = true; });
     if (watch_.joinable()) watch_.join();
   }
 
