@@ -36,11 +36,13 @@ class Shape {
     return extents_[detail::as_size(dim)];
   }
   [[nodiscard]] std::int64_t back() const { return (*this)[rank_ - 1]; }
+  [[nodiscard]] const std::int64_t* begin() const { return extents_.data(); }
+  [[nodiscard]] const std::int64_t* end() const { return extents_.data() + rank_; }
 
   /// Returns the number of elements, which is 1 for rank 0 (a scalar).
   [[nodiscard]] std::int64_t count() const {
     std::int64_t product = 1;
-    for (int dim = 0; dim < rank_; ++dim) product *= extents_[detail::as_size(dim)];
+    for (const auto extent : *this) product *= extent;
     return product;
   }
   /// Returns the product of all dims but the last: [N, H, W, C] has N*H*W rows.
@@ -76,8 +78,8 @@ class Shape {
   // The limit of 2^56 leaves room for byte counts and for rounding errors of this product.
   void check_countable() const {
     double product = 1;
-    for (int dim = 0; dim < rank_; ++dim)
-      product *= static_cast<double>(std::max<std::int64_t>(extents_[detail::as_size(dim)], 1));
+    for (const auto extent : *this)
+      product *= static_cast<double>(std::max<std::int64_t>(extent, 1));
     check(product <= 0x1p56, "a tensor of shape ", *this, " would have more than 2^56 elements");
   }
 

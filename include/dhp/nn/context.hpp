@@ -37,7 +37,7 @@ namespace dhp::detail {
     for (const int half : {0, 1}) {
       const auto part = context_part(offsets[n + 1] - offsets[n], group, groups, half);
       const auto tokens = std::clamp<std::int64_t>(lengths[n] - part.first, 0, part.size());
-      all[n][static_cast<std::size_t>(half)] = {row, part.size(), tokens, part.first};
+      all[n][as_size(half)] = {row, part.size(), tokens, part.first};
       row += part.size();
     }
   return all;
@@ -71,7 +71,7 @@ struct ContextRows {
       if (!runs.empty()) runs.back()[1].rows += most - rows_of(runs);
   }
   [[nodiscard]] const std::vector<TokenRuns>& of(int group) const {
-    return by_group[static_cast<std::size_t>(group)];
+    return by_group[as_size(group)];
   }
   [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(by_group)); }
   /// Calls body(first row in the group's tensor, rows of the whole samples) for each part of a sample that a group has.
@@ -81,8 +81,7 @@ struct ContextRows {
         const std::int64_t first = offsets[n];
         const auto part = context_part(offsets[n + 1] - first, group, groups(), half);
         if (part.size() > 0)
-          body(of(group)[n][static_cast<std::size_t>(half)].row,
-               Range{first + part.first, first + part.last});
+          body(of(group)[n][as_size(half)].row, Range{first + part.first, first + part.last});
       }
   }
 
@@ -118,11 +117,11 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
                                          MicroBatch<Dev>& share) {
   const auto& all = *share.context;
   std::vector<std::string> added;
-  std::vector<std::pair<int, std::int64_t>> place(static_cast<std::size_t>(all.offsets.back()));
+  std::vector<std::pair<int, std::int64_t>> place(as_size(all.offsets.back()));
   for (int group = 0; group < all.groups(); ++group)
     all.for_parts(group, [&](std::int64_t row, Range part) {
       for (auto at = part.first; at < part.last; ++at)
-        place[static_cast<std::size_t>(at)] = {group, row + at - part.first};
+        place[as_size(at)] = {group, row + at - part.first};
     });
   for (const auto& [rows_name, labels_name] :
        {std::pair{"masked_rows", "masked_labels"},
@@ -132,14 +131,13 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
           labels_name, "\", which this batch does not have; choose a layout without it");
     const auto rows = whole.at(rows_name).template to_host<std::int32_t>(dev);
     const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
-    std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(
-        static_cast<std::size_t>(all.groups()));
+    std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(as_size(all.groups()));
     const bool of_samples = rows_name == std::string_view("first_rows");
     std::size_t most = of_samples ? rows.size() : 0;
     for (std::size_t at = 0; at < rows.size(); ++at) {
       if (labels[at] < 0 || rows[at] < 0 || rows[at] >= all.offsets.back()) continue;
-      const auto [group, row] = place[static_cast<std::size_t>(rows[at])];
-      auto& list = lists[static_cast<std::size_t>(group)];
+      const auto [group, row] = place[as_size(rows[at])];
+      auto& list = lists[as_size(group)];
       if (of_samples) list.resize(at, {0, -1});
       list.emplace_back(row, labels[at]);
       most = std::max(most, list.size());
@@ -147,7 +145,7 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
     std::vector<std::int32_t> own_rows, own_labels;
     std::vector<std::int64_t> numbers;
     for (std::int64_t own = 0; own < groups.size(); ++own) {
-      auto& list = lists[static_cast<std::size_t>(groups.first + own)];
+      auto& list = lists[as_size(groups.first + own)];
       list.resize(most, {0, -1});
       for (const auto& [row, label] : list) {
         own_rows.push_back(static_cast<std::int32_t>(own * all.most) + row);

@@ -21,7 +21,7 @@ struct Conv2dOptions {
 /// On the tensor axis: by columns, y holds this rank's output channels; by rows, x holds this rank's input channels,
 /// and y is complete on each rank. With tensor groups, split tensors are pieces [pieces, N, H, W, channels of a group].
 template <class Dev>
-class Conv2d final {
+class Conv2d final : public detail::AddsOnto<Dev, Conv2d<Dev>> {
  public:
   Conv2d(ModelBuilder<Dev>& build, const std::string& name, Conv2dOptions options)
       : geometry_{options.kernel, options.stride, options.padding},
@@ -55,9 +55,6 @@ class Conv2d final {
     return y;
   }
 
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward_onto(dev, std::move(dy), Tensor<Dev>(), tape);
-  }
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();

@@ -17,7 +17,7 @@ struct FeedForwardOptions {
 /// [columns, inner] and "second.bias" [columns]. On the tensor axis the first layer is placed by columns and the second
 /// by rows, or both are replicated.
 template <class Dev>
-class FeedForward final {
+class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
  public:
   FeedForward(ModelBuilder<Dev>& build, const std::string& first, const std::string& second,
               FeedForwardOptions options)
@@ -52,11 +52,8 @@ class FeedForward final {
                             [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// Computes the gradient of b1 together with an input gradient. The other weight gradients may be deferred.
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward_onto(dev, std::move(dy), {}, tape);
-  }
-  /// Returns onto + the gradient of x; an empty onto counts as zero.
+  /// Returns onto + the gradient of x; an empty onto counts as zero. Computes the gradient of b1 together with an input
+  /// gradient. The other weight gradients may be deferred.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) {
       auto dinner = second_.backward(dev, std::move(dy), tape);
@@ -74,7 +71,7 @@ class FeedForward final {
       for (int at = 0; at < pieces(); ++at)
         detail::for_row_groups(tape.row_groups(), gradients.rows(), [&](Range of_group) {
           const auto some = [&](auto view) { return view.slice(of_group); };
-          first_.biases()[static_cast<std::size_t>(at)]->accumulate(
+          first_.biases()[detail::as_size(at)]->accumulate(
               dev, [&](View<Dev> gradient, double beta) {
                 detail::gelu_linear_backward(dev, some(gradients), of(second_.weights(), at),
                                              some(matrix(before.view(), at)),
@@ -121,7 +118,7 @@ class FeedForward final {
   }
   [[nodiscard]] int pieces() const { return static_cast<int>(first_.weights().size()); }
   [[nodiscard]] static ConstView<Dev> of(const ParameterList<Dev>& list, int at) {
-    return list[static_cast<std::size_t>(at)]->value;
+    return list[detail::as_size(at)]->value;
   }
   template <class AnyView>
   [[nodiscard]] AnyView matrix(AnyView all, int at) const {

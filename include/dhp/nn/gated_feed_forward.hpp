@@ -18,7 +18,7 @@ struct GatedFeedForwardOptions {
 /// x and y are [.., columns]. Weights: "gate.weight" and "up.weight" [inner, columns], "down.weight" [columns, inner].
 /// On the tensor axis gate and up are placed by columns and down by rows, or all are replicated.
 template <class Dev>
-class GatedFeedForward final {
+class GatedFeedForward final : public detail::AddsOnto<Dev, GatedFeedForward<Dev>> {
  public:
   GatedFeedForward(ModelBuilder<Dev>& build, const std::string& gate, const std::string& up,
                    const std::string& down, GatedFeedForwardOptions options) {
@@ -49,9 +49,6 @@ class GatedFeedForward final {
     return layers_[2].forward(dev, std::move(inner), tape);
   }
 
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward_onto(dev, std::move(dy), {}, tape);
-  }
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     auto dinner = layers_[2].backward(dev, std::move(dy), tape);

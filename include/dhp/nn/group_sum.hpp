@@ -26,7 +26,7 @@ namespace detail {
 [[nodiscard]] inline Shape shape_of_pieces(int pieces, const Shape& piece) {
   if (pieces == 1) return piece;
   Shape all{pieces};
-  for (int dim = 0; dim < piece.rank(); ++dim) all.push_back(piece[dim]);
+  for (const auto extent : piece) all.push_back(extent);
   return all;
 }
 [[nodiscard]] inline Shape shape_of_piece(int pieces, const Shape& all) {

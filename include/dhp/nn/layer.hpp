@@ -122,6 +122,16 @@ template <class Dev>
 }
 }  // namespace detail
 
+namespace detail {
+/// Base of a layer L with backward_onto: gives it backward, which adds to nothing.
+template <class Dev, class L>
+struct AddsOnto {
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return static_cast<L*>(this)->backward_onto(dev, std::move(dy), {}, tape);
+  }
+};
+}  // namespace detail
+
 /// output_shape returns the shape of forward's result without computing it. flops returns the multiplications and
 /// additions of a forward pass; the pipeline uses it to cut stages.
 template <class L, class Dev>
@@ -154,10 +164,12 @@ template <class Dev>
   return total;
 }
 
-/// Returns onto + the layer's input gradient: in one pass if the layer has backward_onto, otherwise by an addition.
+/// Returns onto + the layer's input gradient: in one pass if the layer has backward_onto, otherwise by an addition. An
+/// empty onto counts as zero.
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {
+  if (!onto) return layer.backward(dev, std::move(dy), tape);
   if constexpr (detail::HasBackwardOnto<L, Dev>)
     return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
   else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
@@ -165,7 +177,7 @@ template <class Dev, class L>
 
 /// Holds a layer of any type, with a name for messages.
 template <class Dev>
-class AnyLayer {
+class AnyLayer : public detail::AddsOnto<Dev, AnyLayer<Dev>> {
  public:
   template <class L>
   AnyLayer(std::string name, L layer) : name_(std::move(name)) {
@@ -181,12 +193,6 @@ class AnyLayer {
                               [&] { return model_->forward(dev, std::move(x), tape); });
     tape.end_of_forward(began);
     return y;
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return tape.backward_of(name_, [&] {
-      return detail::in_layer(dev, name_, "input gradient", tape,
-                              [&] { return model_->backward(dev, std::move(dy), tape); });
-    });
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     return tape.backward_of(name_, [&] {
@@ -207,7 +213,6 @@ class AnyLayer {
   struct Base {
     virtual ~Base() = default;
     virtual Tensor<Dev> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
-    virtual Tensor<Dev> backward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual Tensor<Dev> backward_onto(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual Shape output_shape(const Shape&, const MicroBatch<Dev>&) const = 0;
     virtual double flops(const Shape&, const MicroBatch<Dev>&) const = 0;
@@ -218,9 +223,6 @@ class AnyLayer {
     explicit Model(L held) : layer(std::move(held)) {}
     Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) override {
       return layer.forward(dev, std::move(x), tape);
-    }
-    Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) override {
-      return layer.backward(dev, std::move(dy), tape);
     }
     Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
                               Tape<Dev>& tape) override {

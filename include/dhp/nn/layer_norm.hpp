@@ -7,13 +7,25 @@
 namespace dhp {
 
 namespace detail {
+/// Makes a parameter [columns] of a norm, which stays in the accumulation type.
+template <class Dev>
+[[nodiscard]] Parameter<Dev> norm_parameter(ModelBuilder<Dev>& build, const std::string& name,
+                                            std::int64_t columns, double value) {
+  return build.parameter({.name = name,
+                          .shape = {columns},
+                          .init = constant(value),
+                          .decays = false,
+                          .keep_fp32 = true},
+                         {.shares = true});
+}
+
 /// The parameters gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
 class LayerNormParameters {
  public:
   LayerNormParameters(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns)
-      : gamma_(make(build, name + ".weight", columns, 1)),
-        beta_(make(build, name + ".bias", columns, 0)),
+      : gamma_(norm_parameter(build, name + ".weight", columns, 1)),
+        beta_(norm_parameter(build, name + ".bias", columns, 0)),
         shares_(build.row_shares()) {}
 
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
@@ -35,16 +47,6 @@ class LayerNormParameters {
   }
 
  private:
-  static Parameter<Dev> make(ModelBuilder<Dev>& build, const std::string& name,
-                             std::int64_t columns, double value) {
-    return build.parameter({.name = name,
-                            .shape = {columns},
-                            .init = constant(value),
-                            .decays = false,
-                            .keep_fp32 = true},
-                           {.shares = true});
-  }
-
   Parameter<Dev> gamma_, beta_;
   RowShares<Dev> shares_;
 };

@@ -29,7 +29,7 @@ namespace detail {
 
 /// A linear layer. Composite layers, such as FeedForward, also call the parts of its passes.
 template <class Dev>
-class LinearParts {
+class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
  public:
   LinearParts(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
               PlacementDims dims) {
@@ -53,9 +53,6 @@ class LinearParts {
     return forward_of(dev, std::move(all), std::move(x), tape);
   }
 
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward_onto(dev, std::move(dy), {}, tape);
-  }
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);

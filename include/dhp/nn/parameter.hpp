@@ -45,18 +45,11 @@ struct ParameterSpec {
   }
   /// Returns how many elements are contiguous in both the split and the unsplit tensor.
   [[nodiscard]] std::int64_t contiguous() const {
-    if (!is_split()) return shape.count();
-    std::int64_t inner = 1;
-    for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
-    return part.size() * inner;
+    return detail::CutDim(shape, split_dim, part).run;
   }
   /// Returns an element's index in the unsplit tensor from its index in this rank's part; both are row-major.
   [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
-    if (!is_split()) return element;
-    // Seen as [outer, split, inner], only the middle index differs.
-    const auto local = contiguous();
-    const auto inner = local / part.size();
-    return element / local * shape[split_dim] * inner + part.first * inner + element % local;
+    return detail::CutDim(shape, split_dim, part).in_whole(element);
   }
 };
 

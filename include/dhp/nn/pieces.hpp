@@ -41,6 +41,24 @@ struct Piece {
 };
 
 namespace detail {
+/// How the elements of a part of one dimension lie in the whole tensor; both are row-major.
+struct CutDim {
+  /// dim: the dimension of which `part` is a range; -1: the part is the whole tensor.
+  CutDim(const Shape& shape, int dim, Range part) {
+    std::int64_t inner = 1;
+    for (int at = dim + 1; at < shape.rank(); ++at) inner *= shape[at];
+    run = std::max<std::int64_t>(dim < 0 ? inner : part.size() * inner, 1);
+    stride = dim < 0 ? run : shape[dim] * inner;
+    offset = dim < 0 ? 0 : part.first * inner;
+  }
+  [[nodiscard]] std::int64_t in_whole(std::int64_t element) const {
+    return element / run * stride + offset + element % run;
+  }
+  std::int64_t run;     ///< elements that are contiguous in both
+  std::int64_t stride;  ///< distance of two runs in the whole tensor
+  std::int64_t offset;  ///< of the first run
+};
+
 /// A run of elements of a piece that are contiguous in the whole tensor.
 struct Extent {
   std::int64_t whole = 0;  ///< row-major index of the first element in the whole tensor
@@ -52,32 +70,20 @@ struct Extent {
 class Extents {
  public:
   explicit Extents(const Piece& piece)
-      : first_(piece.range.first), last_(piece.range.last), at_(first_) {
-    const auto& shape = piece.shape;
-    if (piece.split_dim < 0) {
-      stretch_ = stride_ = std::max<std::int64_t>(shape.count(), 1);
-      return;
-    }
-    std::int64_t inner = 1;
-    for (int dim = piece.split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
-    stretch_ = std::max<std::int64_t>(piece.part.size() * inner, 1);
-    stride_ = shape[piece.split_dim] * inner;
-    offset_ = piece.part.first * inner;
-  }
+      : first_(piece.range.first),
+        last_(piece.range.last),
+        at_(first_),
+        box_(piece.shape, piece.split_dim, piece.part) {}
 
   [[nodiscard]] bool done() const { return at_ >= last_; }
   [[nodiscard]] Extent now() const {
-    const auto inside = at_ % stretch_;
-    return {at_ / stretch_ * stride_ + offset_ + inside, at_ - first_,
-            std::min(stretch_ - inside, last_ - at_)};
+    return {box_.in_whole(at_), at_ - first_, std::min(box_.run - at_ % box_.run, last_ - at_)};
   }
   void next() { at_ += now().count; }
 
  private:
   std::int64_t first_, last_, at_;  // element numbers in the box
-  std::int64_t stretch_ = 1;        // elements of the box that are contiguous in the whole tensor
-  std::int64_t stride_ = 1;         // distance of two extents in the whole tensor
-  std::int64_t offset_ = 0;
+  CutDim box_;
 };
 
 /// Calls move(index in a, index in b, count) for each run of common elements of two pieces, in ascending order.

@@ -9,7 +9,7 @@ namespace dhp {
 
 namespace detail {
 template <class Dev, Layer<Dev> Inner>
-class Recompute {
+class Recompute : public AddsOnto<Dev, Recompute<Dev, Inner>> {
  public:
   explicit Recompute(Inner inner) : inner_(std::move(inner)) {}
 
@@ -19,14 +19,12 @@ class Recompute {
     auto nothing_kept = tape.nested(false, false);
     return inner_.forward(dev, std::move(x), nothing_kept);
   }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return after_forward(
-        dev, tape, [&](Tape<Dev>& again) { return inner_.backward(dev, std::move(dy), again); });
-  }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return after_forward(dev, tape, [&](Tape<Dev>& again) {
-      return dhp::backward_onto(dev, inner_, std::move(dy), std::move(onto), again);
-    });
+    auto again = tape.nested(true, true);
+    (void)inner_.forward(dev, tape.pop(), again);
+    auto dx = dhp::backward_onto(dev, inner_, std::move(dy), std::move(onto), again);
+    again.check_popped({});
+    return dx;
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return inner_.output_shape(in, batch);
@@ -37,14 +35,6 @@ class Recompute {
   void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
 
  private:
-  Tensor<Dev> after_forward(Dev& dev, Tape<Dev>& tape, auto backward_of) {
-    auto again = tape.nested(true, true);
-    (void)inner_.forward(dev, tape.pop(), again);
-    auto dx = backward_of(again);
-    again.check_popped({});
-    return dx;
-  }
-
   Inner inner_;
 };
 }  // namespace detail

@@ -2,8 +2,7 @@
 // stays in the accumulation type.
 #pragma once
 
-#include <dhp/nn/layer.hpp>
-#include <dhp/ops/layer_norm.hpp>
+#include <dhp/nn/layer_norm.hpp>
 
 namespace dhp {
 
@@ -13,12 +12,7 @@ class RmsNorm : public ElementwiseLayer<Dev, 4> {
  public:
   RmsNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
           double epsilon = 1e-6)
-      : gamma_(build.parameter({.name = name + ".weight",
-                                .shape = {columns},
-                                .init = constant(1),
-                                .decays = false,
-                                .keep_fp32 = true},
-                               {.shares = true})),
+      : gamma_(detail::norm_parameter(build, name + ".weight", columns, 1)),
         shares_(build.row_shares()),
         epsilon_(epsilon) {}
 

@@ -40,7 +40,7 @@ struct SelfAttentionOptions {
 /// x is [rows, columns]; y is [rows, columns of this rank's heads] or, with tensor groups, [pieces, rows, columns of a
 /// group's heads]. The weights "name.query.weight", ... are all placed by (whole) heads, or all replicated.
 template <class Dev>
-class SelfAttention final {
+class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(options), use_(build.next_use()), context_(build.context) {
@@ -54,8 +54,7 @@ class SelfAttention final {
                !options_.bias || std::max(context_.size(), build.context_groups()) > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
-      projections_.emplace_back(build,
-                                concat(name, ".", options_.names[static_cast<std::size_t>(which)]),
+      projections_.emplace_back(build, concat(name, ".", options_.names[detail::as_size(which)]),
                                 LinearOptions{.in = options_.columns,
                                               .out = which == 0 ? options_.columns : key_columns,
                                               .bias = options_.bias,
@@ -91,7 +90,7 @@ class SelfAttention final {
   /// One product computes q, k and v as the columns of one matrix.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (unfused_) return forward_unfused(dev, std::move(x), tape);
-    const auto columns = local_columns();
+    const auto columns = weights_[0]->spec.local_shape()[0];
     const detail::FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
     auto all = gradient_sum_.shares().gather(dev, x.share(), tape);
     Tensor<Dev> qkv(dev, x.dtype(), {all.rows(), 3 * columns});
@@ -111,9 +110,6 @@ class SelfAttention final {
     return y;
   }
 
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward_onto(dev, std::move(dy), {}, tape);
-  }
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (unfused_) return backward_unfused(dev, std::move(dy), std::move(onto), tape);
@@ -304,14 +300,11 @@ class SelfAttention final {
     check(key_heads >= 1 && heads % key_heads == 0, name, ": ", heads,
           " heads cannot share the keys and values of ", key_heads,
           " key heads; choose a divisor of the number of heads");
-    check(heads % parts == 0, name, ", by heads: ", heads,
-          " heads cannot be split over a tensor axis of ", parts,
-          "; choose the tensor axis among the divisors of the number of heads");
-    check(key_heads % parts == 0, name, ", by heads: ", key_heads,
-          " key heads cannot be split over a tensor axis of ", parts,
-          "; choose the tensor axis among the divisors of the number of key heads");
+    for (const auto& [count, what] : {std::pair(heads, "heads"), {key_heads, "key heads"}})
+      check(count % parts == 0, name, ", by heads: ", count, " ", what,
+            " cannot be split over a tensor axis of ", parts,
+            "; choose the tensor axis among the divisors of the number of ", what);
   }
-  [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
   [[nodiscard]] int pieces() const { return gradient_sum_.pieces(); }
   [[nodiscard]] int ranks_of_heads(const Tape<Dev>& tape) const {
     return exchanges_heads(tape) ? context_.size() : 1;
@@ -324,7 +317,7 @@ class SelfAttention final {
   template <class AnyView>
   [[nodiscard]] AnyView third(AnyView of, int which) const {
     const auto columns = of.columns() / 3;
-    return {of.bytes() + static_cast<std::size_t>(which * columns) * size_of(of.dtype()),
+    return {of.bytes() + detail::as_size(which * columns) * size_of(of.dtype()),
             of.dtype(),
             {of.rows(), columns}};
   }

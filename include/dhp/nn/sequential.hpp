@@ -7,7 +7,7 @@ namespace dhp {
 
 /// x is the input of the first layer, y is the output of the last layer. Without layers, y is x.
 template <class Dev>
-class Sequential {
+class Sequential : public detail::AddsOnto<Dev, Sequential<Dev>> {
  public:
   Sequential() = default;
   Sequential& add(std::string name, auto layer) {
@@ -19,13 +19,8 @@ class Sequential {
     for (auto& layer : layers_) x = layer.forward(dev, std::move(x), tape);
     return x;
   }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
-      dy = layer->backward(dev, std::move(dy), tape);
-    return dy;
-  }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    if (layers_.empty()) return sum_of(dev, std::move(dy), std::move(onto));
+    if (layers_.empty()) return onto ? sum_of(dev, std::move(dy), std::move(onto)) : std::move(dy);
     for (auto layer = layers_.rbegin(); layer + 1 != layers_.rend(); ++layer)
       dy = layer->backward(dev, std::move(dy), tape);
     return layers_.front().backward_onto(dev, std::move(dy), std::move(onto), tape);

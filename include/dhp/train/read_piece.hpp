@@ -17,9 +17,7 @@ namespace dhp::detail {
 [[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
   if (order == FileOrder::out_kernel_in_as_out_in_kernel)
     return {shape[0], shape[3], shape[1], shape[2]};
-  std::vector<std::int64_t> extents;
-  for (int dim = 0; dim < shape.rank(); ++dim) extents.push_back(shape[dim]);
-  return extents;
+  return {shape.begin(), shape.end()};
 }
 
 /// Returns the index of an element in the file; `element` is its index in memory.

@@ -27,9 +27,7 @@ inline std::string name_in_shard(const Piece& piece) {
 inline std::vector<std::int64_t> shape_in_shard(const Piece& piece) {
   const auto box = piece.box();
   if (piece.count() != box.count()) return {piece.count()};
-  std::vector<std::int64_t> extents;
-  for (int dim = 0; dim < box.rank(); ++dim) extents.push_back(box[dim]);
-  return extents;
+  return {box.begin(), box.end()};
 }
 
 /// Copies a piece to the file block by block. Returns the blocks' checksums.

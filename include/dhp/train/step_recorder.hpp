@@ -71,8 +71,7 @@ class StepRecorder<Dev> {
     const auto add = [&](const Tensor<Dev>& tensor) {
       signature.push_back(static_cast<std::int64_t>(tensor.dtype()));
       signature.push_back(tensor.shape().rank());
-      for (int dim = 0; dim < tensor.shape().rank(); ++dim)
-        signature.push_back(tensor.shape()[dim]);
+      signature.insert(signature.end(), tensor.shape().begin(), tensor.shape().end());
     };
     for (const auto& batch : step.batches) {
       signature.insert(signature.end(),
