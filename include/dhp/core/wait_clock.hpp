@@ -1,4 +1,4 @@
-// WaitClock measures how long a rank's thread is blocked by other ranks. Each wait reads the clock twice.
+// WaitClock measures how long a rank's thread is blocked by other ranks, or by saving. Each wait reads the clock twice.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -12,7 +12,7 @@ namespace dhp {
 /// Measures the waits of the constructing thread. Other threads' waits do not count, and a nested wait counts once.
 class WaitClock {
  public:
-  enum Of { collectives, messages };
+  enum Of { collectives, messages, saves };
 
   /// Measures a wait that lasts until the end of the block.
   class Scope : detail::NonCopyable {
@@ -47,7 +47,7 @@ class WaitClock {
 
   std::thread::id owner_ = std::this_thread::get_id();
   bool waits_ = false;
-  std::array<double, 2> seconds_{};
+  std::array<double, 3> seconds_{};
 };
 
 }  // namespace dhp

@@ -65,9 +65,6 @@ class ImageFolder {
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
-  [[nodiscard]] const std::string& path_of(std::int64_t index) const {
-    return found_->files.at(detail::as_size(index)).path;
-  }
   /// Returns one sentence per skipped file; empty unless skip_bad is set.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
 

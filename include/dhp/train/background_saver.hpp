@@ -3,6 +3,7 @@
 // 0's thread makes the checkpoint visible.
 #pragma once
 
+#include <dhp/core/wait_clock.hpp>
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/state_copy.hpp>
 
@@ -35,7 +36,7 @@ class BackgroundSaver : detail::NonCopyable {
   void start(Dev& dev, const std::string& path, const RunState& state,
              const RunRecord& record = {}) {
     wait(dev);
-    const Stall stall{*this};
+    const WaitClock::Scope stall(&stalls_, WaitClock::saves);
     unfinished_ = true;
     auto save = [&] {
       try {
@@ -57,7 +58,7 @@ class BackgroundSaver : detail::NonCopyable {
 
   /// Waits until the copy of the state is complete. An update may then change the state.
   void before_update(Dev& dev) {
-    const Stall stall{*this};
+    const WaitClock::Scope stall(&stalls_, WaitClock::saves);
     copy_.finish(dev);
   }
 
@@ -65,7 +66,7 @@ class BackgroundSaver : detail::NonCopyable {
   /// not write.
   void wait(Dev& dev) {
     if (!thread_.joinable()) return;
-    const Stall stall{*this};
+    const WaitClock::Scope stall(&stalls_, WaitClock::saves);
     written_.wait(false);
     try {
       checkpoint_.fail_together(dev, not_written_);
@@ -79,18 +80,9 @@ class BackgroundSaver : detail::NonCopyable {
   }
 
   /// Returns the seconds that training has spent waiting for saves.
-  [[nodiscard]] double stalled_s() const { return stalled_s_; }
+  [[nodiscard]] double stalled_s() const { return stalls_.seconds(WaitClock::saves); }
 
  private:
-  struct Stall {
-    BackgroundSaver& saver;
-    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    ~Stall() {
-      saver.stalled_s_ +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    }
-  };
-
   void work(detail::CheckpointSave& save, const RunRecord& record) {
     not_written_ = detail::problem_in([&] {
       Cpu host;
@@ -117,7 +109,7 @@ class BackgroundSaver : detail::NonCopyable {
   std::atomic<bool> give_up_{false};
   bool unfinished_ = false;                // rank 0's saving thread resets it, too
   std::string not_written_, not_visible_;  // error messages, or empty; the thread writes them
-  double stalled_s_ = 0;
+  WaitClock stalls_;
 };
 
 }  // namespace dhp

@@ -42,37 +42,6 @@ struct StoredPiece {
 }
 }  // namespace detail
 
-struct CheckpointIndex {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
-  /// Checksums by file name: of a shard's header, or of any other file as a whole.
-  std::map<std::string, detail::CheckedBytes> files;
-  std::map<std::string, std::vector<detail::StoredPiece>> tensors;
-
-  void add(const CheckpointIndex& other) {
-    files.insert(other.files.begin(), other.files.end());
-    for (const auto& [name, pieces] : other.tensors)
-      tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
-  }
-
-  /// Throws Error if a file other than a shard is damaged or missing.
-  void check_files(const std::string& folder) const {
-    for (const auto& [name, saved] : files) {
-      if (name.ends_with(".safetensors")) continue;  // SavedPieces checks shards when it reads them
-      const auto path = folder + "/" + name;
-      const auto now = detail::checked(text_of(path));
-      check(now.bytes == saved.bytes && now.sum == saved.sum, path,
-            " is damaged: its checksum is not the saved one");
-    }
-  }
-
-  /// Returns the index as text. Its first line holds the checksum of all other lines.
-  [[nodiscard]] std::string to_text() const;
-  /// Reads an index. path: the file's name for messages. Throws Error if the text is damaged or, if of_all_shards is
-  /// true, if the pieces of a tensor do not cover the tensor.
-  [[nodiscard]] static CheckpointIndex parse(const std::string& text, const std::string& path,
-                                             bool of_all_shards = true);
-};
-
 namespace detail::checkpoint {
 
 inline std::string first_line(const std::string& rest) {
@@ -221,48 +190,74 @@ inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nloh
 
 }  // namespace detail::checkpoint
 
-inline std::string CheckpointIndex::to_text() const {
-  nlohmann::ordered_json json = about;
-  for (const auto& [name, file] : files)
-    json["files"][name] = {{"bytes", file.bytes}, {"crc32c", file.sum}};
-  auto& all = json["tensors"] = nlohmann::ordered_json::object();
-  for (const auto& [name, pieces] : tensors) {
-    const auto& first = pieces.front().piece;
-    auto& tensor = all[name];
-    tensor["dtype"] = detail::safetensors::name_of(first.dtype);
-    auto& shape = tensor["shape"] = nlohmann::ordered_json::array();
-    for (int dim = 0; dim < first.shape.rank(); ++dim) shape.push_back(first.shape[dim]);
-    if (first.file_order != FileOrder::same) tensor["file_order"] = "out_in_kernel";
-    for (const auto& piece : pieces) tensor["pieces"].push_back(detail::checkpoint::to_json(piece));
-  }
-  const auto rest = json.dump(1).substr(2) + "\n";
-  return detail::checkpoint::first_line(rest) + rest;
-}
+struct CheckpointIndex {
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own record
+  /// Checksums by file name: of a shard's header, or of any other file as a whole.
+  std::map<std::string, detail::CheckedBytes> files;
+  std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
-inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std::string& path,
-                                              bool of_all_shards) {
-  const auto end = text.find('\n');
-  check(end != std::string::npos &&
-            text.substr(0, end + 1) == detail::checkpoint::first_line(text.substr(end + 1)),
-        path, " is damaged: its checksum is not that of its text");
-  std::string twice;
-  auto json = detail::parse_strictly(text, twice);
-  const detail::checkpoint::JsonObject fields(json, path, "the index");
-  fields.need(twice.empty(), "has \"" + twice + "\" twice");
-  CheckpointIndex index;
-  fields.need(fields.at("files").is_object(), "has files that are no object");
-  for (const auto& [name, item] : fields.at("files").items()) {
-    const detail::checkpoint::JsonObject file(item, path, "file " + name);
-    index.files[name] = {static_cast<std::uint64_t>(file.number("bytes")),
-                         static_cast<std::uint32_t>(file.number("crc32c"))};
+  void add(const CheckpointIndex& other) {
+    files.insert(other.files.begin(), other.files.end());
+    for (const auto& [name, pieces] : other.tensors)
+      tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
-  fields.need(fields.at("tensors").is_object(), "has tensors that are no object");
-  for (const auto& [name, item] : fields.at("tensors").items())
-    index.tensors[name] = detail::checkpoint::parse_tensor(name, item, path, of_all_shards);
-  for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
-  index.about = json;
-  return index;
-}
+
+  /// Throws Error if a file other than a shard is damaged or missing.
+  void check_files(const std::string& folder) const {
+    for (const auto& [name, saved] : files) {
+      if (name.ends_with(".safetensors")) continue;  // SavedPieces checks shards when it reads them
+      const auto path = folder + "/" + name;
+      const auto now = detail::checked(text_of(path));
+      check(now.bytes == saved.bytes && now.sum == saved.sum, path,
+            " is damaged: its checksum is not the saved one");
+    }
+  }
+
+  /// Returns the index as text. Its first line holds the checksum of all other lines.
+  [[nodiscard]] std::string to_text() const {
+    nlohmann::ordered_json json = about;
+    for (const auto& [name, file] : files)
+      json["files"][name] = {{"bytes", file.bytes}, {"crc32c", file.sum}};
+    auto& all = json["tensors"] = nlohmann::ordered_json::object();
+    for (const auto& [name, pieces] : tensors) {
+      const auto& first = pieces.front().piece;
+      auto& tensor = all[name];
+      tensor["dtype"] = detail::safetensors::name_of(first.dtype);
+      tensor["shape"] = std::vector(first.shape.begin(), first.shape.end());
+      if (first.file_order != FileOrder::same) tensor["file_order"] = "out_in_kernel";
+      for (const auto& piece : pieces)
+        tensor["pieces"].push_back(detail::checkpoint::to_json(piece));
+    }
+    const auto rest = json.dump(1).substr(2) + "\n";
+    return detail::checkpoint::first_line(rest) + rest;
+  }
+  /// Reads an index. path: the file's name for messages. Throws Error if the text is damaged or, if of_all_shards is
+  /// true, if the pieces of a tensor do not cover the tensor.
+  [[nodiscard]] static CheckpointIndex parse(const std::string& text, const std::string& path,
+                                             bool of_all_shards = true) {
+    const auto end = text.find('\n');
+    check(end != std::string::npos &&
+              text.substr(0, end + 1) == detail::checkpoint::first_line(text.substr(end + 1)),
+          path, " is damaged: its checksum is not that of its text");
+    std::string twice;
+    auto json = detail::parse_strictly(text, twice);
+    const detail::checkpoint::JsonObject fields(json, path, "the index");
+    fields.need(twice.empty(), "has \"" + twice + "\" twice");
+    CheckpointIndex index;
+    fields.need(fields.at("files").is_object(), "has files that are no object");
+    for (const auto& [name, item] : fields.at("files").items()) {
+      const detail::checkpoint::JsonObject file(item, path, "file " + name);
+      index.files[name] = {static_cast<std::uint64_t>(file.number("bytes")),
+                           static_cast<std::uint32_t>(file.number("crc32c"))};
+    }
+    fields.need(fields.at("tensors").is_object(), "has tensors that are no object");
+    for (const auto& [name, item] : fields.at("tensors").items())
+      index.tensors[name] = detail::checkpoint::parse_tensor(name, item, path, of_all_shards);
+    for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
+    index.about = json;
+    return index;
+  }
+};
 
 namespace detail {
 /// Reads a run's state from the JSON of the index or of another file.

@@ -1,13 +1,12 @@
 // FileLock: a lock that at most one process holds, on this host or on all hosts that share the file system.
 #pragma once
 
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/core/open_file.hpp>
 #include <dhp/core/process_name.hpp>
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 namespace dhp {
 
@@ -35,14 +34,10 @@ class FileLock : OpenFile {
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {
     auto lock = std::make_unique<FileLock>(path);
-    const auto begun = std::chrono::steady_clock::now();
-    while (!lock->try_lock()) {
-      if (std::chrono::steady_clock::now() - begun >= std::chrono::duration<double>(patience_s))
-        throw InUse(concat(what, " is in use by another run",
-                           names_holder ? ": " + text_of(path) : std::string(),
-                           "; wait for its end or stop it, or choose another one"));
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    if (!poll_until([&] { return lock->try_lock(); }, patience_s))
+      throw InUse(concat(what, " is in use by another run",
+                         names_holder ? ": " + text_of(path) : std::string(),
+                         "; wait for its end or stop it, or choose another one"));
     try {
       if (names_holder && (lock->named_ = lock->clear())) lock->write(process_name());
     } catch (const Error&) {  // the disk is full

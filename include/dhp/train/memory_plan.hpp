@@ -138,7 +138,7 @@ template <class Options>
   plan.most = dev.memory().most_held_bytes();
   plan.peak = dev.memory().most_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
-  plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
+  plan.in_flight = report.most_until_weight_gradient[detail::as_size(stage)];
   return plan;
 }
 

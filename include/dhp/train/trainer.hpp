@@ -131,9 +131,8 @@ class Trainer {
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
     StepBatches<Dev> own{{}, mine.micro_batches, mine.samples, mine.same_shapes};
-    const auto turns = static_cast<std::size_t>(mesh_.shape().context);
-    for (auto at = static_cast<std::size_t>(mesh_.context_index()); at < mine.batches.size();
-         at += turns)
+    const auto turns = detail::as_size(mesh_.shape().context);
+    for (auto at = detail::as_size(mesh_.context_index()); at < mine.batches.size(); at += turns)
       own.batches.push_back(mine.batches[at].share());
     return detail::gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(own)),
                                            own.batches, own.micro_batches,
