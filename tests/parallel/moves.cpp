@@ -204,25 +204,4 @@ TEST_CASE("moves: a move outside the plan is refused") {
   CHECK(has(complaint({{Kind::forward}}, of), "does not exist: there are 0 micro-batches"));
 }
 
-TEST_CASE("moves: all replicas need the same moves in the same order") {
-  const auto plan = unit_per_layer(3, MovedUnit::Reduced::last, true);
-  const auto list = dhp::detail::with_moves(
-      dhp::detail::by_layers(OneForwardOneBackward::actions(0, 1, 2), {0, 3}), plan, 2,
-      Pass::training);
-  // Gathering weights as late as possible is right, but only if all replicas do it.
-  auto late = list;
-  REQUIRE(late[1] == Action{Kind::unshard, 1});
-  std::rotate(late.begin() + 1, late.begin() + 2, late.begin() + 4);
-  CHECK(text(late).starts_with("0UNSHARD,0F0,0RESHARD,1UNSHARD,2UNSHARD,1F0"));
-  const auto check_both = [&](const List& first, const List& second) {
-    return message_of([&] {
-      dhp::detail::check_moves(std::vector{first, second}, plan, 2, Pass::training);
-    });
-  };
-  CHECK(check_both(list, list) == "no error");
-  CHECK(check_both(late, late) == "no error");
-  CHECK(check_both(list, late) ==
-        "schedule: replica 0 has unshard of unit 1 where replica 1 has reshard of unit 0");
-}
-
 }  // namespace

@@ -42,6 +42,13 @@ template <class AnyView>
   if (pieces == 1) return all;
   return all.slice(at, at + 1).as(shape_of_piece(pieces, all.shape()));
 }
+/// Returns x itself, or a copy if x is shared, so that the caller can add to it; if x is empty, uninitialized memory of
+/// this type and shape.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
+  if (!x) return {dev, dtype, shape};
+  return x.unique() ? std::move(x) : clone(dev, x.view());
+}
 }  // namespace detail
 
 /// Sums over the pieces that a group of ranks holds. The default is one rank with one piece.
@@ -164,8 +171,7 @@ class GroupSum {
     if (!is_grouped() && group_.rank() != 0) onto = {};
     const bool exchanges = is_grouped() && group_.size() > 1;
     const double beta = onto ? 1 : 0;
-    if (!onto.unique() && !exchanges)
-      onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
+    if (!exchanges) onto = detail::writable(dev, std::move(onto), type, shape);
     if (!is_grouped()) {
       write(0, {0, shape[0]}, onto.mut(), beta);
       if (group_.size() > 1) made.done_ = group_.all_reduce(dev, onto.mut());
@@ -213,9 +219,7 @@ class GroupSum {
     group_.all_to_all(dev, sent.view(), received.mut()).wait();
     const double beta = onto ? 1 : 0;
     if (shares_.is_split()) {
-      auto y = !onto           ? Tensor<Dev>(dev, type, shares_.own(shape))
-               : onto.unique() ? std::move(onto)
-                               : clone(dev, onto.view());
+      auto y = detail::writable(dev, std::move(onto), type, shares_.own(shape));
       detail::tree_sum(dev, received.mut(), plan_->adds, y.mut().as({y.count()}), beta);
       return y;
     }

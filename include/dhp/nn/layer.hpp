@@ -78,16 +78,6 @@ template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
-/// Returns x itself, or a copy if x is shared, so that the caller can add to it.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
-  return x.unique() ? std::move(x) : clone(dev, x.view());
-}
-/// Like writable(dev, x), but returns uninitialized memory of this type and shape if x is empty.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
-  return x ? writable(dev, std::move(x)) : Tensor<Dev>(dev, dtype, shape);
-}
 /// Converts x to this floating-point type. Returns integer tensors and empty tensors unchanged.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_type(Dev& dev, Tensor<Dev> x, DType type) {

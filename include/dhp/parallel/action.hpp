@@ -23,16 +23,11 @@ struct Action {
 };
 
 [[nodiscard]] constexpr const char* name_of(Action::Kind kind) {
-  switch (kind) {
-    case Action::Kind::forward: return "forward";
-    case Action::Kind::backward: return "backward";
-    case Action::Kind::backward_input: return "backward_input";
-    case Action::Kind::backward_weight: return "backward_weight";
-    case Action::Kind::unshard: return "unshard";
-    case Action::Kind::reshard: return "reshard";
-    case Action::Kind::reduce: return "reduce";
-  }
-  return "unknown action";
+  constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight",
+                                   "unshard", "reshard",  "reduce"};
+  static_assert(std::size(names) == detail::as_size(Action::Kind::reduce) + 1);
+  const auto at = detail::as_size(kind);
+  return at < std::size(names) ? names[at] : "unknown action";
 }
 namespace detail {
 [[nodiscard]] constexpr bool is_move(const Action& action) {
@@ -109,6 +104,17 @@ struct StageLists : std::vector<std::vector<Action>> {
 
   [[nodiscard]] detail::Wiring wiring(int chunks) const {
     return {static_cast<int>(size()), chunks, v_shaped};
+  }
+  /// Returns the numbers of chunks and of micro-batches that the passes name: a pass beyond the last one of both.
+  [[nodiscard]] Action end_of_passes() const {
+    Action end;
+    for (const auto& list : *this)
+      for (const auto& action : list) {
+        if (detail::is_move(action)) continue;
+        end.chunk = std::max(end.chunk, action.chunk + 1);
+        end.micro_batch = std::max(end.micro_batch, action.micro_batch + 1);
+      }
+    return end;
   }
   friend bool operator==(const StageLists&, const StageLists&) = default;
 };

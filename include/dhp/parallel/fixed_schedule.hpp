@@ -18,19 +18,17 @@ namespace dhp {
 struct FixedSchedule {
   std::string name;
   StageLists lists;
-  int needed_chunks = chunks_of(lists);
+  int needed_chunks = std::max(1, lists.end_of_passes().chunk);
   bool v_shaped = lists.v_shaped;
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {
-    check(static_cast<std::size_t>(stages) == lists.size(), "schedule ", name, " is for ",
-          lists.size(), " stages, and the pipeline axis has ", stages);
-    int most = 0;
-    for (const auto& list : lists)
-      for (const auto& action : list) most = std::max(most, action.micro_batch + 1);
+    check(detail::as_size(stages) == lists.size(), "schedule ", name, " is for ", lists.size(),
+          " stages, and the pipeline axis has ", stages);
+    const int most = lists.end_of_passes().micro_batch;
     check(micro_batches <= most, "schedule ", name, " is for ", most,
           " micro-batches, and a step has ", micro_batches,
           " on a replica; choose a larger micro-batch, or another schedule");
-    auto list = lists.at(static_cast<std::size_t>(stage));
+    auto list = lists.at(detail::as_size(stage));
     std::erase_if(list, [&](const Action& action) {
       return detail::is_move(action) || action.micro_batch >= micro_batches;
     });
@@ -42,9 +40,9 @@ struct FixedSchedule {
     std::string text;
     for (int stage = 0; stage < wiring.stages; ++stage) {
       const char* before = "";
-      for (const auto& action : lists[static_cast<std::size_t>(stage)])
+      for (const auto& action : lists[detail::as_size(stage)])
         text += concat(std::exchange(before, ","), wiring.part(stage, action),
-                       words[static_cast<std::size_t>(action.kind)],
+                       words[detail::as_size(action.kind)],
                        detail::is_move(action) ? "" : std::to_string(action.micro_batch));
       text += '\n';
     }
@@ -63,7 +61,7 @@ struct FixedSchedule {
     auto wiring = lists.wiring(1);
     bool known = false;
     for (int stage = 0; stage < stages; ++stage) {
-      auto line = lines[static_cast<std::size_t>(stage)];
+      auto line = lines[detail::as_size(stage)];
       for (int at = 1; !line.empty(); ++at) {
         const auto cell = trimmed(cut(line, ','));
         if (cell.empty()) continue;
@@ -81,9 +79,9 @@ struct FixedSchedule {
         const int owner = wiring.stage_of(part);
         check(owner == stage, where, cell, " is of a part that stage ", owner, " of ", stages,
               " holds, and belongs into line ", owner + 1);
-        lists[static_cast<std::size_t>(stage)].push_back(made);
+        lists[detail::as_size(stage)].push_back(made);
       }
-      leave_weights(lists[static_cast<std::size_t>(stage)]);
+      leave_weights(lists[detail::as_size(stage)]);
     }
     lists.v_shaped = wiring.v_shaped;
     return {std::move(name), std::move(lists)};
@@ -113,12 +111,6 @@ struct FixedSchedule {
     constexpr const char* spaces = " \t\r";
     const auto first = std::min(text.find_first_not_of(spaces), text.size());
     return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
-  }
-  [[nodiscard]] static int chunks_of(const StageLists& lists) {
-    int chunks = 1;
-    for (const auto& list : lists)
-      for (const auto& action : list) chunks = std::max(chunks, action.chunk + 1);
-    return chunks;
   }
   /// Returns the part, and the action with chunk 0: the caller derives the chunk from the part.
   [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell) {

@@ -141,7 +141,7 @@ class PipelineParallel {
       }
     store_options_.tensor_groups = parameters_in_model_.groups;
     parts_.tied = detail::TiedParameters<Dev>(parts_.forward[0], by_stage);
-    const auto& own = by_stage[static_cast<std::size_t>(stage_)];
+    const auto& own = by_stage[detail::as_size(stage_)];
     // Tied parameters are ready last, so they come first in the store: reducers start at its end.
     ParameterList<Dev> in_order;
     for (const bool tied : {true, false})

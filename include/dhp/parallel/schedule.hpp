@@ -77,58 +77,58 @@ class ListWriter {
   std::vector<Action> list_;
 };
 
+/// The lists of a schedule S with a fixed number of chunks, which S::write(list, stage, stages, micro_batches) writes.
+template <class S>
+struct Written {
+  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                                   int chunks = S::needed_chunks) {
+    check_stage(S::name, stage, stages, micro_batches, chunks, S::needed_chunks);
+    ListWriter list(chunks, micro_batches);
+    S::write(list, stage, stages, micro_batches);
+    return list.done();
+  }
+};
+
 }  // namespace detail
 
 /// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at the same time.
-struct GPipe {
+struct GPipe : detail::Written<GPipe> {
   static constexpr const char* name = "gpipe";
   static constexpr int needed_chunks = 1;
 
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int chunks = needed_chunks) {
+  static void write(detail::ListWriter& list, int, int, int micro_batches) {
     using enum Action::Kind;
-    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
-    detail::ListWriter list(chunks, micro_batches);
     list.repeat(micro_batches, {{forward}});
     list.repeat(micro_batches, {{backward}});
-    return list.done();
   }
 };
 
 /// One forward, one backward (Narayanan et al. 2019, PipeDream; with a flush at the end of the step): as fast as
 /// GPipe, but stage s of p holds at most p - s micro-batches.
-struct OneForwardOneBackward {
+struct OneForwardOneBackward : detail::Written<OneForwardOneBackward> {
   static constexpr const char* name = "1f1b";
   static constexpr int needed_chunks = 1;
 
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int chunks = needed_chunks) {
+  static void write(detail::ListWriter& list, int stage, int stages, int micro_batches) {
     using enum Action::Kind;
-    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
-    detail::ListWriter list(chunks, micro_batches);
     list.repeat(stages - stage - 1, {{forward}});
     list.repeat(micro_batches, {{forward}, {backward}});
-    return list.done();
   }
 };
 
 /// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): other stages wait only for the input gradient, so weight
 /// gradients can fill idle slots. Later stages defer more of them; no stage of p holds more than p micro-batches.
-struct ZeroBubble {
+struct ZeroBubble : detail::Written<ZeroBubble> {
   static constexpr const char* name = "zero-bubble";
   static constexpr int needed_chunks = 1;
 
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int chunks = needed_chunks) {
+  static void write(detail::ListWriter& list, int stage, int stages, int micro_batches) {
     using enum Action::Kind;
-    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
-    detail::ListWriter list(chunks, micro_batches);
     list.repeat(stages - stage, {{forward}});
     list.repeat(stage, {{backward_input}, {forward}});
     // With the weight gradient before the forward, one micro-batch fewer is in flight.
     list.repeat(micro_batches - stage, {{backward_input}, {backward_weight}, {forward}});
     list.repeat(stage, {{backward_weight}});
-    return list.done();
   }
 };
 
@@ -177,16 +177,13 @@ struct Interleaved {
 /// ZB-V (Qi et al. 2023 and 2024): two chunks per stage in the shape of a V. The last stage continues with a
 /// micro-batch immediately, and the first stage computes the loss. With deferred weight gradients a stage idles half as
 /// long as in ZB-H1. Every stage of p holds at most 2 p chunks, as much memory as the first stage of 1F1B.
-struct ZeroBubbleV {
+struct ZeroBubbleV : detail::Written<ZeroBubbleV> {
   static constexpr const char* name = "zero-bubble-v";
   static constexpr int needed_chunks = 2;
   static constexpr bool v_shaped = true;
 
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int chunks = needed_chunks) {
+  static void write(detail::ListWriter& list, int stage, int stages, int micro_batches) {
     using enum Action::Kind;
-    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
-    detail::ListWriter list(chunks, micro_batches);
     const int turn = stages - stage;  // the way to the last stage and back takes 2 turn - 1 parts
     list.repeat(2 * turn - 1, {{forward, 0}});
     list.repeat(stage, {{forward, 1}, {forward, 0}});
@@ -200,23 +197,19 @@ struct ZeroBubbleV {
     list.repeat(stage, {{backward_input, 0}, {backward_input, 1}});
     list.repeat(turn, {{backward_input, 0}, {backward_weight}});
     list.repeat(2 * stage, {{backward_weight}});
-    return list.done();
   }
 };
 
 /// DualPipeV, the half of DualPipe (DeepSeek-AI 2024, DeepSeek-V3) that needs no second copy of the weights. Forwards
 /// of one chunk alternate with backwards of the other: the messages of one travel while the other computes. Weight
 /// gradients are deferred only while stages fill and drain. Each stage of p holds at most 2 p + 1 chunks.
-struct DualPipeV {
+struct DualPipeV : detail::Written<DualPipeV> {
   static constexpr const char* name = "dual-pipe-v";
   static constexpr int needed_chunks = 2;
   static constexpr bool v_shaped = true;
 
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int chunks = needed_chunks) {
+  static void write(detail::ListWriter& list, int stage, int stages, int micro_batches) {
     using enum Action::Kind;
-    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
-    detail::ListWriter list(chunks, micro_batches);
     const int behind = stages - stage - 1, reached = stage + 1;
     list.repeat(2 * behind, {{forward, 0}});
     list.repeat(reached, {{forward, 0}, {forward, 1}});
@@ -229,7 +222,6 @@ struct DualPipeV {
     list.repeat(reached / 2, {{backward_input, 1}, {backward_input, 0}});
     list.repeat(behind, {{backward_weight}, {backward_input, 0}});
     list.repeat(reached, {{backward_weight}});
-    return list.done();
   }
 };
 
@@ -262,7 +254,6 @@ struct ForwardOnly {
 static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<ZeroBubble> &&
               Schedule<Interleaved> && Schedule<ZeroBubbleV> && Schedule<DualPipeV> &&
               Schedule<detail::ForwardOnly>);
-static_assert(!Schedule<Action>);
 
 /// Any Schedule, or your own function that returns a stage's list.
 class AnySchedule {

@@ -10,7 +10,6 @@
 #include <dhp/parallel/schedule.hpp>
 
 #include <cstddef>
-#include <span>
 
 namespace dhp {
 
@@ -52,9 +51,7 @@ class ScheduleChecker {
   using Position = std::size_t;
   enum class State : char { waiting, forwarded, input_done, done };
 
-  [[nodiscard]] const std::vector<Action>& list(int stage) const {
-    return lists_[static_cast<std::size_t>(stage)];
-  }
+  [[nodiscard]] const std::vector<Action>& list(int stage) const { return lists_[as_size(stage)]; }
   [[nodiscard]] std::string name(int stage, Position at) const {
     return concat("stage ", stage, ", position ", at, " (", list(stage)[at], ")");
   }
@@ -65,15 +62,13 @@ class ScheduleChecker {
 
   // --- order ---
   void check_order(int stage) {
-    const auto pairs =
-        static_cast<std::size_t>(wiring_.chunks) * static_cast<std::size_t>(micro_batches_);
+    const auto pairs = as_size(wiring_.chunks) * as_size(micro_batches_);
     check(list(stage).size() >= pairs / 2, "schedule: stage ", stage, " has only ",
           list(stage).size(), " actions for ", micro_batches_, " micro-batches in ", wiring_.chunks,
           " chunks");
     std::vector<State> states(pairs, State::waiting);
     const auto state_of = [&](int chunk, int micro_batch) -> State& {
-      return states[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(micro_batches_) +
-                    static_cast<std::size_t>(micro_batch)];
+      return states[as_size(chunk) * as_size(micro_batches_) + as_size(micro_batch)];
     };
     for (Position at = 0; at < list(stage).size(); ++at) {
       const auto& action = list(stage)[at];
@@ -187,7 +182,7 @@ class ScheduleChecker {
     }
     std::string stuck;
     for (int stage = 0; stage < wiring_.stages; ++stage) {
-      const auto& runner = runners[static_cast<std::size_t>(stage)];
+      const auto& runner = runners[as_size(stage)];
       if (!runner.sending && runner.next == list(stage).size()) continue;
       const auto at = runner.sending ? runner.next - 1 : runner.next;
       const auto& action = list(stage)[at];
@@ -201,7 +196,7 @@ class ScheduleChecker {
 
   /// Runs a stage's next action, or retries its blocked send. Returns false if the stage is blocked or done.
   bool move(std::vector<Runner>& runners, int stage) {
-    auto& runner = runners[static_cast<std::size_t>(stage)];
+    auto& runner = runners[as_size(stage)];
     if (!runner.sending) {
       if (runner.next == list(stage).size()) return false;
       const auto& action = list(stage)[runner.next];
@@ -218,10 +213,10 @@ class ScheduleChecker {
     return deliver(runners, stage);
   }
   bool deliver(std::vector<Runner>& runners, int stage) {
-    auto& runner = runners[static_cast<std::size_t>(stage)];
+    auto& runner = runners[as_size(stage)];
     const auto& action = list(stage)[runner.next - 1];
     const int to = receiver(stage, action);
-    auto& messages = runners[static_cast<std::size_t>(to)].messages[is_forward(action)][stage > to];
+    auto& messages = runners[as_size(to)].messages[is_forward(action)][stage > to];
     if (messages == capacity_) return false;
     report_.most_messages = std::max(report_.most_messages, ++messages);
     runner.sending = false;
@@ -247,16 +242,13 @@ class MoveChecker {
     if (pass == Pass::training) reductions_ = plan.reductions(micro_batches);
   }
 
-  /// Returns the list's moves, in order.
-  [[nodiscard]] std::vector<Action> run() {
-    std::vector<Action> moves;
+  void run() {
     for (; at_ < list_.size(); ++at_) {
       const auto& action = list_[at_];
       if (!is_move(action)) {
         run_pass(action);
         continue;
       }
-      moves.push_back(action);
       if (action.chunk < 0 || action.chunk >= std::ssize(weights_))
         broken("does not exist: there are ", weights_.size(), " units");
       if (action.kind == Action::Kind::reduce) reduce(action.chunk);
@@ -267,7 +259,6 @@ class MoveChecker {
             " stays unsharded at the end of the list");
     check(reduced_ == reductions_.size(), "schedule: the list ends without the reduce of unit ",
           reduced_ < reductions_.size() ? reductions_[reduced_].unit : 0);
-    return moves;
   }
 
  private:
@@ -315,23 +306,11 @@ class MoveChecker {
   bool no_more_passes_ = false;  // a unit of Reduced::end was reduced
 };
 
-/// Proves the lists of one stage's replicas: order of passes, law of moves, and the same moves in the same order.
-inline void check_moves(std::span<const std::vector<Action>> replicas, const MovePlan& plan,
-                        int micro_batches, Pass pass) {
-  std::vector<Action> first;
-  for (const auto& list : replicas) {
-    (void)ScheduleChecker(StageLists{list}, plan.chunks(), micro_batches, 1, pass).run();
-    const auto moves = MoveChecker(list, plan, micro_batches, pass).run();
-    if (&list == replicas.data()) first = moves;
-    const auto [one, other] = std::ranges::mismatch(first, moves);
-    const auto name = [](auto at, auto end) { return at == end ? "no move" : to_text(*at); };
-    check(first == moves, "schedule: replica 0 has ", name(one, first.end()), " where replica ",
-          &list - replicas.data(), " has ", name(other, moves.end()));
-  }
-}
+/// Proves the list that a stage runs: order of passes and law of moves.
 inline void check_moves(const std::vector<Action>& list, const MovePlan& plan, int micro_batches,
                         Pass pass) {
-  check_moves(std::span(&list, 1), plan, micro_batches, pass);
+  (void)ScheduleChecker(StageLists{list}, plan.chunks(), micro_batches, 1, pass).run();
+  MoveChecker(list, plan, micro_batches, pass).run();
 }
 
 }  // namespace detail

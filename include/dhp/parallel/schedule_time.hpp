@@ -70,10 +70,10 @@ struct ScheduleTimes {
         " costs for ", wiring.parts(), " parts of the model");
   const auto cost_of = [&](int stage, const Action& action) {
     const auto part = costs.size() == 1 ? 0 : wiring.part(stage, action);
-    return costs[static_cast<std::size_t>(part)].of(action.kind);
+    return costs[detail::as_size(part)].of(action.kind);
   };
 
-  const auto cells = static_cast<std::size_t>(wiring.parts() * micro_batches);
+  const auto cells = detail::as_size(wiring.parts() * micro_batches);
   constexpr double not_yet = -1;
   std::vector<double> activation_at(cells, not_yet);  // arrival time, by part and micro-batch
   std::vector<double> gradient_at(cells, not_yet);
@@ -92,7 +92,7 @@ struct ScheduleTimes {
     }
     auto& done_at = action.kind == Action::Kind::forward ? activation_at : gradient_at;
     const auto cell = [&](std::int64_t part) {
-      return static_cast<std::size_t>(part * micro_batches + action.micro_batch);
+      return detail::as_size(part * micro_batches + action.micro_batch);
     };
     double ready = times.end[s];
     if (const auto source = wiring.source(stage, action); source >= 0) {
@@ -140,24 +140,18 @@ struct ScheduleTimes {
     check(cost >= 1 && cost <= 100 && cost == std::floor(cost), "draw: an action takes ", cost,
           " slots; a whole number from 1 to 100");
   const auto times = simulate(lists, costs);
-  int chunks = 1;
-  int micro_batches = 1;
-  for (const auto& list : lists)
-    for (const auto& action : list) {
-      if (detail::is_move(action)) continue;
-      chunks = std::max(chunks, action.chunk + 1);
-      micro_batches = std::max(micro_batches, action.micro_batch + 1);
-    }
-  check(chunks <= 26, "draw: ", chunks, " chunks; there are letters for 26");
+  const auto end = lists.end_of_passes();
+  check(end.chunk <= 26, "draw: ", end.chunk, " chunks; there are letters for 26");
   const auto label = [&](const Action& action) {
     const char* kind = action.kind == Action::Kind::forward           ? "F"
                        : action.kind == Action::Kind::backward_weight ? "W"
                                                                       : "B";
     const auto text = concat(kind, action.micro_batch);
-    return chunks == 1 ? text : text + static_cast<char>('a' + action.chunk);
+    return end.chunk < 2 ? text : text + static_cast<char>('a' + action.chunk);
   };
-  const auto slot_width = label({Action::Kind::forward, chunks - 1, micro_batches - 1}).size() + 1;
-  const auto width_of = [&](double count) { return static_cast<std::size_t>(count) * slot_width; };
+  const auto slot_width =
+      label({Action::Kind::forward, end.chunk - 1, end.micro_batch - 1}).size() + 1;
+  const auto width_of = [&](double count) { return detail::as_size(count) * slot_width; };
   const auto padded = [](std::string text, std::size_t width, char with = ' ') {
     text.resize(std::max(text.size(), width), with);
     return text;

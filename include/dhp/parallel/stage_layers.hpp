@@ -29,9 +29,7 @@ class StageLayers {
 
   [[nodiscard]] auto& loss() { return model_.loss; }
   [[nodiscard]] const auto& loss() const { return model_.loss; }
-  [[nodiscard]] AnyLayer<Dev>& operator[](int at) {
-    return model_.layers[static_cast<std::size_t>(at)];
-  }
+  [[nodiscard]] AnyLayer<Dev>& operator[](int at) { return model_.layers[as_size(at)]; }
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
   [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
   /// The layers of this stage, chunk after chunk.
@@ -58,13 +56,13 @@ class StageLayers {
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) const {
     ParameterList<Dev> list;
     if (at == layer_of_loss()) model_.loss.parameters(list);
-    else model_.layers[static_cast<std::size_t>(at)].parameters(list);
+    else model_.layers[as_size(at)].parameters(list);
     for (const auto& parameter : list)
       check(parameter != nullptr, "layer ", name_of(at), " lists a parameter that is null");
     return list;
   }
   [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {
-    std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(wiring_.stages));
+    std::vector<ParameterList<Dev>> lists(as_size(wiring_.stages));
     for (int at = 0; at <= layer_of_loss(); ++at)
       for (auto& parameter : parameters_of(at))
         lists[as_size(stage_of(at))].push_back(std::move(parameter));

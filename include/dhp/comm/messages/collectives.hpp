@@ -22,7 +22,7 @@ class Scratch {
   /// Returns uninitialized memory, valid until the next call.
   [[nodiscard]] std::byte* of(std::size_t bytes) {
     if (bytes > bytes_ || !memory_) {
-      memory_.reset();  // before the new memory is there
+      memory_.reset();  // first, so that not both are in memory
       memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
       bytes_ = bytes;
     }

@@ -91,7 +91,8 @@ class NcclHandle final : public Watchdog::Channel {
     ncclResult_t state = ncclSuccess;
     if (ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
         state != ncclInProgress)
-      return concat("rank ", recorder_.rank(), ", ", where_it_is(),
+      return concat("rank ", recorder_.rank(), ", ",
+                    pending_.empty() ? "in no collective" : to_text(pending_.front().call.record()),
                     ": NCCL says: ", nccl_error_text(state));
     look_at_pending();
     // If a failure detector knows all ranks of the group, it can name the cause, so it gets a second more.
@@ -168,9 +169,6 @@ class NcclHandle final : public Watchdog::Channel {
       next.since = Watchdog::Clock::now();
       next.call.on_device(true);
     }
-  }
-  [[nodiscard]] std::string where_it_is() const {
-    return pending_.empty() ? "in no collective" : to_text(pending_.front().call.record());
   }
 
   Watchdog* watchdog_;
