@@ -2,7 +2,7 @@
 // call, have ended it, or have not come. It also finds the wait that explains the others.
 #pragma once
 
-#include <dhp/core/text.hpp>
+#include <dhp/comm/rank_list.hpp>
 
 #include "../report/flight_record_file.hpp"
 

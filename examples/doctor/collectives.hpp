@@ -2,6 +2,7 @@
 // comes from one rank (the others add 0), so a wrong element shows its source.
 #pragma once
 
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include "examination.hpp"

@@ -2,6 +2,8 @@
 // the ranks with other values.
 #pragma once
 
+#include <dhp/comm/rank_list.hpp>
+
 #include "finding.hpp"
 
 #include <map>

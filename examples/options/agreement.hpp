@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/gather.hpp>
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/core/crc32c.hpp>
 #include <dhp/core/hash.hpp>
 

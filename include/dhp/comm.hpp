@@ -14,3 +14,4 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>
+#include <dhp/comm/rank_list.hpp>

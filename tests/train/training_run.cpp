@@ -216,10 +216,11 @@ TEST_CASE("training run: a signal ends all ranks after the same step, with every
     TrainingRun run(dev, world, options_of({.data = 2}), network, loader);
     // Only rank 1 asks for the signal.
     run.stop_when([&] { return world.rank() == 1 && asked(); });
-    while (!run.stopped()) {
-      mine.push_back(run.step().step);
-      if (world.rank() == 0 && mine.back() == 3) ::kill(::getpid(), SIGTERM);
-    }
+    run.after_step([&](const StepReport& report) {
+      mine.push_back(report.step);
+      if (world.rank() == 0 && report.step == 3) ::kill(::getpid(), SIGTERM);
+    });
+    while (!run.stopped()) run.step();
     CHECK(run.steps() == mine.back());
   });
   CHECK(seen[0].size() >= 3);

@@ -102,6 +102,8 @@ class TrainingRun : detail::NonCopyable {
   /// Waits for a step and returns its report.
   StepReport finish(const StepTicket<Dev>& ticket);
 
+  /// Sets a function that is called with the report of each finished step.
+  void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
   /// Each rank calls `asked`, such as a StopSignal, before each step of training and of other passes. If it returns
   /// true on any rank, all ranks stop training after that step, or leave the pass.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
@@ -208,6 +210,7 @@ class TrainingRun : detail::NonCopyable {
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
   std::shared_ptr<const void> claim_;  // the run's claim on its data
+  std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
   std::shared_ptr<RunFiles<Dev>> files_;  // destroyed first
@@ -310,6 +313,7 @@ template <class Dev>
 StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
   const auto report = trainer_.finish(ticket);
   stopped_ = stopped_ || report.stop_requested;
+  if (after_step_) after_step_(report);
   return report;
 }
 template <class Dev>

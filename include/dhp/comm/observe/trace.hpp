@@ -3,6 +3,7 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/core/trace.hpp>
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // rendezvous() connects a job's processes to a shared store, which rank 0 holds. job_secret() returns the job's secret.
 #pragma once
 
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/rendezvous/tcp_store.hpp>
 #include <dhp/core/open_file.hpp>
 

@@ -37,8 +37,7 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Blocks until the word differs from `seen`, on Linux for at most `limit`; may wake spuriously. Returns whether it
-  /// differs.
+  /// Blocks until the word differs from `seen`. Returns false after `limit` (on Linux) or a spurious wake-up.
   bool wait(std::uint32_t seen, const std::timespec& limit) {
     if (!changes_soon(seen)) block(seen, limit);
     return word_ != seen;
