@@ -7,6 +7,7 @@
 #include "finding.hpp"
 
 #include <map>
+#include <set>
 
 namespace examples::doctor {
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <set>
 
 namespace examples::doctor {
 namespace {
