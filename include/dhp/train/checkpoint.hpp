@@ -7,7 +7,7 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/rendezvous/address.hpp>
-#include <dhp/comm/rendezvous/key_value_store.hpp>
+#include <dhp/core/poll_until.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
 #include <dhp/train/load_weights.hpp>

@@ -1,8 +1,8 @@
 // FileLock: a lock that at most one process holds, on this host or on all hosts that share the file system.
 #pragma once
 
-#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/core/poll_until.hpp>
 #include <dhp/core/process_name.hpp>
 
 #include <memory>

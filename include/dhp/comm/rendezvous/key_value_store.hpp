@@ -2,32 +2,18 @@
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/core/poll_until.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 namespace dhp {
 
 namespace detail {
-
-/// Calls done() until it returns true or the time is over, with growing pauses. Returns whether it returned true.
-[[nodiscard]] bool poll_until(auto done, double timeout_s) {
-  using Seconds = std::chrono::duration<double>;
-  const auto start = std::chrono::steady_clock::now();
-  for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, 0.02)) {
-    if (done()) return true;
-    const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
-    if (left_s <= 0) return false;
-    std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
-  }
-}
 
 /// The store sets "left/N" when the connection of rank or member N to the store has ended.
 inline constexpr const char* left_prefix = "left/";
