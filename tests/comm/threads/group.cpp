@@ -130,7 +130,7 @@ int turns(int threads, int rounds) {
   on_threads(static_cast<std::size_t>(threads), [&](std::size_t mine) {
     for (int at = static_cast<int>(mine); at < rounds; at += threads) {
       for (auto seen = word.read(); turn != at; seen = word.read())
-        if (turn != at) (void)word.wait(seen, 1e6);
+        if (turn != at) (void)word.wait(seen, {1'000'000, 0});
       ++turn;
       word.change();
     }
