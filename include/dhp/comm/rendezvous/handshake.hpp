@@ -82,8 +82,9 @@ struct Hello {
   /// side: "client" or "server", so that neither can send back the other's proof.
   [[nodiscard]] std::string proof(std::string_view side, std::string_view secret) const {
     std::string message;
-    for (const std::string_view field : {side, {job}, {server_nonce}, {client_nonce}})
-      append_field(message, field);
+    append_field(message, side);
+    for (const auto* const field : {&job, &server_nonce, &client_nonce})
+      append_field(message, *field);
     append_number(message, rank);
     return hmac_sha256(secret, message);
   }
