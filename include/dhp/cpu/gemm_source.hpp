@@ -49,7 +49,8 @@ struct Stretch {
 template <class T>
 class Source {
  public:
-  const bool along_k;                                           ///< whether lines lie along k
+  /// Whether lines lie along k.
+  const bool along_k;
   static constexpr std::int64_t whole = std::int64_t{1} << 40;  ///< see piece()
 
   /// Returns elements [first, first + count) of a line, in place or copied to scratch.

@@ -223,8 +223,7 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
-  // Blocks until the word differs from `seen`. Ends the world if all ranks wait for each other: in 20 looks none begins
-  // another wait, and the process computes nothing.
+  // Waits for a change of the word. Ends the world if all ranks wait and the process computes nothing for 20 looks.
   void block(WaitWord& word, std::uint32_t seen, int rank, const CommCall& call) {
     auto& mine = latch_->waits[as_size(world_rank(rank))];
     mine.operation = name_of(call.kind);
@@ -242,11 +241,12 @@ class ThreadGroup {
     ++mine.ended;
   }
   void end_all() {
-    std::string named, last;  // one rank, and another that waits elsewhere, if there is one
-    for (int rank = 0; const auto& [begun, ended, operation, where] : latch_->waits) {
+    std::string named;  // one rank, and another that waits elsewhere, if there is one
+    for (int rank = 0, count = 0; count < 2 && rank < std::ssize(latch_->waits); ++rank) {
+      const auto& [begun, ended, operation, where] = latch_->waits[as_size(rank)];
       const auto place = concat(" in ", operation.load(), " at ", where.load());
-      if (!latch_->has_finished(rank++) && place != last && named.find(',') == named.npos)
-        named += concat(named.empty() ? "rank " : ", rank ", rank - 1, last = place);
+      if (latch_->has_finished(rank) || named.ends_with(place)) continue;
+      named += concat(count++ == 0 ? "rank " : ", rank ", rank, place);
     }
     latch_->abort(concat("all ranks wait for each other: ", named,
                          "; all ranks of a group make the same calls, in the same order"));
