@@ -6,6 +6,7 @@
 
 #include "common_options.hpp"
 #include "configuration.hpp"
+#include "idle_options.hpp"
 #include "model_options.hpp"
 #include "training_options.hpp"
 
