@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The trainers and the tests for GPUs, which have every kernel in every type, are compiled for Hopper (sm_90) without a
-# warning. Then what can be tested without a GPU is; kernels are interpreted as nvcc compiles them (tests/cuda/ptx), those of
-# the trainers all. With "all" everything of preset cuda is, the lessons and the other
-# programs too: what needs a GPU says that it was skipped. Without nvcc there is nothing to do.
+# Compiles the trainers and the tests for GPUs, which contain every kernel in every type, for Hopper (sm_90) without a
+# warning, and runs the tests that need no GPU. An interpreter runs the kernels as nvcc compiles them (tests/cuda/ptx);
+# it must run all kernels of the trainers. With the argument "all", builds and tests everything of preset cuda; tests
+# that need a GPU report that they were skipped. Without nvcc the script does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
@@ -10,7 +10,7 @@ if [ -z "$nvcc" ]; then
   echo "skipped: there is no nvcc, so nothing is compiled for GPUs"
   exit 0
 fi
-# Without -O: the host's part is hardly run here, and device code is optimized all the same.
+# Without -O, because host code hardly runs here, and nvcc optimizes device code anyway.
 cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG -DDHP_BENCH=ON -DDHP_UNIT_FILES=12
 targets=() tests=()
 if [ "${1:-}" != all ]; then

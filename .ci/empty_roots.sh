@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What a fresh machine meets: README's first command, with a few steps, in empty systems of Debian 12 with other packages
-# than this machine has, and of Debian 13. empty_roots.sh [COMMAND...]: another command than that, in each.
+# empty_roots.sh [COMMAND...]: runs README's first command with few steps, or COMMAND, on fresh systems: Debian 12 with
+# several sets of packages, and Debian 13.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-# packages FILE BEGIN: those of the command that begins so.
+# packages FILE BEGIN: prints the packages in FILE's command that begins with BEGIN.
 packages() {
   awk -v begin="$2" 'index($0, begin) == 1 { on = 1; $0 = substr($0, length(begin) + 1) }
     on { for (i = 1; i <= NF; ++i) if (sub(/^optional:/, "", $i) || $i ~ /^[a-z][a-z0-9.+-]*$/) print $i }
@@ -21,7 +21,7 @@ command=(bash examples/quickstart.sh --steps 3)
 scratch=$(mktemp -d) || exit 1
 trap '.ci/root.sh remove "$scratch"' EXIT
 
-# in_empty_root PACKAGE...: a copy of this tree, as git sees it, in an empty system with these packages.
+# in_empty_root PACKAGE...: runs the command on a copy of this tree's files in an empty system with these packages.
 in_empty_root() {
   local status=0
   .ci/root.sh make "$scratch/root" "$@" || { status=$?; [ $status -eq 77 ] && exit 0; return $status; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install_packages.sh NAME...: installs the Debian packages that are missing, as root or through sudo.
-# optional:NAME may fail: then it is said, and the work goes on without.
+# If optional:NAME cannot be installed, the script prints a message and continues.
 set -u
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 needed=() optional=()

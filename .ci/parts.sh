@@ -1,5 +1,5 @@
-# Sourced by scripts that run in parts: `part "what it is" command...` runs the command, remembers
-# how long it took, and ends the script with a clear sentence if it fails.
+# Sourced by scripts that run in parts: `part "description" command...` runs the command and records its time. If the
+# command fails, it ends the script with one sentence.
 parts_summary=""
 parts_start=$SECONDS
 part() {
@@ -17,8 +17,8 @@ part() {
 }
 parts_done() { printf '\n%s%5d s  in all\n%s\n' "$parts_summary" $((SECONDS - parts_start)) "$1"; }
 
-# budget WARM COLD "what it is" command...: a part that fails if it takes more CPU seconds, which other work on the
-# machine hardly changes. COLD holds if ccache had to compile more than a few files.
+# budget WARM COLD "description" command...: a part that fails if it takes more CPU seconds than its budget. Other load
+# hardly changes CPU seconds. COLD is the budget if ccache had to compile more than a few files, else WARM.
 budget() {
   local warm=$1 allowed=$2 name=$3 before misses spent
   shift 2
@@ -34,7 +34,7 @@ budget() {
     exit 1
   fi
 }
-# Of all commands so far, user and system, in parts_seconds. Not in a subshell, which would have no commands.
+# Sets parts_seconds to the CPU seconds (user and system) of all commands so far. A subshell would count none of them.
 parts_cpu() {
   local file
   file=$(mktemp)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Empty machines: a folder with the smallest system of Debian 12, in which commands run as on a fresh machine.
-# DHP_SUITE=trixie takes Debian 13 instead, and so on.
-#   root.sh make DIR [PACKAGE]...   a new one, with these packages installed (status 77: not possible here, and why)
-#   root.sh copy DIR [PACKAGE]...   the same, with all files in the folder itself: for those who read them or mount more
-#   root.sh run DIR COMMAND...      runs a command in it, as root, in /
+# Makes folders with a minimal Debian 12, in which commands run as on a fresh machine. DHP_SUITE names another release,
+# such as trixie (Debian 13).
+#   root.sh make DIR [PACKAGE]...   makes DIR, with these packages (status 77: impossible here; prints the reason)
+#   root.sh copy DIR [PACKAGE]...   the same, with all files in DIR itself, for callers that read them or mount more
+#   root.sh run DIR COMMAND...      runs a command in DIR, as root, with / as its folder
 #   root.sh remove DIR
-# What was made once is kept in ~/.cache/dhp: the system, each set of packages, the downloads. DIR lies over it as a layer
-# that has what differs, and where the kernel has no such layers, it is a copy. The commands share ccache's folder with this
-# machine. They have mounts and processes of their own, which end with them.
+# ~/.cache/dhp keeps systems, sets of packages and downloads. DIR is an overlay mount above this cache or, if the kernel
+# has no overlays, a copy. Commands share ccache's folder with this machine; their mount and process namespaces end with
+# them.
 set -eu
 suite=${DHP_SUITE:-bookworm}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp/$suite
@@ -39,7 +39,7 @@ run() {
 }
 ccache_folder() { ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccache"; }
 
-# This machine's own apt says which mirror to use, and how to reach it.
+# Takes the mirror and its access settings from this machine's apt.
 make_base() {
   local dir=$1 sources own
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
@@ -59,7 +59,7 @@ make_base() {
   chmod +x "$dir/usr/sbin/policy-rc.d"
 }
 
-# kept NAME PACKAGE...: the folder in the cache, made if it is missing or a month old.
+# kept NAME PACKAGE...: makes the cache's folder NAME unless it exists and is less than a month old.
 kept() {
   local dir=$cache/$1
   shift

@@ -59,7 +59,7 @@ Tensor<Cpu> floats(Cpu& dev, std::size_t bytes) {
   return Tensor<Cpu>::zeros(dev, DType::f32, {static_cast<std::int64_t>(bytes / sizeof(float))});
 }
 
-/// Sends a buffer to the other rank and back; half of the round trip's time is a message's.
+/// Sends a buffer to the other rank and back; a message takes half of this time.
 void there_and_back(int rank, auto&& send, auto&& receive) {
   if (rank == 0) send();
   receive();

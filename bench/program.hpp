@@ -33,7 +33,7 @@ namespace bench {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Returns what a clock of CPU seconds shows, which other load does not change.
+/// Returns the reading of a clock of CPU seconds, which other load does not change.
 [[nodiscard]] inline double cpu_now(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);

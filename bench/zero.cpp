@@ -1,5 +1,5 @@
-// Prints and writes what zero.py needs of a run of train_bert: the batches, which PyTorch then trains on, and the
-// memory that a replica holds between steps at each ZeRO stage.
+// Makes the input of zero.py from a run of train_bert: the batches, which PyTorch then trains on, and the memory that a
+// replica holds between steps at each ZeRO stage.
 //   bench_zero FILE OPTIONS   with train_bert's OPTIONS; writes the batches to FILE, prints one line for each stage
 #include <dhp/data/loader.hpp>
 #include <dhp/train/safetensors.hpp>
@@ -16,14 +16,14 @@ namespace {
 using namespace dhp;
 using examples::Dev;
 
-/// Writes the side inputs (bert/masked_lm_batcher.hpp) as tensors STEP.MICRO_BATCH.NAME, counted from 0.
+/// Writes the side inputs (bert/masked_lm.hpp) as tensors STEP.MICRO_BATCH.NAME, counted from 0.
 void write_batches(Dev& dev, const examples::BertOptions& options, const examples::TextData& data,
                    const std::string& path) {
   const auto& run = options.run;
   Loader<Dev, examples::AnyBatcher> loader(dev, data.train,
                                            {.global_batch = run.global_batch,
                                             .micro_batch = run.micro_batch,
-                                            .reader = {.seed = run.seed},
+                                            .reader = {.seed = run.store.seed},
                                             .threads = 0});
   SafeTensorsWriter writer;
   for (std::int64_t step = 0; step < run.steps; ++step) {
@@ -45,7 +45,7 @@ void print_held(Dev& dev, const examples::BertOptions& options, const examples::
   training.store.sharding.stage = stage;
   ModelBuilder<Dev> build(Comm<Dev>{});
   const auto parameters = examples::bert(build, config).parameters();
-  ParameterStore<Dev> store(dev, parameters, training.store, {0, options.run.mesh.data});
+  ParameterStore<Dev> store(dev, parameters, training.store, {0, options.run.layout.data});
   const Norms<Dev> norms({}, {}, static_cast<int>(parameters.size()));
   const auto optimizer = make_optimizer(dev, store, norms, training.optimizer);
 

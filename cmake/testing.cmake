@@ -159,6 +159,24 @@ function(dhp_script_test test folder speed)
   dhp_label_test(${test} ${folder} ${speed})
 endfunction()
 
+# dhp_python_test(<folder>.<name> <speed> <script> <argument>...): runs a script beside the CMakeLists.txt, if there is a
+# Python and no sanitizer. An argument that names a program becomes its path.
+function(dhp_python_test test speed script)
+  if(NOT DHP_PYTHON OR DHP_SANITIZE)
+    return()
+  endif()
+  set(arguments "")
+  foreach(argument IN LISTS ARGN)
+    if(TARGET ${argument})
+      set(argument $<TARGET_FILE:${argument}>)
+    endif()
+    list(APPEND arguments ${argument})
+  endforeach()
+  string(REGEX MATCH "^[^.]+" folder ${test})
+  dhp_script_test(${test} ${folder} ${speed} ${CMAKE_COMMAND} -E env PYTHONDONTWRITEBYTECODE=1
+    ${DHP_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${arguments})
+endfunction()
+
 # dhp_built_on_demand(<folder> <name> <target>...): marks programs that only acceptance tests use; a test builds them
 # first. `tests/run.sh --all` builds those of all tests at once.
 add_custom_target(acceptance_programs)

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds preset release and runs the tests: bash tests/run.sh
-# --all adds those that look from outside and take minutes (label acceptance), as .ci/run does. Other arguments go to
+# Installs missing packages, builds preset release and runs the tests: bash tests/run.sh
+# --all adds the tests of whole programs, which take minutes (label acceptance); .ci/run uses it. Other arguments go to
 # ctest, for instance: bash tests/run.sh -R pipeline
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-# The compilers want 1 to 2 GB each. A test that computes counts as three jobs, one that waits as one.
+# A compiler needs 1 to 2 GB. A computing test counts as three jobs, a waiting one as one job.
 jobs=$(nproc)
 which=(-LE acceptance)
 programs=()
-site=()  # what the test of the site needs
+site=()  # packages for the test of the site
 if [ "${1:-}" = --all ]; then
   which=()
   programs=(--target all acceptance_programs)

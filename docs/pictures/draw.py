@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""draw.py PROGRAMS OUTPUT: draws the pictures of the pages as SVG files in the folder OUTPUT, from what the lessons and
-trainers in the folder PROGRAMS print. Needs matplotlib (Debian: python3-matplotlib).
+"""draw.py PROGRAMS OUTPUT: draws the pages' pictures as SVG files in the folder OUTPUT, from the output of the lessons
+and trainers in the folder PROGRAMS. Needs matplotlib (Debian: python3-matplotlib).
 
 Planned and counted pictures are the same in every run; --check compares them with those in OUTPUT, byte for byte.
 Measured ones, drawn from traces and metrics, are different each time; --check only draws them, from short runs."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh [OUT]: builds the site from README.md, docs/, examples/lessons and the headers into the folder OUT, by
-# default build/site/html. It can be read from the disk, without a server and without a network. What is missing is
-# installed from PyPI into build/site/venv once; --install does no more. The playground needs Debian's clang-16, lld-16,
+# build.sh [OUT]: builds the site from README.md, docs/, examples/lessons and the headers in the folder OUT (default:
+# build/site/html). Its pages can be read from the disk, without a server or a network. Installs missing packages from
+# PyPI in build/site/venv; --install does only this. The playground needs Debian's clang-16, lld-16,
 # libc++-16-dev-wasm32, libc++abi-16-dev-wasm32, libclang-rt-16-dev-wasm32 and wasi-libc; without them its page says so.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -30,7 +30,7 @@ if [ -x $llvm/bin/clang++ ] && [ -e $llvm/lib/wasm32-wasi/libc++.a ] && [ -e /us
 else
   echo "build.sh: the playground is left out: clang-16 or its libraries for WebAssembly are not installed" >&2
 fi
-# In a script, since a page from the disk may not fetch files.
+# Puts the program into a script, because a page from the disk may not fetch files.
 { printf 'const dhpPlayground = "'; base64 -w 0 "$wasm"; echo '";'; } >"$work/pages/assets/playground_wasm.js"
 
 NO_MKDOCS_2_WARNING=1 "$work/venv/bin/mkdocs" build -q --strict -f "$work/mkdocs.yml" -d "$out"

@@ -1,5 +1,5 @@
-"""check_links.py SITE: each link, picture and script of the built pages is there, anchors too, and no page loads
-anything from the network."""
+"""check_links.py SITE: checks that the links, anchors, pictures and scripts of the built pages exist, and that no page
+loads anything from the network."""
 import os
 import sys
 from html.parser import HTMLParser

@@ -1,6 +1,6 @@
-"""check_playground.py SITE PROGRAM PICTURES: opens the site from the disk in a headless Chromium. What the playground
-shows must be what PROGRAM, the same file compiled natively, answers; the search must find names; pages must fit a
-telephone. Pictures of pages go to the folder PICTURES."""
+"""check_playground.py SITE PROGRAM PICTURES: opens the site from the disk in a headless Chromium. The playground must
+show the answers of PROGRAM, the same file compiled natively; the search must find names; pages must fit a telephone.
+Pictures of pages go to the folder PICTURES."""
 import json
 import subprocess
 import sys
@@ -47,7 +47,7 @@ for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-d
     options.add_argument(argument)
 options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
 driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-# The theme remembers light or dark.
+# The theme remembers whether it is light or dark.
 driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument",
                        {"source": "if (location.protocol === 'file:') localStorage.clear()"})
 
@@ -124,7 +124,7 @@ try:
     drawn = driver.execute_script("return document.querySelectorAll('#timeline .stage').length")
     check(drawn == 3, "a link with 3 stages draws", drawn)
     compare({"layers": 6})
-    # The same tab, links that were escaped once more or badly, and what the page has no field for.
+    # The same tab, links that were escaped twice or wrongly, and parameters without a field on the page.
     for link, asked in (("data=5&pipeline=2", "data=5&"), ("data%3D6%26pipeline=2", "data=6&"),
                         ("pipeline=2", "data=2&"), ("layers=%E0%A4%A&data=7", "layers=&"),
                         ("amp;data=2&", "&amp;data=2"), ("layers=6", "layers=6&")):

@@ -1,6 +1,6 @@
-"""generate.py ROOT PAGES CONFIG: the pages of the site, as Markdown, from README.md, docs/, examples/lessons and the
-headers of ROOT. A link that leaves docs/ leads to the lesson, the reference or a page with the source instead.
-Writes CONFIG for mkdocs, with the navigation."""
+"""generate.py ROOT PAGES CONFIG: makes the site's pages, as Markdown, from README.md, docs/, examples/lessons and the
+headers of ROOT. Links out of docs/ lead to the lesson, the reference or a page with the source. Writes CONFIG for
+mkdocs, with the navigation."""
 import html
 import json
 import os
@@ -20,7 +20,7 @@ lexers = {".hpp": "cpp", ".cpp": "cpp", ".cuh": "cpp", ".cu": "cpp", ".py": "pyt
 
 
 def known_files():
-    """The files of the repository; without git, all that is not built."""
+    """Returns the files of the repository; without git, all files except built ones."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root, text=True,
                             capture_output=True)
     if listed.returncode == 0:
@@ -33,7 +33,7 @@ known = known_files()
 lessons = sorted({Path(path).stem for path in known
                   if re.fullmatch(r"examples/lessons/\d+_\w+\.cpp|docs/lessons/\d+_\w+\.md", path)},
                  key=lambda name: int(name.split("_")[0]))
-made_here = {"docs/lessons/README.md"} | {f"docs/lessons/{name}.md" for name in lessons}  # written or not
+made_here = {"docs/lessons/README.md"} | {f"docs/lessons/{name}.md" for name in lessons}  # whether they exist or not
 wanted = []  # files that a page links to and that need a page of their own
 
 
@@ -48,7 +48,7 @@ def fence(text, lexer="cpp", title=""):
 
 
 def page_of(path):
-    """Where a file or folder of the repository is on the site."""
+    """Returns the page of the site for a file or folder of the repository."""
     if path in ("", "."):
         return "index.md"
     if (root / path).is_dir():
@@ -70,7 +70,7 @@ def page_of(path):
     if path.startswith("docs/") and not path.startswith("docs/site/"):
         inside = path.removeprefix("docs/")
         if path.endswith(".md"):
-            return inside.replace("README.md", "index.md")  # also of the lessons, written or not
+            return inside.replace("README.md", "index.md")  # also the lessons' page, existing or not
         if path.startswith("docs/pictures/") and not path.endswith(".py"):
             return inside
     if Path(path).parent == Path("examples/lessons") and Path(path).stem in lessons and path.endswith(".cpp"):
@@ -84,7 +84,7 @@ def page_of(path):
 
 def source_page(path):
     wanted.append(path)
-    shown = path.lstrip(".")  # MkDocs passes over what begins with a dot
+    shown = path.lstrip(".")  # MkDocs ignores names that begin with a dot
     return "source/" + (shown.replace("README.md", "index.md") if shown.endswith(".md") else shown + ".md")
 
 
@@ -95,8 +95,8 @@ def relative(page, target):
 
 
 def for_markdown(text):
-    """GitHub's Markdown as Python's: what belongs to an item of a list stands four columns in, <details> is a block
-    of its own kind."""
+    """Converts GitHub's Markdown to Python's: the text of a list's item is indented by four columns, and <details>
+    becomes a block."""
     lines, width = [], 0
     for line in text.split("\n"):
         item = re.match(r"(?:\d+\.|[-*]) +(?=\S)", line)
@@ -117,7 +117,7 @@ def for_markdown(text):
 
 
 def with_links(text, path, page):
-    """The Markdown of the repository's file `path` as it must be on `page`."""
+    """Returns the Markdown of the repository's file `path`, with the links that `page` needs."""
     def link(match):
         target, anchor = match.group(2), match.group(3) or ""
         at = os.path.normpath(os.path.join(os.path.dirname(path), target))
@@ -161,7 +161,7 @@ def slug(text):
 
 
 def prose(text):
-    """A comment as Markdown: names become code, what is indented a block."""
+    """Returns a comment as Markdown: names become code, indented lines a block."""
     out, block = [], []
     for line in text.split("\n") + [""]:
         if line.startswith("   ") and not (out and out[-1].lstrip().startswith("- ")):
@@ -185,7 +185,7 @@ def prose(text):
 
 
 def headers_of(folder):
-    """The headers in this very folder: those of the umbrella header first."""
+    """Returns the headers in this folder, without subfolders: those of the umbrella header first."""
     umbrella = root / f"include/dhp/{folder}.hpp"
     order = re.findall(r"#include <dhp/(.+)>", umbrella.read_text()) if umbrella.exists() else []
     paths = [f"include/dhp/{name}" for name in order if os.path.dirname(name) == folder]
@@ -195,7 +195,7 @@ def headers_of(folder):
 
 
 def read_reference():
-    """(folder, [(header, public)]) of each folder with public names; fills the tables of links."""
+    """Returns (folder, [(header, public)]) of each folder with public names; fills the tables of links."""
     all_folders = sorted({os.path.dirname(path).removeprefix("include/dhp/") for path in known
                           if path.startswith("include/dhp/") and path.count("/") > 2})
     all_folders = [name for first in folders for name in all_folders if name == first or name.startswith(first + "/")]
@@ -273,7 +273,7 @@ def lesson_head(name):
 
 
 def write_lessons():
-    """Page, program and solution of each lesson; returns (name, title) of each."""
+    """Writes page, program and solution of each lesson; returns (name, title) of each."""
     made = []
     for name in lessons:
         page, program = f"lessons/{name}.md", f"examples/lessons/{name}.cpp"
@@ -325,7 +325,7 @@ def write_pages():
 
 
 def timeline(schedule, page):
-    """The stages of a schedule as a picture, from the lines that dhp drew on a page."""
+    """Returns a picture of a schedule's stages, from the lines that dhp drew on a page."""
     drawn = re.search(rf"^{schedule}\n((?:stage \d+ \| .*\n)+)", (root / page).read_text(), re.M)
     lines = re.findall(r"\| (.*?) *\| idle", drawn.group(1))
     kinds = {"F": "forward", "B": "backward", "W": "weight"}
@@ -382,7 +382,7 @@ def write_sources():
 
 
 def tables_of_the_map():
-    """{heading: [page]} of the tables in docs/README.md, and what it says of the folders of include/dhp."""
+    """Returns {heading: [page]} of the tables in docs/README.md, and its descriptions of the folders of include/dhp."""
     text = (root / "docs/README.md").read_text()
     tables, described = {}, {}
     heading = None

@@ -1,5 +1,5 @@
-"""Reads the public names of a C++ header of dhp: the comment at its head and, of what stands in namespace dhp, each
-declaration with its `///` comment. Function bodies and what is private are left out."""
+"""Reads the public names of a C++ header of dhp: the comment at its head, and each declaration in namespace dhp with
+its `///` comment. Leaves out function bodies and private members."""
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ class Entity:
     kind: str  # class, struct, enum, union, concept, using, function, variable, guide, namespace
     name: str
     doc: str  # the text of the `///` lines above it
-    code: str  # without bodies and without what is private; members have their comments
+    code: str  # without bodies and private members; public members have their comments
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Header:
 
 
 def mask(text):
-    """The text with comments, literals and preprocessor lines blanked, character for character."""
+    """Returns the text with spaces in place of comments, literals and preprocessor lines."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group())
     literal = r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\''
@@ -32,7 +32,7 @@ CLOSES = {"(": ")", "{": "}", "[": "]"}
 
 
 def closing(code, at):
-    """The index behind the bracket that closes the one at `at`."""
+    """Returns the index after the bracket that closes the bracket at `at`."""
     depth = 0
     for i in range(at, len(code)):
         if code[i] in "({[":
@@ -45,7 +45,7 @@ def closing(code, at):
 
 
 def behind_template(code, at, end):
-    """The index behind `template <...>` clauses and attributes."""
+    """Returns the index after `template <...>` clauses and attributes."""
     while True:
         start = re.compile(r"\s*").match(code, at, end).end()
         if code.startswith("[[", start):
@@ -68,19 +68,19 @@ def behind_template(code, at, end):
 
 
 def ends_in_requires(code):
-    """Whether a requires-expression's braces come next: `requires`, or `requires (...)` and nothing behind it."""
+    """Returns whether the code ends before a requires-expression's braces: with `requires` or `requires (...)`."""
     match = re.search(r"\brequires\s*(?=\()(?!.*\brequires\b)", code, flags=re.S)
     return re.search(r"\brequires$", code) or (match and closing(code, match.end()) == len(code))
 
 
 def behind_constraint(code, at, end):
-    """The index of the type that a `requires` clause constrains, or `at`."""
+    """Returns the index of the type that a `requires` clause constrains, or `at`."""
     constrained = re.compile(r"requires\b[^{};]*?(?=\b(class|struct)\s+\w+)").match(code, at, end)
     return constrained.end() if constrained else at
 
 
 def find_end(code, at, end):
-    """Of the declaration at `at`: (kind of end, start of its body or None, index behind all of it)."""
+    """Returns for the declaration at `at`: (kind of its end, start of its body or None, index after it)."""
     start = behind_constraint(code, behind_template(code, at, end), end)
     is_type = re.compile(r"(class|struct|union|enum|namespace|inline namespace)\b").match(code, start, end)
     is_concept = code.startswith("concept", start)
@@ -123,7 +123,7 @@ def find_end(code, at, end):
 
 
 def name_of(code):
-    """(kind, name) of a declaration without its template clauses and attributes."""
+    """Returns (kind, name) of a declaration without its template clauses and attributes."""
     match = re.match(r"(class|struct|union|enum)\b(?:\s+(?:class|struct))?(?:\s+\[\[.*?\]\]|\s+alignas\(.*?\))*"
                      r"\s+([\w:]+)(<)?", code)
     if match:
@@ -156,7 +156,7 @@ def dedent(text, indent):
 
 
 def members(text, code, at, end, public):
-    """Yields (kind, name, doc, code, plain comment) of each declaration between at and end that is public."""
+    """Yields (kind, name, doc, code, plain comment) of each public declaration between at and end."""
     doc = []
     while at < end:
         line_end = text.find("\n", at, end)
@@ -190,8 +190,8 @@ def members(text, code, at, end, public):
 
 
 def signature(*declaration):
-    """A declaration without what is inside it, of a type with its public members; and without what only the compiler
-    needs."""
+    """Returns a declaration without bodies and without parts that only the compiler needs; types keep their public
+    members."""
     return re.sub(
         r"\[\[nodiscard\]\] |\binline (?!namespace)", "", full_signature(*declaration))
 
@@ -221,7 +221,7 @@ def full_signature(text, code, start, how, body, stop, indent):
 
 
 def namespaces(text, code, at, end, path=""):
-    """(name, first, last) of each namespace."""
+    """Yields (name, first, last) of each namespace."""
     for match in re.finditer(r"\bnamespace\s+([\w:]+)?\s*\{", code[at:end]):
         start = at + match.start()
         if code[:start].count("{") - code[:start].count("}") == 0:

@@ -1,4 +1,4 @@
-"""In C++ code of any page the names of dhp's types lead to the reference; and no page asks the network for anything."""
+"""Links the names of dhp's types in C++ code to the reference, and avoids a script that pages load from the network."""
 import json
 import os
 import re
@@ -27,6 +27,6 @@ def on_page_content(html, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """The theme brings one script from the network, for searching in files from the disk; ours is here."""
+    """The theme loads a script for searching from the network; this replaces it by the site's own copy."""
     own = os.path.relpath("assets/file_worker.js", os.path.dirname(page.url) or ".")
     return output.replace("https://unpkg.com/iframe-worker/shim", own)

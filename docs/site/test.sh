@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# test.sh [OUT]: builds the site into OUT, by default build/site/html, without a warning; every link and anchor in it
-# must lead somewhere, and nothing to the network. A headless Chromium then asks the playground and compares what it
-# shows with the same file compiled by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77
-# where mkdocs, Chromium or clang-16 is missing; --links leaves out the browser and the playground, and with them
-# Chromium and clang-16.
+# test.sh [OUT]: builds the site in OUT (default: build/site/html), without a warning. Every link and anchor in it must
+# exist, and pages must load nothing from the network. A headless Chromium compares the playground with the same file
+# compiled by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77 if mkdocs, Chromium or
+# clang-16 is missing; --links leaves out the browser and the playground, and so needs neither Chromium nor clang-16.
 set -eu
 cd "$(dirname "$0")/../.."
 browser=yes

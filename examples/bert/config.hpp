@@ -18,7 +18,7 @@ struct BertConfig {
   std::int64_t positions = 512;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
-  bool recompute = false;       ///< keep only half blocks' inputs; backward recomputes the rest
+  bool recompute = false;       ///< keep only inputs of half blocks; backward recomputes the rest
   bool exchange_heads = false;  ///< attention exchanges heads on a context axis
   bool share_rows = false;      ///< shard rows on the tensor axis between split layers
   std::int64_t inner = 0;       ///< width of the feed-forward layers; 0: 4 * hidden

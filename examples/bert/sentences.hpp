@@ -124,8 +124,8 @@ void for_lines(std::string_view text, Take&& take) {
   }
 }
 
-/// Returns whether a text looks like prose broken into the lines of a page: all its lines are short, and at most line
-/// ends no sentence ends and the next line begins with a small letter.
+/// Returns whether a text looks like prose broken into the lines of a page: all its lines are short, and at most of its
+/// line ends a sentence continues with a small letter on the next line.
 inline bool looks_wrapped(std::string_view text) {
   constexpr std::size_t page_width = 120;
   std::int64_t pairs = 0;

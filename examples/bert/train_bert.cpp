@@ -74,9 +74,9 @@ int pretrain(const BertOptions& options, ConnectedRank* met) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto parsed = parse_bert(argc, argv, on_gpu);
-  const auto& options = parsed.options;
-  return run_trainer(parsed.options.run, parsed.exit_status, [&](auto* met) {
-    return options.task == "classify" ? classify(options, met) : pretrain(options, met);
-  });
+  return run_trainer([&] { return parse_bert(argc, argv, on_gpu); },
+                     [](const auto& options, auto* met) {
+                       return options.task == "classify" ? classify(options, met)
+                                                         : pretrain(options, met);
+                     });
 }

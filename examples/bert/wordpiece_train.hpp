@@ -6,7 +6,6 @@
 
 #include "../data/documents.hpp"
 #include "../data/pair_joiner.hpp"
-#include "basic_tokenizer.hpp"
 #include "vocabulary.hpp"
 #include "wordpiece.hpp"
 

@@ -7,7 +7,6 @@
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
 #include "metrics.hpp"
-#include "values.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,7 +21,7 @@ constexpr int group_width = 15, what_width = 48;
 
 void print_rank(const FlightRecordFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
-               file.written, ", ", file.calls, file.calls == 1 ? " call" : " calls"));
+               file.written, ", ", dhp::detail::many(file.calls, "call")));
   constexpr std::array widths{-8, -13, -11, group_width, 11, what_width};
   print_row(widths, {"call", "began at", "took", "group", "in group", "what"});
   std::size_t at = 0;

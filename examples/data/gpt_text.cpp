@@ -208,7 +208,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     auto words =
         given ? *given : tokenizer_json(train_byte_pairs(documents, options.vocabulary_size));
     const auto [pairs, wanted] = begin_of(words);
-    return TokenisedText{std::move(words), encoded(documents, pairs, wanted.begin)};
+    return TokenizedText{std::move(words), encoded(documents, pairs, wanted.begin)};
   };
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"column", column},
@@ -253,7 +253,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
                                                         DescribedGpt&,
                                                         std::map<std::string, std::string>&) {
   dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
-            "; --data synthetic needs nothing");
+            "; --data synthetic does not need it");
 }
 #endif
 
@@ -278,23 +278,24 @@ GptData load_gpt_text(const TextModelOptions& options) {
       run.synthetic() ? synthetic(options, config) : tokenize(options, model, made.files);
   const DocumentSamples all(text, config.end[0], options.sequence_length);
   auto [train, held_out] = options.test_data.empty()
-                               ? all.split(run.held_out, run.seed)
+                               ? all.split(run.held_out, run.store.seed)
                                : std::pair(all, test_text(options, config, made.files));
   made.train = AnyBatcher(std::move(train)).first(run.samples);
   made.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
   made.files["config.json"] = published_config(config);
   made.config = config;
-  made.description =
-      dhp::concat("text ",
-                  run.synthetic() ? std::string("synthetic text")
-                                  : dhp::concat(run.data, " (", text->size(), " documents, ",
-                                                text->items().size(), " tokens)"),
-                  ", vocabulary ", config.vocabulary);
+  made.description = dhp::concat(
+      "text ",
+      run.synthetic() ? std::string("synthetic text")
+                      : dhp::concat(run.data, " (", dhp::detail::many(text->size(), "document"),
+                                    ", ", dhp::detail::many(text->items().size(), "token"), ")"),
+      ", vocabulary ", config.vocabulary);
   return made;
 }
 
 #ifdef DHP_HAS_UTF8PROC
 GptScoring prepare_gpt(const ScoreOptions& options) {
+  check_row_file(options.output, options.run.speaks());
   const auto folder = scored_model_folder(options.run.load);
   GptScoring made;
   made.config = load_gpt_config(folder);
@@ -313,7 +314,6 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
     return readable(pairs.decode(ids));
   };
   if (!options.prompts.empty()) {
-    check_row_file(options.output);
     std::int64_t tokens = 0;
     for (const auto& prompt : options.prompts) {
       std::vector<std::int32_t> ids;
@@ -327,14 +327,16 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
     auto text = std::make_shared<TokenText>();
     text->add_sentence(made.prompts.front());
     made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-    made.description = dhp::concat(made.prompts.size(), " prompts, ", tokens, " tokens");
+    made.description = dhp::concat(dhp::detail::many(made.prompts.size(), "prompt"), ", ",
+                                   dhp::detail::many(tokens, "token"));
     return made;
   }
   const auto documents = read_documents(options.input, options.text_column);
   for (const auto& document : documents) made.bytes += static_cast<std::int64_t>(document.size());
   const auto text = encoded(documents, pairs, config.begin);
   made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-  made.description = dhp::concat(documents.size(), " documents, ", text->items().size(), " tokens");
+  made.description = dhp::concat(dhp::detail::many(documents.size(), "document"), ", ",
+                                 dhp::detail::many(text->items().size(), "token"));
   return made;
 }
 #else

@@ -65,7 +65,7 @@ class ImageFiles {
                                        .deviation = saved.deviation}));
 }
 
-/// Removes the files that cannot be read. made.description reports them, and made.numbers gets the others' numbers.
+/// Removes the files that cannot be read. made.description reports them; made.numbers gets the numbers of the others.
 void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
               const std::string& path, ImageScoring& made) {
   std::vector<std::string> wrong(files.size());
@@ -99,7 +99,7 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 [[nodiscard]] AnyBatcher images_of(const ScoreOptions& options, const SavedResNet& saved,
                                    ImageScoring& made) {
   const auto& path = options.input;
-  const auto precision = options.run.precision;
+  const auto precision = options.run.store.compute;
   dhp::check(std::filesystem::exists(path), "--input ", path,
              ": there is no such file or directory");
   const bool folder = std::filesystem::is_directory(path);
@@ -119,7 +119,7 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 }  // namespace
 
 ImageScoring prepare_images(const ScoreOptions& options) {
-  check_row_file(options.output);
+  check_row_file(options.output, options.run.speaks());
   const auto folder = scored_model_folder(options.run.load);
   ImageScoring made;
   made.resnet = std::make_shared<SavedResNet>(load_saved_resnet(folder));
@@ -132,10 +132,11 @@ ImageScoring prepare_images(const ScoreOptions& options) {
                  .what = "logits",
                  .columns = saved.labels,
                  .rows = made.samples.size(),
-                 .wide = options.run.precision == dhp::DType::f64,
+                 .wide = options.run.store.compute == dhp::DType::f64,
                  .best = true};
-  made.description = dhp::concat(made.samples.size(), " images of ", saved.config.image_size, " x ",
-                                 saved.config.image_size, made.description);
+  made.description =
+      dhp::concat(dhp::detail::many(made.samples.size(), "image"), " of ", saved.config.image_size,
+                  " x ", saved.config.image_size, made.description);
   return made;
 }
 

@@ -86,10 +86,10 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
                                  .channels = channels,
-                                 .dtype = options.run.precision,
+                                 .dtype = options.run.store.compute,
                                  .mean = statistics.mean,
                                  .deviation = statistics.deviation,
-                                 .seed = options.run.seed};
+                                 .seed = options.run.store.seed};
   ImageData data;
   data.held_out =
       AnyBatcher(dhp::ImageBatcher(std::move(held_out), batch)).first(options.run.evaluate_samples);
@@ -100,7 +100,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
   data.mean = statistics.mean;
   data.deviation = statistics.deviation;
   data.description = dhp::concat("images ", description, ", ", size, " x ", size, " x ", channels,
-                                 ", ", data.classes, " classes");
+                                 ", ", dhp::detail::many(data.classes, "class"));
   if (options.augment)
     batch.augment = size <= 64 ? dhp::AugmentOptions{.crop_padding = size / 8, .flip = true}
                                : dhp::AugmentOptions{.flip = true, .random_resized_crop = true};
@@ -112,7 +112,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
 ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, const std::string& description) {
   auto [train, held_out] = dhp::split_fraction(
-      dhp::shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
+      dhp::shuffled(std::move(dataset), options.run.store.seed, -1), options.run.held_out);
   const auto statistics = statistics_of(options, train, channels);
   return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
                   std::move(labels), description);
@@ -174,7 +174,8 @@ dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
 }
 
 std::string folder_text(const dhp::ImageFolder& folder, const std::string& path) {
-  auto text = dhp::concat(path, " (", folder.size(), " images in ", folder.classes(), " folders");
+  auto text = dhp::concat(path, " (", dhp::detail::many(folder.size(), "image"), " in ",
+                          dhp::detail::many(folder.classes(), "folder"));
   if (!folder.skipped().empty())
     text += dhp::concat(", ", folder.skipped().size(),
                         " that cannot be read were skipped, first: ", folder.skipped().front());
@@ -197,7 +198,7 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   const auto tar =
       std::count_if(shards.begin(), shards.end(), [](auto& shard) { return shard.tar; });
   const auto count = static_cast<std::ptrdiff_t>(shards.size());
-  auto text = dhp::concat(path, " (", images.size(), " images in ", count,
+  auto text = dhp::concat(path, " (", dhp::detail::many(images.size(), "image"), " in ", count,
                           tar == count ? " tar"
                           : tar == 0   ? " TFRecord"
                                        : " tar and TFRecord",
@@ -265,10 +266,11 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
   // The statistics are of the first images in a random order, since shards may be sorted by class.
-  const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1), 3);
+  const auto statistics =
+      statistics_of(options, dhp::shuffled(train, options.run.store.seed, -1), 3);
   ImageData made;
   if (all.size() == 1) {
-    const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.seed);
+    const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.store.seed);
     made = batchers(options, statistics, parts.train, parts.held_out, size, 3,
                     numbers_as_labels(classes), text);
   } else {
@@ -304,7 +306,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                                   .height = size,
                                   .width = size,
                                   .channels = 3,
-                                  .seed = options.run.seed});
+                                  .seed = options.run.store.seed});
     return split_batchers(options, images, size, 3, numbers_as_labels(classes), "synthetic images");
   }
   if (auto shards = shards_at(path); !shards.empty())
@@ -360,7 +362,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   const auto missing = text_of_missing(test_images, *test);
   // A folder's images are sorted by class, so the first N are taken from a random order.
   const auto mixed = [&](const auto& images) {
-    return dhp::shuffled(images, options.run.seed, -1);
+    return dhp::shuffled(images, options.run.store.seed, -1);
   };
   const auto statistics = statistics_of(options, mixed(folder), 3);
   const auto make = [&](auto images, auto held_out) {
@@ -404,6 +406,10 @@ ImageData load_images(const ResNetOptions& options) {
                                     {"--first-label", options.first_label.has_value()}})
     if (given && !sharded)
       made.warnings.push_back(dhp::concat(name, " does nothing without shards in --data"));
+  if (made.classes == 1 && !options.run.synthetic())
+    made.warnings.push_back(dhp::concat("all images are of one class, ", made.labels.front(),
+                                        ", and there is nothing to tell apart; is --data ",
+                                        options.run.data, " the folder of the classes?"));
   if (const auto other = other_classes(options.run, made); !other.empty())
     made.warnings.push_back(other);
   const auto said = [](std::int64_t count) {

@@ -2,7 +2,7 @@
 #include "file_formats.hpp"
 
 #ifdef DHP_HAS_UTF8PROC
-#include "../bert/sentence_batcher.hpp"
+#include "../bert/bert_rows.hpp"
 #include "../bert/sentence_file.hpp"
 #include "../bert/text_model.hpp"
 #include "../bert/wordpiece_train.hpp"
@@ -236,7 +236,7 @@ LabeledText load_labeled_text(const BertOptions& options) {
     train = std::move(all);
     held_out = encode(read(options, options.test_data, made.warnings));
   } else {  // in a random order, since files are often sorted
-    const dhp::Permutation order(count, run.seed, 0);
+    const dhp::Permutation order(count, run.store.seed, 0);
     const auto kept = count - static_cast<std::int64_t>(run.held_out * static_cast<double>(count));
     for (std::int64_t at = 0; at < count; ++at)
       (at < kept ? train : held_out).push_back(all[static_cast<std::size_t>(order(at))]);
@@ -246,10 +246,10 @@ LabeledText load_labeled_text(const BertOptions& options) {
   dhp::check(!train.empty(), run.data,
              ": no sample is left to train on; choose a smaller --held-out");
   for (const auto& sample : held_out) made.labels.push_back(sample.label);
-  made.description =
-      dhp::concat("text ", run.data, " (", train.size(), " samples to train on, ", held_out.size(),
-                  " held out, ", tokens, " tokens, ", were_cut, " cut off, ", bert.labels.size(),
-                  " classes), vocabulary ", vocabulary);
+  made.description = dhp::concat(
+      "text ", run.data, " (", dhp::detail::many(train.size(), "sample"), " to train on, ",
+      held_out.size(), " held out, ", tokens, " tokens, ", were_cut, " cut off, ",
+      dhp::detail::many(bert.labels.size(), "class"), "), vocabulary ", vocabulary);
   const auto batcher = [&](SentenceBatcher::Sentences samples) {
     return AnyBatcher(
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),

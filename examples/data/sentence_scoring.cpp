@@ -1,9 +1,9 @@
 #include "file_formats.hpp"
 #include "scoring.hpp"
 #ifdef DHP_HAS_UTF8PROC
+#include "../bert/bert_rows.hpp"
 #include "../bert/published.hpp"
 #include "../bert/published_tokenizer.hpp"
-#include "../bert/sentence_batcher.hpp"
 #include "../bert/sentence_file.hpp"
 #endif
 
@@ -28,7 +28,7 @@ namespace {
 }  // namespace
 
 BertScoring prepare_sentences(const ScoreOptions& options) {
-  check_row_file(options.output);
+  check_row_file(options.output, options.run.speaks());
   const auto folder = scored_model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
   const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
@@ -72,10 +72,11 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   made.output.path = options.output;
   made.output.what = head == BertHead::none ? "embedding" : "logits";
   made.output.columns = columns_of(bert, head, words);
-  made.output.wide = options.run.precision == dhp::DType::f64;
+  made.output.wide = options.run.store.compute == dhp::DType::f64;
   made.output.best = head != BertHead::none;
   made.description =
-      dhp::concat(tokens->size(), " sentences, ", total, " tokens", were_cut == 0 ? "" : ", ",
+      dhp::concat(dhp::detail::many(tokens->size(), "sentence"), ", ",
+                  dhp::detail::many(total, "token"), were_cut == 0 ? "" : ", ",
                   were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
                   head != BertHead::none ? "logits"
                   : first                ? "the vector of the first token"

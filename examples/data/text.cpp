@@ -1,4 +1,4 @@
-#include "../bert/masked_lm_batcher.hpp"
+#include "../bert/masked_lm.hpp"
 #include "../bert/synthetic_text.hpp"
 #include "../bert/text_model.hpp"
 #include "data.hpp"
@@ -60,7 +60,7 @@ void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std
              " tokens are unknown words ([UNK]); is it of another language?");
 }
 
-TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>& given) {
+TokenizedText encoded(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   const auto text = is_wordnet(path) ? read_wordnet(path) : read_text(path, text_options(options));
   const auto words =
@@ -69,7 +69,7 @@ TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>
   return {vocabulary_text(words.vocabulary()), std::make_shared<TokenText>(words.encode(text))};
 }
 
-TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiece>& given) {
+TokenizedText tokens_of(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   auto files = text_files(path);
   if (is_wordnet(path)) {
@@ -101,16 +101,16 @@ Tokenized tokenize(const BertOptions& options) {
   auto [words, tokens] = tokens_of(options, given);
   auto vocabulary = parse_vocabulary(words, path);
   check_fits(vocabulary, *tokens, path);
-  auto description =
-      dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", tokens->sentences(),
-                  " sentences, ", tokens->items().size(), " tokens)");
+  auto description = dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (",
+                                 dhp::detail::many(tokens->sentences(), "sentence"), ", ",
+                                 dhp::detail::many(tokens->items().size(), "token"), ")");
   return {std::move(vocabulary), std::move(tokens), wordnet ? Pairing::first : Pairing::next,
           std::move(description)};
 }
 #else
 Tokenized tokenize(const BertOptions& options) {
   dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
-            "; --data synthetic needs nothing");
+            "; --data synthetic does not need it");
 }
 #endif
 
@@ -127,10 +127,10 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
   const auto& run = options.run;
   auto tokenized = run.synthetic() ? synthetic(options) : tokenize(options);
   auto [train, held_out] =
-      split_sentence_pairs(tokenized.text, tokenized.pairing, run.held_out, run.seed);
+      split_sentence_pairs(tokenized.text, tokenized.pairing, run.held_out, run.store.seed);
   const MaskedLmOptions masking{.sequence_length = options.sequence_length,
                                 .whole_words = options.whole_word_masking,
-                                .seed = run.seed};
+                                .seed = run.store.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
   TextData made;

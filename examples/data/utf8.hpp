@@ -36,17 +36,18 @@ struct CodePoint {
   return count;
 }
 
-/// Returns the text with U+FFFD in place of invalid bytes, such as an incomplete letter at the end.
+/// Returns the text with a U+FFFD for each beginning of a letter without its end, and for each other invalid byte, like
+/// bytes.decode(errors="replace") of Python.
 [[nodiscard]] inline std::string readable(std::string_view text) {
   std::string made;
-  bool good = true;
   for (std::size_t at = 0; at < text.size();) {
-    const auto point = decode_utf8(text, at);
-    const bool goes_on = !good && (text[at] & 0xC0) == 0x80;  // the rest of the same letter
-    if (point.valid) made += text.substr(at, point.size_bytes);
-    else if (!goes_on) made += "\uFFFD";
-    good = point.valid;
-    at += point.size_bytes;
+    auto [value, size, valid] = decode_utf8(text, at);
+    if (!valid)
+      for (const std::size_t begun : {2, 3})
+        if (decode_utf8(std::string(text.substr(at, begun)) + "\x80\x80", 0).size_bytes > begun)
+          size = begun;
+    made += valid ? text.substr(at, size) : "\uFFFD";
+    at += size;
   }
   return made;
 }

@@ -121,7 +121,7 @@ template <class Dev>
   made.memory_bytes = static_cast<double>(host_memory_bytes());
   if constexpr (gpu) made.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
   if (exam.size() == 1) return made;
-  dhp::Mesh<Dev> mesh(exam.world, exam.options.run.mesh);
+  dhp::Mesh<Dev> mesh(exam.world, exam.options.run.layout);
   const auto host = exam.hosts[static_cast<std::size_t>(exam.rank())];
   const auto report = measure_transports(dev, mesh, host, 4 << 20);
   for (const auto& axis : report.axes) {

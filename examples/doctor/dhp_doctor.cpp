@@ -37,7 +37,7 @@ using Dev = dhp::DefaultDevice;
 [[nodiscard]] Finding check_network(Examination<Dev>& exam) {
   if (exam.size() == 1) return skipped("one rank has no partner");
   Finding finding;
-  dhp::Mesh<Dev> mesh(exam.world, exam.options.run.mesh);
+  dhp::Mesh<Dev> mesh(exam.world, exam.options.run.layout);
   const std::int64_t bytes = (exam.options.quick ? 1 : 16) << 20;
   const auto& host = exam.hosts[static_cast<std::size_t>(exam.rank())];
   const auto report = measure_transports(exam.dev, mesh, host, bytes);

@@ -14,9 +14,9 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   app.option_defaults()->group("Ranks");
   app.add_option("--ranks", ranks, "Ranks to start as threads (without a launcher)",
                  CLI::Range(1, 1024));
-  app.add_option("--tensor-parallel", run.mesh.tensor, "Size of the tensor axis",
+  app.add_option("--tensor-parallel", run.layout.tensor, "Size of the tensor axis",
                  positive_number());
-  app.add_option("--pipeline-parallel", run.mesh.pipeline, "Size of the pipeline axis",
+  app.add_option("--pipeline-parallel", run.layout.pipeline, "Size of the pipeline axis",
                  positive_number());
   add_device_option(app, run, gpu);
   app.add_option("--comm-timeout", run.comm_timeout,
@@ -52,7 +52,7 @@ void check_used(const CLI::App& app) {
 /// Completes the layout; a launcher's number of ranks replaces --ranks.
 void complete(DoctorOptions& options, int ranks) {
   auto& run = options.run;
-  auto& mesh = run.mesh;
+  auto& mesh = run.layout;
   if (const auto me = dhp::ProcessRank::from_environment(run.rank_flags); me && me->size > 1)
     ranks = me->size;
   const int inner = mesh.tensor * mesh.pipeline;
@@ -60,10 +60,10 @@ void complete(DoctorOptions& options, int ranks) {
              ", which does not divide the number of ranks, ", ranks, "; start a multiple of it");
   dhp::check(options.faulty_rank < ranks, "--inject-rank ", options.faulty_rank,
              " is none of the ranks, 0 to ", ranks - 1);
-  // One rank alone shows a wrong product. A slow link shows beside other links, all other faults beside another rank.
+  // The doctor finds a wrong product on one rank, a slow link by other links, and all other faults by another rank.
   const int least = options.fault == "slow-link" ? 3 : options.fault == "wrong-gemm" ? 1 : 2;
   dhp::check(options.fault.empty() || ranks >= least, "--inject ", options.fault,
-             " is found beside other ranks: start at least ", least);
+             " shows only beside other ranks: start at least ", least);
   mesh.data = ranks / inner;
 }
 

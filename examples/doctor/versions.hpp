@@ -6,7 +6,6 @@
 #include <dhp/default_device.hpp>
 
 #include "../report/host_memory.hpp"
-#include "differences.hpp"
 #include "examination.hpp"
 
 #include <sys/utsname.h>

@@ -17,7 +17,7 @@ struct GptConfig {
   bool llama = false;       ///< RMSNorm, rotary positions and SwiGLU, no biases; else GPT-2's parts
   int key_heads = 0;        ///< 0: as many as heads
   std::int64_t inner = 0;   ///< width of the feed-forward parts; 0: 4 * hidden
-  bool tied = true;         ///< the head's weight is the embedding's
+  bool tied = true;         ///< the head and the embedding share a weight
   bool exact_gelu = false;  ///< exact GELU; else GPT-2's tanh form
   double epsilon = 1e-5;    ///< epsilon of the norms
   double rotary_base = 10000;
@@ -25,10 +25,10 @@ struct GptConfig {
   std::int64_t positions = 1024;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
-  bool exchange_heads = false;      ///< attention exchanges heads on a context axis
-  bool recompute = false;           ///< keep only half blocks' inputs; backward recomputes the rest
-  bool share_rows = false;          ///< shard rows on the tensor axis between split layers
-  std::int32_t begin = 0;           ///< token before a document
+  bool exchange_heads = false;  ///< attention exchanges heads on a context axis
+  bool recompute = false;       ///< keep only inputs of half blocks; backward recomputes the rest
+  bool share_rows = false;      ///< shard rows on the tensor axis between split layers
+  std::int32_t begin = 0;       ///< token before a document
   std::vector<std::int32_t> end{};  ///< tokens that end a document; training uses the first
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }

@@ -79,7 +79,7 @@ void write_scores(const std::vector<dhp::HostArray>& scores, const examples::Gpt
                                 .what = "scores",
                                 .columns = {},
                                 .rows = std::ssize(of.prompts),
-                                .wide = options.run.precision == dhp::DType::f64};
+                                .wide = options.run.store.compute == dhp::DType::f64};
   for (std::int64_t token = 0; token < of.config.vocabulary; ++token)
     file.columns.push_back(dhp::concat(token));
   examples::write_rows(file, [&](examples::RowFile& rows) {
@@ -135,7 +135,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
       const auto all = doubles(scores);
       for (std::span<const double> rest(all); !rest.empty();) {
         const auto words = static_cast<std::size_t>(scores.shape().back());
-        dhp::SampleRandom random(options.run.seed, step,
+        dhp::SampleRandom random(options.run.store.seed, step,
                                  static_cast<std::int64_t>(asked[tokens.size()]),
                                  dhp::DataUse::user);
         tokens.push_back(examples::chosen_token(rest.first(words),
@@ -157,9 +157,9 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     }
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  scored.say(dhp::concat(generated, " tokens in ", examples::short_number(took.count()), " s (",
-                         examples::short_number(static_cast<double>(generated) / took.count()),
-                         " tokens/s)"));
+  scored.say(dhp::concat(
+      dhp::detail::many(generated, "token"), " in ", examples::short_number(took.count()), " s (",
+      examples::short_number(static_cast<double>(generated) / took.count()), " tokens/s)"));
   if (mesh.world().rank() != 0) return;
   for (std::size_t number = 0; number < texts.size(); ++number) {
     const auto& text = texts[number];

@@ -113,7 +113,7 @@ class ByteLetters {
              "; dhp takes texts as they are");
   dhp::check(
       !file.get(model, "byte_fallback", false), path,
-      ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
+      ": it falls back to bytes (byte_fallback), as SentencePiece does; dhp has byte-level BPE");
   const auto dropout = file.get(model, "dropout", 0.0);
   dhp::check(dropout == 0, path, ": its model leaves out merges at random (\"dropout\": ", dropout,
              "), which dhp does not; null tokenizes without");

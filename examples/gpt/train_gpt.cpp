@@ -30,7 +30,6 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto parsed = examples::parse_gpt(argc, argv, examples::on_gpu);
-  return examples::run_trainer(parsed.options.run, parsed.exit_status,
-                               [&](auto* met) { return train(parsed.options, met); });
+  return examples::run_trainer([&] { return examples::parse_gpt(argc, argv, examples::on_gpu); },
+                               train);
 }

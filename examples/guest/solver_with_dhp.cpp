@@ -1,7 +1,7 @@
 // An MPI solver that uses dhp in a session. The solver moves heat along a ring of cells, of which each rank has a part.
 // Meanwhile a small network learns to do ten of the solver's steps at once, data-parallel over the same ranks. Each
-// rank trains on its own cells, and no sample leaves its rank. dhp does not initialize MPI, and its session frees all
-// that it made in MPI at the end of its scope. Start it with: mpirun -n 4 solver_with_dhp
+// rank trains on its own cells, and no sample leaves its rank. dhp does not initialize MPI. Its session, at the end of
+// its scope, frees all MPI objects that it has made. Start it with: mpirun -n 4 solver_with_dhp
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 

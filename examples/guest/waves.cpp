@@ -16,7 +16,7 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   model.loss = MeanSquaredError<Cpu>();
   return model;
 }
-int main(int count, char** arguments) {
+int main(int count, char** arguments) try {
   run_job<Cpu>(count > 1 ? std::atoi(arguments[1]) : 1, connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
@@ -31,4 +31,7 @@ int main(int count, char** arguments) {
     }
     run.save("waves_run");
   });
+} catch (const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
+  return 1;
 }

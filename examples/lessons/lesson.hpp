@@ -28,7 +28,7 @@ template <class D = Dev, class Body, class... More>
   return results;
 }
 
-/// What a rank has: its device, counts of its calls, and the communicator of all ranks, which counts them.
+/// A rank's device, and its communicator of all ranks, whose calls are counted in `counts`.
 struct CountedRank {
   explicit CountedRank(const dhp::Comm<Dev>& plain_world)
       : world(counted(dev, plain_world, counts)) {}

@@ -28,8 +28,8 @@ class OnnxWeights {
   /// Describes the whole model; only its names and shapes are used.
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
-  /// path: as for --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws if a weight is
-  /// missing, damaged or of another shape, or if all weights together exceed `most_bytes`.
+  /// path: the argument of --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws if a weight
+  /// is missing, damaged or of another shape, or if all weights together exceed `most_bytes`.
   OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
               double adapter_scale = 0)
       : adapter_scale_(adapter_scale),

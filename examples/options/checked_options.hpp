@@ -6,6 +6,8 @@
 
 #include <dhp/core/error.hpp>
 
+#include "../report/progress.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -173,7 +175,8 @@ class CommandLine : public CLI::App {
       parse(std::move(given));
       then();
     } catch (const CLI::ParseError& error) {
-      return exit(error) == 0 ? 0 : wrong_status;
+      const int status = exit_status_of([&] { return exit(error); });
+      return status > 1 ? wrong_status : status;  // 1: --help was not printed to its end
     } catch (const std::exception& error) {
       std::cerr << dhp::concat("error: ", dhp::detail::sentence_of(error), "\n");
       return wrong_status;

@@ -46,10 +46,11 @@ inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, boo
 
 inline void add_mesh_options(CommandLine& app, RunOptions& options) {
   app.option_defaults()->group("Layout");
-  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model", positive_number());
-  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks over which each layer is split",
+  app.add_option("--data-parallel", options.layout.data, "Replicas of the model",
                  positive_number());
-  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline",
+  app.add_option("--tensor-parallel", options.layout.tensor, "Ranks over which each layer is split",
+                 positive_number());
+  app.add_option("--pipeline-parallel", options.layout.pipeline, "Stages of the pipeline",
                  positive_number());
 }
 

@@ -28,7 +28,8 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
       (given("--transport") || given("--network-interface")) && options.process();
   const bool reads_images = reads && app.get_option_no_throw("--image-size") != nullptr;
   const bool evaluates = options.held_out > 0 || given("--test-data") != nullptr || reads_images;
-  const bool has_buckets = reducer != "plain" || options.sharding.stage != dhp::ZeroStage::none;
+  const bool has_buckets =
+      reducer != "plain" || options.store.sharding.stage != dhp::ZeroStage::none;
   for (const auto& [name, used, without] :
        {std::tuple{"--momentum", has_momentum, "--optimizer sgd or lars"},
         {"--patience", !options.stop_early.empty(), "--stop-early"},

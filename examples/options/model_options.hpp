@@ -30,14 +30,14 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
   app.option_defaults()->group("Layout");
   app.add_flag("--sequence-parallel", options.sequence_parallel,
                "Split the activations between tensor-parallel layers by rows, which saves memory");
-  app.add_option("--context-parallel", options.run.mesh.context,
+  app.add_option("--context-parallel", options.run.layout.context,
                  "Ranks over which the tokens of each sample are split", positive_number());
   add_name(app, "--context-attention", "ring",
            "With --context-parallel: ring passes keys and values around, heads exchanges tokens "
            "for heads (always on GPUs)",
            [&run = options.run](const auto& name) { run.exchange_heads = name == "heads"; })
       ->check(CLI::IsMember({"ring", "heads"}));
-  app.add_option("--context-groups", options.run.context_groups,
+  app.add_option("--context-groups", options.run.store.context_groups,
                  "With --deterministic: pieces in which each sample is computed, a multiple of "
                  "--context-parallel; 0: one per rank",
                  number_up_to(dhp::detail::most_tree_leaves))
@@ -73,10 +73,10 @@ inline void check_axes(TextModelOptions& options) {
          "--trace-values looks at whole rows, which no rank has"}})
     dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
   for (const auto& [idle, why] :
-       {std::pair{
-            options.sequence_parallel && options.run.mesh.tensor == 1 && options.run.axes != "auto",
-            "--sequence-parallel does nothing without --tensor-parallel"},
-        {options.run.exchange_heads && options.run.mesh.context == 1,
+       {std::pair{options.sequence_parallel && options.run.layout.tensor == 1 &&
+                      options.run.axes != "auto",
+                  "--sequence-parallel does nothing without --tensor-parallel"},
+        {options.run.exchange_heads && options.run.layout.context == 1,
          "--context-attention does nothing without --context-parallel"}})
     if (idle) options.run.idle.push_back(why);
 }
@@ -200,24 +200,6 @@ inline void take_adapter(CommandLine& app, const RunOptions& options) {
                " says this already; leave one of the two out");
     set(option, values);
   }
-}
-
-/// Throws for errors that are known without data.
-inline void check_tuning(const RunOptions& options) {
-  const auto& tuning = options.tuning;
-  dhp::check(tuning.adapter.empty() || options.begins_anew(),
-             "--adapter is for --load FILE.safetensors or a published folder; a checkpoint has its "
-             "own adapters");
-  dhp::check(tuning.export_adapter.empty() || !tuning.adapters.layers.empty(),
-             "--export-adapter needs adapters: choose their layers by --lora");
-  dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
-             "--export-adapter takes the adapter of the last checkpoint: it needs --save DIR, too");
-  if (options.stop_early.empty()) return;
-  dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
-             " needs evaluations during the run: give --evaluate-every");
-  dhp::check(
-      !options.elastic,
-      "--stop-early does not work with --elastic: new ranks do not know the earlier evaluations");
 }
 
 inline void check_classification(const CLI::App& app, const BertOptions& options) {

@@ -47,7 +47,7 @@ void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
       app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
       "Record steps of equal shapes as CUDA graphs (default: on with one rank, off with several)");
   app.add_option_function<std::string>(
-         "--offload", [&](const std::string&) { options.state_on_host = true; },
+         "--offload", [&](const std::string&) { options.store.state_on_host = true; },
          "optimizer: keep the optimizer state in host memory")
       ->check(CLI::IsMember({"optimizer"}));
   app.add_flag(
@@ -91,12 +91,12 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
       ->excludes(steps);
   app.add_option("--stop-after", options.stop_after,
                  "Save and end after this step, as after a signal (status 75); 0: no", positive);
-  app.add_option("--seed", options.seed, "Seed of weights, dropout, order and masking");
+  app.add_option("--seed", options.store.seed, "Seed of weights, dropout, order and masking");
   add_name(app, "--precision", "fp32", "Number type for training: fp32, bf16, fp16 or fp64",
-           [&](const auto& name) { options.precision = parse_precision(name); });
-  app.add_flag("--deterministic", options.deterministic,
+           [&](const auto& name) { options.store.compute = parse_precision(name); });
+  app.add_flag("--deterministic", options.store.deterministic,
                "Exact sums: the same bits in every layout of ranks");
-  app.add_option("--tensor-groups", options.tensor_groups,
+  app.add_option("--tensor-groups", options.store.tensor_groups,
                  "With --deterministic: pieces in which split layers are computed, a multiple of "
                  "--tensor-parallel; 0: the most that the model allows, up to 12",
                  number_up_to(dhp::detail::most_tree_leaves));
@@ -129,7 +129,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
            "With --elastic: axes that may change, data or all (tensor and pipeline, too)",
            [&](const auto& name) { options.elastic_axes = name == "all"; })
       ->check(CLI::IsMember({"data", "all"}));
-  app.add_option("--store", options.store,
+  app.add_option("--store", options.etcd,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
   app.add_option("--axes", options.axes,
@@ -205,7 +205,7 @@ void finish_layout(RunOptions& options) {
   const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
   dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
              pipeline.chunks, " needs --schedule interleaved; ", pipeline.schedule.name(),
-             " keeps ", chunks, chunks == 1 ? " part" : " parts", " per stage");
+             " keeps ", dhp::detail::many(chunks, "part"), " per stage");
   pipeline.chunks = chunks;
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
@@ -213,63 +213,67 @@ void finish_layout(RunOptions& options) {
   dhp::check(!options.elastic,
              "--axes auto does not work with --elastic; use --elastic-axes all there");
   if (const auto me = options.process())
-    options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
+    options.layout = {me->size / options.layout.context, 1, 1, options.layout.context};
 }
 
-void check_exact_sums(const RunOptions& options) {
-  for (const auto& [groups, name] : {std::pair{options.tensor_groups, "--tensor-groups"},
-                                     {options.context_groups, "--context-groups"}})
-    dhp::check(groups == 0 || options.deterministic, name, " needs --deterministic");
-  dhp::check(options.verify_every == 0 || options.deterministic,
-             "--verify-every needs --deterministic, with which ranks have the same bits");
-}
-
-void check_evaluate_only(const RunOptions& options) {
-  if (!options.evaluate_only) return;
-  dhp::check(!options.load.empty(), "--evaluate-only needs --load PATH with the model");
-  dhp::check(options.save.empty(),
-             "--evaluate-only leaves nothing to save; use --steps 0 to load and save");
-  dhp::check(!options.elastic, "--evaluate-only does not work with --elastic");
-}
-
-void check_elastic(const RunOptions& options) {
-  if (!options.elastic) {
-    dhp::check(!options.elastic_axes, "--elastic-axes all needs --elastic LEAST:MOST");
-    dhp::check(options.store.empty(),
-               "--store (or DHP_STORE) needs --elastic; in other jobs rank 0 holds the store");
-    return;
-  }
-  dhp::check(options.trace_values.empty(),
-             "--trace-values does not work with --elastic, where ranks change");
-  dhp::check(!options.cuda_graphs.value_or(false),
-             "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
-             "cannot record: leave one of them out");
-}
-
-void check_files(const RunOptions& options) {
-  for (const auto& [given, name] :
-       {std::pair{options.save_every > 0, "--save-every"}, {options.keep > 0, "--keep"}})
-    dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
-  dhp::check(options.export_to.empty() || !options.save.empty(),
-             "--export takes the weights of the last checkpoint: it needs --save DIR, too");
-  for (const auto& [given, name] :
-       {std::pair{options.load_all, "--load-all"}, {options.new_head, "--new-head"}})
-    dhp::check(!given || options.begins_anew(), name,
-               " is for --load FILE.safetensors or a published folder, with which training begins");
+/// Throws for options that do not go together and for files that do not fit, as far as this is known without data.
+void check_together(const RunOptions& options) {
+  const auto& tuning = options.tuning;
+  const bool exact = options.store.deterministic, elastic = options.elastic.has_value();
+  const bool only = options.evaluate_only, saves = !options.save.empty();
+  const bool anew = options.begins_anew(), exports_adapter = !tuning.export_adapter.empty();
+  for (const auto& [bad, sentence] :
+       {std::pair{options.store.tensor_groups > 0 && !exact,
+                  "--tensor-groups needs --deterministic"},
+        {options.store.context_groups > 0 && !exact, "--context-groups needs --deterministic"},
+        {options.verify_every > 0 && !exact,
+         "--verify-every needs --deterministic, with which ranks have the same bits"},
+        {only && options.load.empty(), "--evaluate-only needs --load PATH with the model"},
+        {only && saves, "--evaluate-only leaves nothing to save; use --steps 0 to load and save"},
+        {only && elastic, "--evaluate-only does not work with --elastic"},
+        {options.elastic_axes && !elastic, "--elastic-axes all needs --elastic LEAST:MOST"},
+        {!options.etcd.empty() && !elastic,
+         "--store (or DHP_STORE) needs --elastic; in other jobs rank 0 holds the store"},
+        {!options.trace_values.empty() && elastic,
+         "--trace-values does not work with --elastic, where ranks change"},
+        {options.cuda_graphs.value_or(false) && elastic,
+         "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs cannot "
+         "record: leave one of them out"},
+        {options.save_every > 0 && !saves, "--save-every needs --save DIR to write to"},
+        {options.keep > 0 && !saves, "--keep needs --save DIR to write to"},
+        {!options.export_to.empty() && !saves,
+         "--export takes the weights of the last checkpoint: it needs --save DIR, too"},
+        {options.load_all && !anew,
+         "--load-all is for --load FILE.safetensors or a published folder, with which training "
+         "begins"},
+        {options.new_head && !anew,
+         "--new-head is for --load FILE.safetensors or a published folder, with which training "
+         "begins"},
+        {!tuning.adapter.empty() && !anew,
+         "--adapter is for --load FILE.safetensors or a published folder; a checkpoint has its own "
+         "adapters"},
+        {exports_adapter && tuning.adapters.layers.empty(),
+         "--export-adapter needs adapters: choose their layers by --lora"},
+        {exports_adapter && !saves,
+         "--export-adapter takes the adapter of the last checkpoint: it needs --save DIR, too"},
+        {!options.stop_early.empty() && elastic,
+         "--stop-early does not work with --elastic: new ranks do not know the earlier "
+         "evaluations"},
+        {!options.keep_best.empty() && options.keep == 0,
+         "--keep-best needs --keep: without it, all checkpoints are kept"}})
+    dhp::check(!bad, sentence);
+  dhp::check(options.stop_early.empty() || options.evaluate_every > 0, "--stop-early ",
+             options.stop_early, " needs evaluations during the run: give --evaluate-every");
+  dhp::check(options.keep_best.empty() ||
+                 (options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0),
+             "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
+             " is no multiple of --evaluate-every ", options.evaluate_every);
   check_load(options.load);
   check_outputs({{"--metrics", options.metrics},
                  {"--trace", options.trace},
                  {"--trace-values", options.trace_values}});
   check_directory("--export", options.export_to);
-  check_directory("--export-adapter", options.tuning.export_adapter);
-}
-
-void check_keep_best(const RunOptions& options) {
-  if (options.keep_best.empty()) return;
-  dhp::check(options.keep > 0, "--keep-best needs --keep: without it, all checkpoints are kept");
-  dhp::check(options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0,
-             "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
-             " is no multiple of --evaluate-every ", options.evaluate_every);
+  check_directory("--export-adapter", tuning.export_adapter);
 }
 
 /// Makes the optimizer, the reducer and the schedule; throws for errors that can be found without data.
@@ -279,13 +283,8 @@ void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   finish_reducer(app, options, words.reducer);
   options.finish_synthetic();
   options.check_context();
-  check_exact_sums(options);
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
-  check_evaluate_only(options);
-  check_elastic(options);
-  check_files(options);
-  check_tuning(options);
-  check_keep_best(options);
+  check_together(options);
 }
 
 /// Returns whether an option belongs to a single reducer.
@@ -370,8 +369,8 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
 /// words must outlive the parsing.
 void add_text_run_options(CommandLine& app, RunOptions& run, Words& words, bool gpu) {
   words = {.optimizer = {.name = "adamw", .weight_decay = 0.01}};
-  run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
-  run.clip = 1;
+  run.trainer.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
+  run.trainer.clip = 1;
   add_run_options(app, run, words);
   add_device_options(app, run, gpu);
 }
@@ -408,7 +407,7 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
        .task = " (with --task classify)"});
   add_bert_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    options.run.exchange_heads |= gpu;  // always on GPUs; the memory plan has no device to ask
+    options.run.exchange_heads |= gpu;  // always on GPUs; the memory plan sees only this option
     check_classification(app, options);
   });
   return parsed;
@@ -441,7 +440,7 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu, std::int64_t
   auto& options = parsed.options;
   options.run.micro_batch = micro_batch;
   Words words{.optimizer = {.name = "sgd", .weight_decay = 1e-4}};
-  options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
+  options.run.trainer.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CommandLine app("Trains a ResNet to classify images.");
   app.footer(resnet_examples);
   add_run_options(app, options.run, words);
@@ -455,11 +454,12 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu, std::int64_t
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is only for images up to 64 pixels, not for ",
                options.image_size);
-    dhp::check(!options.sync_batch_norm || options.run.axes == "auto" ||
-                   options.run.global_batch / options.run.micro_batch % options.run.mesh.data == 0,
-               "--sync-batch-norm needs the same number of micro-batches on every replica: "
-               "--global-batch / --micro-batch must be a multiple of --data-parallel ",
-               options.run.mesh.data);
+    dhp::check(
+        !options.sync_batch_norm || options.run.axes == "auto" ||
+            options.run.global_batch / options.run.micro_batch % options.run.layout.data == 0,
+        "--sync-batch-norm needs the same number of micro-batches on every replica: "
+        "--global-batch / --micro-batch must be a multiple of --data-parallel ",
+        options.run.layout.data);
   });
   return parsed;
 }

@@ -24,30 +24,21 @@ class Stopping;
 
 enum class RanksAre { threads, processes, on_gpus };
 
-struct RunOptions {
-  dhp::MeshShape mesh{};
+/// The library's options, which lack only what the run's length and data determine, and those of the program.
+struct RunOptions : dhp::AllTrainingOptions {
   std::optional<dhp::LayoutRules> elastic{};  ///< limits on the number of replicas
   bool elastic_axes = false;   ///< lets tensor and pipeline axes change, too; else they stay
   std::string axes = "given";  ///< or "auto": the planner chooses the axes for the number of ranks
   std::string cluster;         ///< file with the planner's cluster; empty: a typical machine
-  std::string store;           ///< etcd endpoints of an elastic job's store; empty: rank 0 holds it
-  dhp::PipelineOptions pipeline{};
+  std::string etcd;            ///< endpoints of an elastic job's store; empty: rank 0 holds it
   std::optional<dhp::SyntheticGradients> synthetic_gradients{};
-  dhp::ReducerChoice reducer = dhp::Bucketed{};
   std::string reducer_name = "bucketed";  ///< value of --reducer
-  dhp::Sharding sharding{};
-  bool state_on_host = false;
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;
   std::optional<std::int64_t> steps{};  ///< none: given by epochs
   double epochs = 0;
-  std::int64_t stop_after = 0;  ///< step after which the run saves and ends; 0: the last step
-  std::uint64_t seed = 0;
-  dhp::DType precision = dhp::DType::f32;
-  bool deterministic = false;
-  int tensor_groups = 0;         ///< 0: chosen by the model
-  int context_groups = 0;        ///< 0: the size of the context axis
+  std::int64_t stop_after = 0;   ///< step after which the run saves and ends; 0: the last step
   bool library_dropout = false;  ///< uses cuDNN's dropout in attention
   int cublas_sms = 0;            ///< multiprocessors for matrix products; 0: all
   bool tf32 = false;             ///< lets GPUs round f32 to TF32 before they multiply
@@ -59,11 +50,6 @@ struct RunOptions {
   std::optional<bool> cuda_graphs{};  ///< records steps of fixed shapes; none: with one rank only
   int loader_threads = 1;
   double memory_limit_gb = 0;  ///< limit for one rank; 0: the memory of the host or GPU
-
-  dhp::OptimizerChoice optimizer;
-  dhp::LearningRate learning_rate{};  ///< lacks only the total number of steps
-  double clip = 0;
-  double skip_spikes = 0;  ///< skips steps with this many times the usual gradient norm; 0: none
 
   std::string data = "synthetic";
   std::int64_t samples = 0;  ///< training samples to use; 0: all
@@ -114,7 +100,7 @@ struct RunOptions {
   /// JSON of the given options that define the training. A checkpoint stores it, and --load reads it.
   std::string remembered = "{}";
   std::vector<std::string>
-      differing{};  ///< a sentence for each option that differs from the saved run's
+      differing{};  ///< a sentence for each option that the saved run had otherwise
 
   /// Returns this process's rank if its flags or a launcher's variables make it one of several. Otherwise returns
   /// nullopt: it starts all ranks as threads. Throws dhp::Error for wrong flags or variables.

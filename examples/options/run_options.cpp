@@ -29,8 +29,8 @@ dhp::LayoutRules parse_elastic(const std::string& text) {
 
 void RunOptions::check_ranks() const {
   constexpr int most_ranks = 1024;  // threads of one process
-  dhp::check(mesh.size() <= most_ranks || process(), "a layout of ", mesh, " has more than the ",
-             most_ranks, " ranks that one process can start as threads");
+  dhp::check(layout.size() <= most_ranks || process(), "a layout of ", layout,
+             " has more than the ", most_ranks, " ranks that one process can start as threads");
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
@@ -39,7 +39,7 @@ bool RunOptions::records_steps(bool same_shapes) const {
   if (!trace_values.empty()) return false;  // values are copied to the host
   if (!trace.empty()) return false;         // a recorded step would hide its times
   if (!same_shapes && !resident()) return false;
-  if (mesh.size() == 1) return cuda_graphs.value_or(true);
+  if (layout.size() == 1) return cuda_graphs.value_or(true);
   // Not with check_collectives, for which the host compares the ranks' calls. Not for several GPUs in one process,
   // whose CUDA graphs may wait for each other.
   return cuda_graphs.value_or(false) && process() && !check_collectives;
@@ -50,24 +50,25 @@ void RunOptions::finish_synthetic() {
   const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;
   for (const auto& [bad, reason] :
        {std::pair{axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
-        {mesh.pipeline == 1,
+        {layout.pipeline == 1,
          "needs --pipeline-parallel 2 or more; to load a run that had them, give "
          "--synthetic-gradients=false"},
         {!usual, "has a schedule of its own: leave out --schedule"},
-        {deterministic,
+        {store.deterministic,
          "does not work with --deterministic, since the results depend on where the model is cut"},
-        {sharding.stage != dhp::ZeroStage::none, "does not work with --zero"},
+        {store.sharding.stage != dhp::ZeroStage::none, "does not work with --zero"},
         {elastic.has_value(),
          "does not work with --elastic: predictors would leave with lost ranks"},
         {cuda_graphs.value_or(false),
          "has steps that --cuda-graphs cannot record: leave one of them out"},
-        {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
+        {store.compute != dhp::accumulation_type(store.compute),
+         "is for --precision fp32 or fp64"}})
     dhp::check(!bad, "--synthetic-gradients ", reason);
   pipeline.schedule = dhp::SyntheticGradients::schedule();
 }
 
 void RunOptions::check_context() const {
-  if (mesh.context == 1) return;
+  if (layout.context == 1) return;
   for (const auto& [bad, name] :
        {std::pair{elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
@@ -80,30 +81,29 @@ void RunOptions::check_context() const {
 
 void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(
-      learning_rate.decay != dhp::Decay::step || total_steps >= 3,
+      trainer.learning_rate.decay != dhp::Decay::step || total_steps >= 3,
       "--lr-decay step drops the rate at a third and two thirds of the run, but the run has ",
-      total_steps, total_steps == 1 ? " step" : " steps",
-      "; give 3 or more by --steps or --epochs");
+      dhp::detail::many(total_steps, "step"), "; give 3 or more by --steps or --epochs");
 }
 
 std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
   auto found = idle;
-  if (total_steps > 0 && learning_rate.warmup_steps > total_steps)
-    found.push_back(dhp::concat("--warmup ", learning_rate.warmup_steps,
-                                " is longer than this run of ", total_steps,
-                                total_steps == 1 ? " step" : " steps",
-                                ": the learning rate does not reach --lr ", learning_rate.peak));
+  if (total_steps > 0 && trainer.learning_rate.warmup_steps > total_steps)
+    found.push_back(
+        dhp::concat("--warmup ", trainer.learning_rate.warmup_steps, " is longer than this run of ",
+                    dhp::detail::many(total_steps, "step"),
+                    ": the learning rate does not reach --lr ", trainer.learning_rate.peak));
   if (pipeline.schedule.name() == dhp::Interleaved::name && pipeline.chunks == 1)
     found.push_back(
         "--schedule interleaved with one part of the model per stage is 1f1b; give "
         "--pipeline-chunks 2 or more");
   const auto micro_batches = global_batch / micro_batch;
-  if (micro_batches < mesh.data)
-    found.push_back(dhp::concat(
-        "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
-        " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
-        " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
-  if (!sums_all() && mesh.replicas() == 1)
+  if (micro_batches < layout.data)
+    found.push_back(
+        dhp::concat("a step has ", dhp::detail::many(micro_batches, "micro-batch"), " for ",
+                    layout.data, " replicas, so that ", layout.data - micro_batches,
+                    " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
+  if (!sums_all() && layout.replicas() == 1)
     found.push_back(dhp::concat("--reducer ", reducer_name, " does nothing with one replica"));
   return found;
 }
@@ -115,12 +115,12 @@ std::vector<std::string> RunOptions::not_saved() const {
         "gradients that were under way are not saved: the first ", delayed->steps,
         delayed->steps == 1 ? " step has none and is" : " steps have none and are", " skipped"));
   if (const auto* local = std::get_if<dhp::LocalSgd>(&reducer)) {
-    if (mesh.data > 1)
+    if (layout.data > 1)
       found.push_back("only the first replica's optimizer state is saved; all go on from it");
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
-  if (!sums_all() && !is_late() && mesh.data > 1)
+  if (!sums_all() && !is_late() && layout.data > 1)
     found.push_back(dhp::concat("checkpoints do not have what --reducer ", reducer_name,
                                 " has not sent yet; its memory begins anew"));
   if (synthetic_gradients)
@@ -137,26 +137,14 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
   dhp::check(passes * per_epoch <= most, "--epochs ", epochs, " of ", batching.steps_per_epoch(),
              " steps are more steps than can be counted; choose fewer");
   const auto whole = std::floor(passes);
-  return batching.steps_until(static_cast<std::int64_t>(whole)) +
-         static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch));
+  return batching.steps_until(static_cast<std::int64_t>(whole),
+                              static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch)));
 }
 
 dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // the steps of --epochs are known only now
-  dhp::AllTrainingOptions made{
-      .layout = mesh,
-      .store = {.compute = precision,
-                .deterministic = deterministic,
-                .tensor_groups = tensor_groups,
-                .context_groups = context_groups,
-                .seed = seed,
-                .initialize = load.empty() || begins_anew(),
-                .sharding = sharding,
-                .state_on_host = state_on_host},
-      .pipeline = pipeline,
-      .reducer = reducer,
-      .optimizer = optimizer,
-      .trainer = {.learning_rate = learning_rate, .clip = clip, .spike = skip_spikes}};
+  dhp::AllTrainingOptions made(*this);
+  made.store.initialize = load.empty() || begins_anew();
   made.trainer.learning_rate.total_steps = total_steps;
   made.trainer.learning_rate.step_every = total_steps / 3;
   return made;
@@ -164,18 +152,18 @@ dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
   auto flags = rank_flags;
-  flags.needs_master = store.empty();
+  flags.needs_master = etcd.empty();
   auto me = dhp::ProcessRank::from_environment(flags);
   if (!me || (me->size == 1 && !elastic)) return std::nullopt;
-  dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
+  dhp::check(etcd.empty() || me->job != dhp::ProcessRank{}.job,
              "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this job");
   return me;
 }
 std::string RunOptions::misfit(const dhp::ProcessRank& me) const {
-  if (elastic || me.size == mesh.size()) return {};
+  if (elastic || me.size == layout.size()) return {};
   return dhp::detail::or_unset(
-      dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", mesh,
-                  " needs ", mesh.size(), "; start as many, or choose other axes"),
+      dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", layout,
+                  " needs ", layout.size(), "; start as many, or choose other axes"),
       me.variables);
 }
 bool RunOptions::speaks() const {

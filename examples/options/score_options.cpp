@@ -23,7 +23,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
                  positive_number());
   app.add_option("--micro-batch", run.micro_batch, what + " per micro-batch", positive_number());
   add_name(app, "--precision", "fp32", "Number type: fp32, bf16, fp16 or fp64",
-           [&run](const auto& name) { run.precision = parse_precision(name); });
+           [&run](const auto& name) { run.store.compute = parse_precision(name); });
   add_device_option(app, run, gpu);
 }
 
@@ -113,7 +113,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
   app.add_option("--top-p", options.top_p,
                  "Draw from the likeliest tokens that together have this probability")
       ->check(number_up_to(1));
-  app.add_option("--seed", options.run.seed, "Seed of the drawn tokens");
+  app.add_option("--seed", options.run.store.seed, "Seed of the drawn tokens");
   app.add_flag_callback(
       "--no-cache", [&] { options.cache = false; },
       "Recompute all earlier tokens for each new one, for comparison");

@@ -32,19 +32,20 @@ inline void add_optimizer_options(CommandLine& app, RunOptions& options, Optimiz
   app.option_defaults()->group("Optimizer");
   app.add_option("--optimizer", words.name, "Update rule of the weights",
                  CLI::IsMember(words.choices()));
-  app.add_option("--lr", options.learning_rate.peak, "Peak learning rate", number_up_to(1e6));
+  app.add_option("--lr", options.trainer.learning_rate.peak, "Peak learning rate",
+                 number_up_to(1e6));
   app.add_option("--momentum", words.momentum, "Momentum of sgd and lars", number_up_to(1));
   app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum, for sgd");
-  app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up",
+  app.add_option("--warmup", options.trainer.learning_rate.warmup_steps, "Steps of linear warm-up",
                  not_negative);
   add_name(app, "--lr-decay", "linear",
            "Decay after the warm-up: constant, linear, cosine, polynomial or step",
-           [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
+           [&](const auto& name) { options.trainer.learning_rate.decay = dhp::parse_decay(name); });
   app.add_option("--weight-decay", words.weight_decay, "Weight decay, except for biases and norms",
                  number_up_to(1e6));
-  app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping",
+  app.add_option("--clip", options.trainer.clip, "Largest global gradient norm; 0: no clipping",
                  not_negative);
-  app.add_option("--skip-spikes", options.skip_spikes,
+  app.add_option("--skip-spikes", options.trainer.spike,
                  "Skip steps whose gradient norm exceeds this many times the usual; 0: none",
                  not_negative);
 }
@@ -55,7 +56,7 @@ inline void finish_optimizer(RunOptions& options, const OptimizerWords& words) {
   options.optimizer = words.choices().at(words.name);
 }
 
-/// The reducer is made from these like the optimizer.
+/// Option values. The reducer is made from them once the whole command line is known.
 struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;
@@ -123,7 +124,7 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
 inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
   const bool delayed = words.name == "delayed", local = words.name == "local";
   if (!delayed && !local) return;
-  dhp::check(!options.deterministic,
+  dhp::check(!options.store.deterministic,
              "--deterministic sums the gradients of a step exactly in that step, but --reducer ",
              words.name, " does not");
   dhp::check(!options.elastic,
@@ -131,16 +132,17 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
              words.name, " they do not");
   dhp::check(!options.cuda_graphs.value_or(false),
              "--cuda-graphs repeats one step, and with --reducer ", words.name, " steps differ");
-  dhp::check(
-      options.precision != dhp::DType::f16 && (delayed || options.precision != dhp::DType::bf16),
-      "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "", " or fp64: ",
-      delayed ? "the loss scale of fp16 may change before a gradient is used"
-              : "the optimizer does not step on the 16-bit weights, but on copies in fp32");
+  dhp::check(options.store.compute != dhp::DType::f16 &&
+                 (delayed || options.store.compute != dhp::DType::bf16),
+             "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "",
+             " or fp64: ",
+             delayed ? "the loss scale of fp16 may change before a gradient is used"
+                     : "the optimizer does not step on the 16-bit weights, but on copies in fp32");
   dhp::check(delayed || options.axes == "auto" ||
-                 options.global_batch / options.micro_batch >= options.mesh.data,
+                 options.global_batch / options.micro_batch >= options.layout.data,
              "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch "
              "must be at least --data-parallel ",
-             options.mesh.data);
+             options.layout.data);
 }
 
 /// Makes the reducer and the sharding; throws if they do not fit the other options.
@@ -153,13 +155,13 @@ inline void finish_reducer(const CLI::App& app, RunOptions& options, const Reduc
   check_late_reducer(options, words);
   dhp::check(words.top_k.share > 0,
              "--reducer-share 0 would send nothing; choose a number above 0, up to 1");
-  dhp::check(options.sums_all() || !options.deterministic,
+  dhp::check(options.sums_all() || !options.store.deterministic,
              "--deterministic sums gradients as integers, which --reducer ", words.name,
              " cannot send; choose plain or bucketed");
   dhp::check(options.sums_all() || !options.elastic, "--elastic would lose what --reducer ",
              words.name, " has not sent yet; choose plain or bucketed");
-  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
-                      words.shard_redundancy};
+  options.store.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
+                            words.shard_redundancy};
   dhp::check(words.shard_redundancy == 0 || words.zero > 0,
              "--shard-redundancy needs --zero; without it each replica has all state");
   dhp::check(words.zero == 0 || words.name == "bucketed",

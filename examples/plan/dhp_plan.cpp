@@ -32,66 +32,55 @@ struct Asked {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// Describes the model and limits its training to the parts that the options choose. head: prefix of the last layers.
-[[nodiscard]] DescribePlanned tuned(const RunOptions& options, const char* head, auto config,
-                                    auto describe) {
-  return [tuning = options.tuning, head, plain = planned_model(config, describe)](
-             dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-    return describe_tuned(build, tuning, head, [&](auto& same) { return plain(same, recompute); });
-  };
-}
-
 /// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.
 [[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv, bool gpu,
                                           PlannedTraining& made) {
   constexpr std::int64_t micro_batch = 1;  // divides any batch
-  made.same_shapes = true;
   // Without --data the vocabulary is as large as published models', unless --vocabulary-size gives its size.
-  const auto has_words = [&] {
-    return is_given(made.options, "data") || is_given(made.options, "vocabulary-size");
-  };
+  bool has_words = false;
   const auto keep = [&](auto& parsed) {
     auto& run = parsed.options.run;
-    if (!parsed.exit_status && !is_given(run, "data")) run.data = "synthetic-resident";
-    made.options = run;
+    has_words = is_given(run, "data") || is_given(run, "vocabulary-size");
+    if (!is_given(run, "data")) run.data = "synthetic-resident";
     return parsed.exit_status;
   };
   if (model == "resnet50") {
     auto parsed = parse_resnet(argc, argv, gpu, micro_batch);
     if (const auto status = keep(parsed)) return status;
-    parsed.options.normalize = "imagenet";  // avoids reading all images; no shape depends on it
-    const auto data = load_images(parsed.options);
-    made.batcher = data.train;
-    made.equal_shares = parsed.options.sync_batch_norm;
-    made.describe =
-        tuned(made.options, "fc.", resnet_config(parsed.options, data), resnet<dhp::Meta>);
+    auto& options = parsed.options;
+    options.normalize = "imagenet";  // avoids reading all images; no shape depends on it
+    const auto data = load_images(options);
+    made = planned_of(options.run, data, resnet_config(options, data), resnet<dhp::Meta>);
+    made.head = "fc.";
+    made.waits_for_replicas = options.sync_batch_norm;
+    made.same_shapes = true;
     return {};
   }
   if (model == "gpt") {
     auto parsed = parse_gpt(argc, argv, gpu, micro_batch);
     if (const auto status = keep(parsed)) return status;
-    if (!has_words()) parsed.options.vocabulary_size = 50257;
+    if (!has_words) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
-    made.batcher = data.train;
-    made.describe = tuned(made.options, "", data.config, gpt<dhp::Meta>);
+    made = planned_of(parsed.options.run, data, data.config, gpt<dhp::Meta>);
+    made.same_shapes = true;
     return {};
   }
   auto parsed = parse_bert(argc, argv, gpu, micro_batch);
   if (const auto status = keep(parsed)) return status;
   dhp::check(parsed.options.task == "pretrain", "--task ", parsed.options.task,
              " cannot be planned; only pretraining can");
-  if (!has_words()) parsed.options.vocabulary_size = 30522;
+  if (!has_words) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
-  made.batcher = data.train;
+  made = planned_of(parsed.options.run, data, data.bert.config, bert<dhp::Meta>);
+  made.head = "cls.";
   made.same_shapes = data.same_shapes;
-  made.describe = tuned(made.options, "cls.", data.bert.config, bert<dhp::Meta>);
   return {};
 }
 
 [[nodiscard]] Choices choices_of(const PlannedTraining& of, int ranks) {
   const auto& options = of.options;
   const auto given = layout_of(options);
-  auto made = Choices::near(given, options.global_batch, of.equal_shares);
+  auto made = Choices::near(given, options.global_batch, of.waits_for_replicas);
   made.ranks = {ranks};
   if (is_given(options, "data-parallel")) made.data = given.mesh.data;
   if (is_given(options, "tensor-parallel")) made.tensor = given.mesh.tensor;
@@ -138,7 +127,7 @@ struct Found {
   auto fast = fastest(model, choices, 4 * most + 200);
   const double hosts = std::ceil(ranks / cluster.devices);
   const double devices = cluster.cores > 0 ? std::min<double>(cluster.cores * hosts, ranks) : ranks;
-  const double peak = cluster.products(options.precision);
+  const double peak = cluster.products(options.store.compute);
   const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
   Found found{{}, fast.tried, fast.possible};
   for (auto& [time, layout] : fast.layouts) {
@@ -214,8 +203,8 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   const auto start = std::chrono::steady_clock::now();
   const OutputFile json("--json", asked.json);
   const auto& options = of.options;
-  const int ranks = asked.ranks > 0 ? asked.ranks : options.mesh.size();
-  dhp::check(!options.state_on_host, "--offload cannot be planned; leave it out");
+  const int ranks = asked.ranks > 0 ? asked.ranks : options.layout.size();
+  dhp::check(!options.store.state_on_host, "--offload cannot be planned; leave it out");
   dhp::check(std::holds_alternative<dhp::Bucketed>(options.reducer) ||
                  std::holds_alternative<dhp::Plain>(options.reducer),
              "--reducer: compressed and late gradients cannot be planned; give bucketed or plain");
@@ -228,17 +217,19 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   MemoryPlanner planner(of);
   const auto [found, tried, possible] =
       best(planner, cluster, of, ranks, options.global_batch, asked.top);
-  dhp::check(tried > 0, "no layout of ", ranks,
-             " ranks has the given axes and keeps every rank busy: give another --gpus or "
+  dhp::check(tried > 0, "no layout of ", dhp::detail::many(ranks, "rank"),
+             " has the given axes and keeps every rank busy: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
-  dhp::check(possible > 0, "the model cannot be divided by any of ", tried, " layouts of ", ranks,
-             " ranks: ", planner.why_not(), planner.why_not().empty() ? "" : "; ",
+  dhp::check(possible > 0, "the model cannot be divided by any of ",
+             dhp::detail::many(tried, "layout"), " of ", dhp::detail::many(ranks, "rank"), ": ",
+             planner.why_not(), planner.why_not().empty() ? "" : "; ",
              "give other --gpus, or other axes",
              ranks > options.global_batch
                  ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
                                ": each replica needs a sample")
                  : "");
-  dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
+  dhp::check(!found.empty(), "none of ", dhp::detail::many(tried, "layout"), " of ",
+             dhp::detail::many(ranks, "rank"), " fits ", cluster.name,
              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   json.write(json_of(found));

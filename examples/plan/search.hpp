@@ -69,7 +69,7 @@ using Timed = std::pair<StepTime, Layout>;
 
 struct Fastest {
   std::vector<Timed> layouts{};         ///< the best first
-  std::size_t tried = 0, possible = 0;  ///< layouts tried, and those by which the model can be cut
+  std::size_t tried = 0, possible = 0;  ///< layouts tried, and layouts that can run the model
 };
 
 /// Returns the fastest layouts whose estimated memory fits, at most `most`. If there are more than 100,000 layouts, it

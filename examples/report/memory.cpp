@@ -29,41 +29,41 @@ std::string flags(const Layout& layout, const Layout& from) {
 }  // namespace
 
 Layout layout_of(const RunOptions& options) {
-  return {options.mesh,
+  return {options.layout,
           options.pipeline.schedule,
           options.pipeline.chunks,
           options.micro_batch,
-          static_cast<int>(options.sharding.stage),
+          static_cast<int>(options.store.sharding.stage),
           options.recompute};
 }
 void choose(RunOptions& options, const Layout& layout) {
-  options.mesh = layout.mesh;
+  options.layout = layout.mesh;
   options.pipeline.schedule = layout.schedule;
   options.pipeline.chunks = layout.chunks;
   options.micro_batch = layout.micro_batch;
-  options.sharding.stage = static_cast<dhp::ZeroStage>(layout.zero);
+  options.store.sharding.stage = static_cast<dhp::ZeroStage>(layout.zero);
   options.recompute = layout.recompute;
 }
 
 std::int64_t MemoryPlanner::samples() const {
   return of_.options.resident() ? of_.options.global_batch
-                                : std::min(of_.options.global_batch, of_.batcher.size());
+                                : std::min(of_.options.global_batch, of_.train.size());
 }
 
 /// Returns a few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
-  const auto size = std::min(micro_batch, of_.batcher.size());
+  const auto size = std::min(micro_batch, of_.train.size());
   // Resident data are the micro-batches of one step, again and again.
-  const auto all = of_.options.resident() ? samples() : of_.batcher.size();
+  const auto all = of_.options.resident() ? samples() : of_.train.size();
   const auto count =
       of_.same_shapes ? 1 : std::clamp<std::int64_t>(all / size, 1, different_shapes);
   for (std::int64_t k = 0; k < count; ++k) {
     std::vector<std::int64_t> indices;
     for (std::int64_t sample = 0; sample < size; ++sample)
-      indices.push_back((k * size + sample) % of_.batcher.size());
-    batches.push_back(of_.batcher.collate(indices, 0));
+      indices.push_back((k * size + sample) % of_.train.size());
+    batches.push_back(of_.train.collate(indices, 0));
   }
   return batches;
 }
@@ -73,10 +73,15 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::in
   const auto count = std::ssize(batches);
   const auto size = options.micro_batch;
   const auto micro_batches = std::max<std::int64_t>(samples() / size, 1);
-  auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
+  auto share = dhp::part_of(micro_batches, options.layout.data, 0).size();
   if (runs > 0) share = std::min(share, runs);
   return {.options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
-          .describe = [&](auto& build) { return of_.describe(build, options.recompute); },
+          .describe =
+              [&](auto& build) {
+                return describe_tuned(build, of_.options.tuning, of_.head, [&](auto& same) {
+                  return of_.plan_model(same, options.recompute);
+                });
+              },
           .batch =
               [&batches, count, size](dhp::Meta& dev, std::int64_t k) {
                 return dhp::upload(dev, batches[static_cast<std::size_t>(k % count)], k,
@@ -95,10 +100,10 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
   choose(options, layout);
   const bool gpu = of_.ranks == RanksAre::on_gpus;
   std::vector<dhp::MemoryPlan> stages;
-  if (of_.batcher.size() == 0) return stages;
+  if (of_.train.size() == 0) return stages;
   try {
     const auto run = planned(options, runs);
-    for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
+    for (int stage = 0; stage < options.layout.pipeline; ++stage) {
       auto& plan =
           stages.emplace_back(dhp::plan_memory(run, stage, {.least_step = gpu ? 256u : 64u}));
       // A GPU's free blocks can be reused, but not those of a recorded step.
@@ -131,7 +136,7 @@ StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&of_.options.reducer);
   return StepModel(
       {.cluster = cluster,
-       .products = of_.options.precision,
+       .products = of_.options.store.compute,
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples(),
        .work = [this](const Layout& layout) { return work(layout); }});
@@ -156,7 +161,7 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   }
   auto options = of_.options;
   choose(options, layout);
-  options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
+  options.layout = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
     made = std::make_shared<const ModelWork>(count_work(planned(options)));
   } catch (const dhp::Error& error) {  // the result stays null
@@ -176,8 +181,7 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
         "memory of a rank", stages().size() > 1 ? dhp::concat(" of stage ", stage) : std::string(),
         ": weights ", bytes_text(plan.weights), ", gradients ", bytes_text(plan.gradients),
         ", optimizer ", bytes_text(plan.optimizer), ", activations ",
-        bytes_text(plan.activations()), " (", plan.in_flight,
-        plan.in_flight == 1 ? " micro-batch" : " micro-batches",
+        bytes_text(plan.activations()), " (", dhp::detail::many(plan.in_flight, "micro-batch"),
         " in flight): ", bytes_text(plan.most), " of ", bytes_text(limit.bytes), where));
   }
   return lines;
@@ -186,7 +190,7 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
 std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
   const auto from = layout();
   const auto ranks = from.mesh.size();
-  auto choices = Choices::near(from, of_.options.global_batch, of_.equal_shares);
+  auto choices = Choices::near(from, of_.options.global_batch, of_.waits_for_replicas);
   choices.ranks.push_back(2 * ranks);
   while (choices.micro_batches.back() % 2 == 0)
     choices.micro_batches.push_back(choices.micro_batches.back() / 2);
@@ -225,7 +229,7 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
     const auto need = this->need(layout);
     if (need == 0 || need >= least) continue;
     const auto share = limit.of_host
-                           ? limit.bytes * static_cast<std::size_t>(of_.options.mesh.size()) /
+                           ? limit.bytes * static_cast<std::size_t>(of_.options.layout.size()) /
                                  static_cast<std::size_t>(layout.mesh.size())
                            : limit.bytes;
     way_out = dhp::concat(flags(layout, layout_of(of_.options)), " takes ", bytes_text(need));
@@ -233,7 +237,7 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
     least = need;
     way_out = "no layout near it fits; " + way_out;
   }
-  dhp::fail("a rank of ", of_.options.mesh, " takes ", bytes_text(most), " (weights ",
+  dhp::fail("a rank of ", of_.options.layout, " takes ", bytes_text(most), " (weights ",
             bytes_text(worst.weights), ", gradients ", bytes_text(worst.gradients), ", optimizer ",
             bytes_text(worst.optimizer), ", activations ", bytes_text(worst.activations()),
             "), but has ", bytes_text(limit.bytes), ", ", limit.from, "; ",

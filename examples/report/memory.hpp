@@ -21,16 +21,6 @@ struct MemoryLimit {
   bool of_host = false;   ///< the limit is this rank's share of the host's memory
 };
 
-/// A training whose memory or time is planned.
-struct PlannedTraining {
-  RunOptions options{};
-  AnyBatcher batcher{};
-  DescribePlanned describe{};
-  bool same_shapes = false;   ///< all micro-batches have the same shapes
-  bool equal_shares = false;  ///< all replicas need equally many micro-batches
-  RanksAre ranks = RanksAre::threads;
-};
-
 [[nodiscard]] Layout layout_of(const RunOptions& options);
 /// Changes the options to this layout.
 void choose(RunOptions& options, const Layout& layout);
@@ -40,13 +30,6 @@ void choose(RunOptions& options, const Layout& layout);
 class MemoryPlanner {
  public:
   explicit MemoryPlanner(PlannedTraining of) : of_(std::move(of)) {}
-  explicit MemoryPlanner(const TrainingSetup& setup)
-      : of_{setup.options,
-            setup.train,
-            setup.plan_model,
-            setup.same_shapes,
-            setup.waits_for_replicas,
-            ranks_are(setup.options)} {}
 
   /// Returns one line for each stage; none if the layout cannot run, since the run's own error is clearer.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);

@@ -18,7 +18,7 @@ namespace examples {
     return {dev.memory().free_bytes(), "which its GPU has free"};
   } else {
     const auto process = options.process();
-    const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
+    const int ranks = process ? std::max(process->local_size, 1) : options.layout.size();
     return {host_memory_bytes() / static_cast<std::size_t>(ranks),
             ranks == 1 ? "which the host has free"
                        : dhp::concat("its share of the host's free memory for ", ranks, " ranks"),

@@ -2,6 +2,8 @@
 
 #include <dhp/data/known_file.hpp>
 
+#include "output_file.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -102,7 +104,10 @@ void RowFile::write(const std::string& text) {
   else std::cout << text;
 }
 
-void check_row_file(const std::string& path) { (void)kind_of(path); }
+void check_row_file(const std::string& path, bool writes) {
+  (void)kind_of(path);
+  if (writes) OutputFile("--output", path);
+}
 
 void write_rows(const RowFileOptions& options, const std::function<void(RowFile&)>& put) {
   const auto fill = [&](dhp::OpenFile* file) {

@@ -138,10 +138,10 @@ class RunReport {
     if (terms.size() > 1)
       for (std::size_t term = 0; term < terms.size(); ++term)
         fields.emplace_back("loss_" + terms[term], report.terms[term].mean());
-    const bool scaled = options_.precision == dhp::DType::f16;
+    const bool scaled = options_.store.compute == dhp::DType::f16;
     if (scaled) fields.emplace_back("loss_scale", report.loss_scale);
     const bool delayed = std::holds_alternative<dhp::Delayed>(options_.reducer);
-    if (scaled || delayed || options_.skip_spikes > 0)
+    if (scaled || delayed || options_.trainer.spike > 0)
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     fields.insert(fields.end(), more.begin(), more.end());
     last_step_ = fields;

@@ -30,8 +30,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
         stopping_(stopping),
         common_{options_in_common(setup.options), data_in_common(setup)} {
     const auto& options = setup.options;
-    elastic_ = {.tensor = options.mesh.tensor,
-                .pipeline = options.mesh.pipeline,
+    elastic_ = {.tensor = options.layout.tensor,
+                .pipeline = options.layout.pipeline,
                 .layouts = *options.elastic,
                 .gives_up = [this] { return gives_up(); }};
     if (!options.elastic_axes) return;
@@ -77,7 +77,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
 
   /// Returns whether a newcomer was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // no signal ends this process immediately now: other ranks may wait
+    // No signal ends this process immediately now: other ranks may wait.
+    stopping_.begin_steps(setup_.options.grace_s);
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {
@@ -136,7 +137,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
   [[nodiscard]] std::unique_ptr<Built> build(Rank& rank, dhp::Comm<Dev> ranks) {
     auto setup = setup_;
     auto& options = setup.options;
-    options.mesh = rank.now.layout;
+    options.layout = rank.now.layout;
     const bool has_state = rank.now.steps >= 0;
     // If the state was lost with its ranks, the newest checkpoint of this run has most of it.
     if (!has_state && rank.now.number > 1 && !options.save.empty())

@@ -46,8 +46,8 @@ class Patience {
   /// Returns why the run ends.
   [[nodiscard]] std::string sentence() const {
     return dhp::concat(measure_, " was best after step ", best_.best_step, " (",
-                       short_number(best_.best), "), and no better in ", best_.without_better,
-                       best_.without_better == 1 ? " evaluation since" : " evaluations since");
+                       short_number(best_.best), "), and no better in ",
+                       dhp::detail::many(best_.without_better, "evaluation"), " since");
   }
 
  private:

@@ -6,7 +6,7 @@
 
 #include "../report/memory.hpp"
 #include "../report/memory_use.hpp"
-#include "../report/trace_report.hpp"
+#include "../report/trace_file.hpp"
 #include "../report/transport_report.hpp"
 #include "patience.hpp"
 #include "rank_run.hpp"
@@ -30,7 +30,7 @@ enum class RunEnd {
   changes,  ///< its ranks will change; all have done the same steps
 };
 
-/// What a run asks its elastic job in one generation.
+/// A run's link to its elastic job, in one generation.
 struct ElasticHooks {
   bool first = true;                    ///< the first generation
   bool has_state = false;               ///< ranks hold the state: no rank loads or draws it
@@ -72,7 +72,7 @@ class Program {
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
   /// Returns whether this rank's state has been initialized, loaded or received.
   [[nodiscard]] bool has_state() const { return has_state_; }
-  /// Continues after `state`, whose weights have already been written into this run's.
+  /// Continues after `state`, whose weights have already been copied into this run.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {
     run_.resume_after(state);
     if (auto* replicas = run_.replicas()) replicas->updated(dev_);
@@ -112,16 +112,16 @@ class Program {
     if (!has_state_ && !saved_.begin(total_)) return false;
     has_state_ = true;
     steps_before_ = run_.steps();
-    if (!options_.evaluate_only) stopping_.begin_steps();
+    if (!options_.evaluate_only) stopping_.begin_steps(options_.grace_s);
     return true;
   }
   /// Prints layout and data, warnings about them, memory, and how the ranks are connected. Collective.
   void announce() {
     report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
-                ", ", precision_name(options_.precision), ", ", setup_.train.size(),
-                " training samples, ", total_, total_ == 1 ? " step of " : " steps of ",
-                options_.global_batch);
+                ", ", precision_name(options_.store.compute), ", ",
+                dhp::detail::many(setup_.train.size(), "training sample"), ", ",
+                dhp::detail::many(total_, "step"), " of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, options_))
@@ -243,7 +243,8 @@ class Program {
     if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(training_options().trainer.record))
       report_.say(
-          "replayed as a CUDA graph: ", replayed_steps_, " of ", total_ - steps_before_, " steps",
+          "replayed as a CUDA graph: ", replayed_steps_, " of ",
+          dhp::detail::many(total_ - steps_before_, "step"),
           setup_.same_shapes || options_.resident() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
     else if (!early && changed) evaluate("at the end");

@@ -82,13 +82,13 @@ class RankRun {
       if (step > total) continue;
       const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
-          !alone || micro_batches >= options_.mesh.data, "step ", step, " of an epoch has ",
-          micro_batches, " micro-batches for ", options_.mesh.data,
+          !alone || micro_batches >= options_.layout.data, "step ", step, " of an epoch has ",
+          dhp::detail::many(micro_batches, "micro-batch"), " for ", options_.layout.data,
           " replicas, but with --reducer local each needs one; choose --samples as a multiple of "
           "--global-batch");
-      dhp::check(!setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ",
-                 step, " of an epoch has ", micro_batches, " micro-batches for ",
-                 options_.mesh.data,
+      dhp::check(!setup_.waits_for_replicas || micro_batches % options_.layout.data == 0, "step ",
+                 step, " of an epoch has ", dhp::detail::many(micro_batches, "micro-batch"),
+                 " for ", options_.layout.data,
                  " replicas, but synchronized batch norm needs the same number on each; choose "
                  "--samples as a multiple of --global-batch");
     }
@@ -108,7 +108,7 @@ class RankRun {
 
  private:
   [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {
-    auto model = setup_.make_model(build);
+    auto model = describe_tuned(build, options_.tuning, setup_.head, setup_.make_model);
     if (options_.trace_values.empty()) return model;
     values_.emplace(build.tensor.rank());
     return values_->traced(std::move(model));

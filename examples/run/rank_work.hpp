@@ -36,7 +36,7 @@ class RankWork {
     const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
     const OwnWork mine{own_s - std::exchange(own_s_before_, own_s), std::exchange(in_period_, 0)};
     const auto work = dhp::detail::gather_values(dev_, world, mine);
-    const auto slow = stragglers_.found(options.mesh, work);
+    const auto slow = stragglers_.found(options.layout, work);
     if (slow.empty()) return {};
     const auto names = dhp::gather_texts(dev_, world, dhp::detail::process_name());
     std::vector<std::string> sentences;
@@ -46,7 +46,7 @@ class RankWork {
           dhp::concat("rank ", rank, " (", names[at], ") is slow, and all wait for it: ",
                       short_number(1e3 * work[at].seconds_per_micro_batch()),
                       " ms of its own work for a micro-batch, where replicas usually need ",
-                      short_number(1e3 * Stragglers::usual_s(options.mesh, work, rank)), " ms"));
+                      short_number(1e3 * Stragglers::usual_s(options.layout, work, rank)), " ms"));
     }
     return sentences;
   }

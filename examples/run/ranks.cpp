@@ -11,15 +11,26 @@
 #if defined(DHP_HAS_ETCD)
 #include <dhp/comm/rendezvous/etcd_store.hpp>
 #endif
+#include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/core/on_signal.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include "../options/agreement.hpp"
-#include "../report/flight_records.hpp"
+#include "../report/flight_record_file.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace examples {
 namespace {
@@ -27,11 +38,65 @@ namespace {
 using Dev = dhp::DefaultDevice;
 
 constexpr double soon_s = 5;
+#if defined(DHP_HAS_ENGINE) && defined(DHP_HAS_NCCL)
+constexpr auto connect_engine = dhp::connect_nccl;
+#elif defined(DHP_HAS_ENGINE)
+constexpr auto connect_engine = dhp::connect_gloo;
+#endif
 
-[[noreturn, maybe_unused]] void fail_without(const char* needed) {
-  dhp::fail("this program was built without communication between processes (", needed,
-            "); start it without a launcher, and its ranks are threads");
-}
+/// The files of --flight-record with the last calls of this process's ranks. They are written when the run ends, even by
+/// an error, and whenever the process gets SIGUSR1, even if it hangs.
+class FlightRecordOutput : dhp::detail::NonCopyable {
+ public:
+  /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default action.
+  /// Records `ranks` ranks, from rank `first` on, of a world of world_size. Construct it before other threads start.
+  FlightRecordOutput(const std::string& file, int first, int ranks, int world_size)
+      : first_(first), world_size_(world_size), recorders_(static_cast<std::size_t>(ranks)) {
+    for (auto& recorder : recorders_) recorder = std::make_shared<dhp::FlightRecorder>();
+    if (file.empty()) return;
+    for (int rank = first; rank < first + ranks; ++rank) {
+      paths_.push_back(flight_record_path(file, rank));
+      const auto folder = std::filesystem::path(paths_.back()).parent_path().string();
+      dhp::detail::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
+                                "cannot write --flight-record ", paths_.back());
+      // A record of an earlier run would mislead, and a hanging rank may be unable to replace it.
+      ::unlink(paths_.back().c_str());
+    }
+    signal_.emplace(std::vector{SIGUSR1}, [this](int) { write(); });
+  }
+  ~FlightRecordOutput() {
+    signal_.reset();
+    write();
+  }
+
+  [[nodiscard]] const std::shared_ptr<dhp::FlightRecorder>& of(int rank) const {
+    return recorders_.at(static_cast<std::size_t>(rank - first_));
+  }
+  [[nodiscard]] const std::vector<std::shared_ptr<dhp::FlightRecorder>>& all() const {
+    return recorders_;
+  }
+  /// Any thread may call this.
+  void write() noexcept {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t at = 0; at < paths_.size(); ++at) {
+      const int rank = first_ + static_cast<int>(at);
+      try {
+        FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::detail::process_name())
+            .write(paths_[at]);
+      } catch (const std::exception& error) {  // a failed write must not end a run
+        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      }
+    }
+  }
+
+ private:
+  int first_;
+  int world_size_;
+  std::vector<std::shared_ptr<dhp::FlightRecorder>> recorders_;
+  std::vector<std::string> paths_;  // one for each recorder, or none
+  std::mutex mutex_;
+  std::optional<dhp::detail::OnSignal> signal_;
+};
 
 /// The setup of a rank that is a process, for any transport.
 struct ProcessSetup {
@@ -49,6 +114,16 @@ struct ProcessSetup {
     records.write();
     std::_Exit(1);
   }
+  /// Returns what the options of all engines have. The result refers to this setup.
+  template <class Options>
+  [[nodiscard]] Options shared_by_engines() const {
+    Options made;
+    if (options.comm_timeout) made.timeout_s = *options.comm_timeout;
+    made.deadlines = deadlines;
+    made.recorder = records.of(me.rank);
+    made.stuck = [this](const std::string& message) { stuck(message); };
+    return made;
+  }
 };
 
 #ifdef DHP_HAS_ENGINE
@@ -65,13 +140,9 @@ struct ProcessSetup {
 
 /// The result refers to the setup.
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
-  dhp::ProcessOptions made;
-  if (setup.options.comm_timeout) made.timeout_s = *setup.options.comm_timeout;
-  made.deadlines = setup.deadlines;
-  made.recorder = setup.records.of(setup.me.rank);
+  auto made = setup.shared_by_engines<dhp::ProcessOptions>();
   made.network_interface = setup.options.network_interface;
   made.log = [&setup](const std::string& message) { setup.say(message); };
-  made.stuck = [&setup](const std::string& message) { setup.stuck(message); };
   return made;
 }
 #endif
@@ -112,8 +183,8 @@ class MpiProcess : dhp::detail::NonCopyable {
   if (!asked_for && (transport == "gloo" || !started_for_mpi(setup.me))) return false;
   const MpiProcess mpi;
   if (MpiProcess::size() != setup.me.size) {
-    dhp::check(!asked_for, "MPI has started ", MpiProcess::size(), " ranks, but ",
-               setup.me.launcher, " ", setup.me.size,
+    dhp::check(!asked_for, "MPI has started ", dhp::detail::many(MpiProcess::size(), "rank"),
+               ", but ", setup.me.launcher, " ", setup.me.size,
                "; srun needs --mpi=pmix for MPI to connect them, or use "
                "--transport gloo");
     if (setup.me.rank == 0)
@@ -121,12 +192,7 @@ class MpiProcess : dhp::detail::NonCopyable {
           "MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
     return false;
   }
-  dhp::MpiSessionOptions session;
-  if (setup.options.comm_timeout) session.timeout_s = *setup.options.comm_timeout;
-  session.deadlines = setup.deadlines;
-  session.recorder = setup.records.of(setup.me.rank);
-  session.stuck = [&](const std::string& message) { setup.stuck(message); };
-  dhp::MpiSession(MPI_COMM_WORLD, session).run(body);
+  dhp::MpiSession(MPI_COMM_WORLD, setup.shared_by_engines<dhp::MpiSessionOptions>()).run(body);
   return true;
 }
 #else
@@ -146,15 +212,11 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   if constexpr (Dev::host_accessible)
     if (run_over_mpi(setup, body)) return;
 #ifdef DHP_HAS_ENGINE
-  const auto process = process_options(setup);
-#if defined(DHP_HAS_NCCL)
-  dhp::run_process_rank(me, dhp::connect_nccl, body, process);
+  dhp::run_process_rank(me, connect_engine, body, process_options(setup));
 #else
-  if constexpr (Dev::host_accessible) dhp::run_process_rank(me, dhp::connect_gloo, body, process);
-  else fail_without("NCCL");
-#endif
-#else
-  fail_without("Gloo and OpenSSL, in Debian libgloo-dev and libssl-dev");
+  dhp::fail(
+      "this program was built without communication between processes (Gloo and OpenSSL, in Debian "
+      "libgloo-dev and libssl-dev); start it without a launcher, and its ranks are threads");
 #endif
 }
 
@@ -188,15 +250,10 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   auto process = process_options(setup);
   process.stuck_after_s = 60;  // a rank may be in the middle of a long step
   const auto id = dhp::new_member_id();
-  auto store = options.store.empty()
+  auto store = options.etcd.empty()
                    ? dhp::rendezvous_elastic(me, id, process)
-                   : store_in_etcd(options.store, dhp::rendezvous_of_member(me, id, process));
-#if defined(DHP_HAS_NCCL)
-  const auto connect = dhp::connect_nccl;
-#else
-  const auto connect = dhp::connect_gloo;
-#endif
-  dhp::run_elastic<Dev>(std::move(store), me, id, connect, body, process, elastic);
+                   : store_in_etcd(options.etcd, dhp::rendezvous_of_member(me, id, process));
+  dhp::run_elastic<Dev>(std::move(store), me, id, connect_engine, body, process, elastic);
 }
 #endif
 
@@ -242,7 +299,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
     }
     dhp::fail(misfit);
   }
-  const int ranks = options.mesh.size();
+  const int ranks = options.layout.size();
   begin_with_gpu<Dev>(options, 0, ranks);
   FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
   dhp::run_ranks<Dev>(ranks,

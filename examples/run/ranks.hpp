@@ -26,7 +26,7 @@ template <class D>
         {.threads = options.threads, .trace = trace, .waits = std::make_shared<dhp::WaitClock>()});
   else
     return D({.device = options.device + local_rank,
-              .deterministic = options.deterministic,
+              .deterministic = options.store.deterministic,
               .tf32 = options.tf32,
               .library_dropout = options.library_dropout,
               .cublas_sms = options.cublas_sms,

@@ -112,7 +112,8 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
-    dhp::WeightLoading how{.all = options_.load_all,
+    dhp::WeightLoading how{.compare = false,  // RunOptions::differing names each option
+                           .all = options_.load_all,
                            .new_head = options_.new_head ? setup_.head : "",
                            .adapter = options_.tuning.adapter};
     if (!options_.tuning.export_adapter.empty()) how.adapter_head = setup_.head;
@@ -123,8 +124,8 @@ class SavedRun : dhp::detail::NonCopyable {
     const bool none_asked_for = options_.evaluate_only || (total == 0 && step == 0);
     done_ = !none_asked_for && (step == total || patience_.is_over());
     if (done_) {
-      report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ", total,
-                  total == 1 ? " step" : " steps",
+      report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ",
+                  dhp::detail::many(total, "step"),
                   patience_.is_over() ? ", which has stopped early: " + patience_.sentence()
                                       : "; more --steps or --epochs go on from there");
       return loaded.from;

@@ -43,8 +43,8 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
                                              .micro_batch = run_options.micro_batch}));
     dhp::TrainingRun<Dev> run(
         dev, observed(dev, std::move(world), run_options),
-        {.layout = run_options.mesh,
-         .store = {.compute = run_options.precision, .initialize = false},
+        {.layout = run_options.layout,
+         .store = {.compute = run_options.store.compute, .initialize = false},
          .optimizer = dhp::SgdOptions{}},  // SGD needs no state
         [&](dhp::ModelBuilder<Dev>& build) {
           build.adapt(model.adapters);
@@ -59,7 +59,7 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
     for (const auto& remark : loaded.remarks)
       scored.say((run_options.begins_anew() ? "" : "warning: ") + remark);
     scored.say(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
-                           to_text(run.mesh()), ", ", precision_name(run_options.precision)));
+                           to_text(run.mesh()), ", ", precision_name(run_options.store.compute)));
     loader.start_at({});
     body(scored);
   });
@@ -79,9 +79,9 @@ void start_scoring(const ScoreOptions& options, const RowScoring& scoring,
     write_rows(scoring.output, [&](RowFile& file) { predict_all(&file); });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     const auto samples = static_cast<double>(scoring.rows_of.size());
-    scored.say(dhp::concat(scoring.output.rows, " rows of ", scoring.output.columns.size(), " in ",
-                           short_number(took.count()), " s (", short_number(samples / took.count()),
-                           " ", scoring.what, "/s)",
+    scored.say(dhp::concat(dhp::detail::many(scoring.output.rows, "row"), " of ",
+                           scoring.output.columns.size(), " in ", short_number(took.count()),
+                           " s (", short_number(samples / took.count()), " ", scoring.what, "/s)",
                            options.output.empty() ? "" : ": " + options.output));
   });
 }

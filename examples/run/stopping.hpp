@@ -26,19 +26,21 @@ class Stopping : dhp::detail::NonCopyable {
   static constexpr const char* nothing =
       "stops before its first step, as a signal asked: there is nothing to save";
 
-  /// Construct it before the process has other threads. Before begin_steps() a signal ends the process immediately with
-  /// exit_status, since there is nothing to save. Afterwards a signal makes asked() true. A second SIGTERM or SIGINT,
-  /// or the end of the grace period, then ends the process immediately.
-  explicit Stopping(double grace_s)
-      : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
+  /// Construct it first in main, before the process has other threads. Before begin_steps() a signal ends the process
+  /// immediately with exit_status, since there is nothing to save. Afterwards a signal makes asked() true. A second
+  /// SIGTERM or SIGINT, or the end of the grace period, then ends the process immediately.
+  Stopping() : on_signal_(numbers(), [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }
 
   /// Call it if other ranks are gone. Waits briefly: a signal to all ranks may still arrive here and end this process.
   void await_signal() const {
     if (!steps_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
-  /// From now on this process has state to save, or ranks that wait for it.
-  void begin_steps() { steps_ = true; }
+  /// From now on this process has state to save within grace_s seconds, or ranks that wait for it.
+  void begin_steps(double grace_s) {
+    grace_s_ = grace_s;
+    steps_ = true;
+  }
   /// Returns whether a signal has arrived.
   [[nodiscard]] bool asked() const { return first_ != 0; }
 
@@ -62,7 +64,7 @@ class Stopping : dhp::detail::NonCopyable {
     if (number == SIGALRM) {
       if (!asked()) return;  // sent by another process
       std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
-                   first_.load(), grace_s_);
+                   first_.load(), grace_s_.load());
       ::_exit(128 + first_);
     }
     if (!steps_) {
@@ -76,7 +78,7 @@ class Stopping : dhp::detail::NonCopyable {
     set_timer(grace_s_);
   }
 
-  double grace_s_;
+  std::atomic<double> grace_s_{0};
   std::atomic<bool> steps_{false};
   std::atomic<int> first_{0};  // the first signal; 0: none
   dhp::detail::OnSignal on_signal_;

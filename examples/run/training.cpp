@@ -34,19 +34,6 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #endif
 
-/// Returns the setup with training limited to the parts of the model that the options choose.
-TrainingSetup tuned(const TrainingSetup& setup) {
-  auto made = setup;
-  made.make_model = [&setup](dhp::ModelBuilder<Dev>& build) {
-    return describe_tuned(build, setup.options.tuning, setup.head, setup.make_model);
-  };
-  made.plan_model = [&setup](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-    return describe_tuned(build, setup.options.tuning, setup.head,
-                          [&](auto& same) { return setup.plan_model(same, recompute); });
-  };
-  return made;
-}
-
 /// Chooses the fastest mesh of this number of ranks that fits into memory; all ranks use rank 0's choice.
 void choose_axes(TrainingSetup& setup) {
   auto& options = setup.options;
@@ -72,10 +59,10 @@ void choose_axes(TrainingSetup& setup) {
   const auto best = std::find_if(found.begin(), found.end(), fits);
   auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
-  dhp::check(mesh.data > 0, "--axes auto: no layout of ", given.mesh.size(),
-             " ranks fits this model and the memory of ", cluster.name,
-             "; give other ranks, or a smaller --micro-batch");
-  options.mesh = mesh;
+  dhp::check(mesh.data > 0, "--axes auto: no layout of ",
+             dhp::detail::many(given.mesh.size(), "rank"), " fits this model and the memory of ",
+             cluster.name, "; give other ranks, or a smaller --micro-batch");
+  options.layout = mesh;
   if (options.speaks() && best != found.end())
     std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),
                  best->first.total(), cluster.name.c_str());
@@ -102,10 +89,9 @@ int run_connected(const RunOptions& options,
 
 }  // namespace
 
-int run_trainer(RunOptions& options, std::optional<int> exit_status,
-                const std::function<int(ConnectedRank* met)>& load_and_train) {
+int run_with_options(const RunOptions& options, std::optional<int> exit_status,
+                     const std::function<int(ConnectedRank* met)>& load_and_train) {
   if (exit_status) return end_before_rendezvous(options, *exit_status);
-  options.stopping = std::make_shared<Stopping>(options.grace_s);
   return exit_status_of([&] {
     options.check_ranks();
     return run_connected(options, load_and_train);
@@ -113,7 +99,7 @@ int run_trainer(RunOptions& options, std::optional<int> exit_status,
 }
 
 int run_training(const TrainingSetup& described) {
-  auto setup = tuned(described);
+  auto setup = described;
   if (setup.options.axes == "auto") choose_axes(setup);
   const auto& stopping = setup.options.stopping;  // set by run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);

@@ -9,10 +9,12 @@
 #include "../data/data.hpp"
 #include "../options/options.hpp"
 #include "../report/run_report.hpp"
+#include "stopping.hpp"
 
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,11 +36,31 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
-[[nodiscard]] DescribePlanned planned_model(auto config, auto describe) {
-  return [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
-    config.recompute = recompute;
-    return describe(build, config);
-  };
+/// A training whose memory and time are planned.
+struct PlannedTraining {
+  RunOptions options{};
+  AnyBatcher train{};
+  DescribePlanned plan_model{};
+  /// Prefix of the names of the last layers' weights.
+  std::string head{};
+  /// Layers wait for the micro-batches of other replicas, so every replica needs the same number in every step.
+  bool waits_for_replicas = false;
+  /// Micro-batches with equally many samples have the same shapes.
+  bool same_shapes = false;
+  RanksAre ranks = RanksAre::threads;
+};
+
+/// Returns the plan of the model describe(build, config).
+[[nodiscard]] PlannedTraining planned_of(const RunOptions& options, const TrainerData& data,
+                                         auto config, auto describe) {
+  return {.options = options,
+          .train = data.train,
+          .plan_model =
+              [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
+                config.recompute = recompute;
+                return describe(build, config);
+              },
+          .ranks = ranks_are(options)};
 }
 
 /// The rank of this process, once all ranks of the job are connected.
@@ -49,33 +71,25 @@ struct ConnectedRank {
   bool& left;  ///< set if ranks that were asked to stop ended before the first step
 };
 
-struct TrainingSetup {
-  RunOptions options;
+struct TrainingSetup : PlannedTraining {
   ConnectedRank* met = nullptr;  ///< null: run_training starts the ranks
-  const AnyBatcher& train;
-  const AnyBatcher& held_out;
+  AnyBatcher held_out{};
   /// Describes the whole model; each rank keeps its part.
-  std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
-  DescribePlanned plan_model;
+  std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model{};
   /// Returns an evaluation's measures from the terms of the model's loss.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
   /// Returns measures from predictions, one array for each held-out micro-batch; without arrays all values are 0.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};
   /// Returns the multiplications and additions in products and convolutions of a forward pass, without padding.
-  std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop;
+  std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop{};
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.
   std::map<std::string, std::string> files{};
-  /// Prefix of the names of the last layers' weights.
-  std::string head{};
-  /// Layers wait for the micro-batches of other replicas, so every replica needs the same number in every step.
-  bool waits_for_replicas = false;
-  /// Micro-batches with equally many samples have the same shapes.
-  bool same_shapes = false;
   /// Returns a sentence for each part of the model that the device's libraries do not support.
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Prints a description of the data; returns the setup of the model describe(build, config). Keeps references.
+/// Prints a description of the data; returns the setup of the model describe(build, config). Keeps a reference to the
+/// config.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
                                      const TrainerData& data, const auto& config, auto describe) {
   if (options.speaks()) {
@@ -83,40 +97,43 @@ struct TrainingSetup {
     for (const auto& warning : data.warnings)
       std::fprintf(stderr, "warning: %s\n", warning.c_str());
   }
-  return {.options = options,
-          .met = met,
-          .train = data.train,
-          .held_out = data.held_out,
-          .make_model = [&config, describe](
-                            dhp::ModelBuilder<Dev>& build) { return describe(build, config); },
-          .plan_model = planned_model(config, describe),
-          .forward_flop = {},
-          .files = data.files};
+  TrainingSetup made{planned_of(options, data, config, describe), met, data.held_out};
+  made.make_model = [&config, describe](auto& build) { return describe(build, config); };
+  made.files = data.files;
+  return made;
 }
 
 /// Returns the shortfalls of TrainingSetup for attention, on one tensor rank. Keeps a reference to the config.
 [[nodiscard]] auto attention_shortfalls_of(const auto& config, int key_heads, bool causal) {
   return [&config, key_heads, causal](auto& dev, const RunOptions& run) {
-    const int ranks = run.mesh.tensor;
+    const int ranks = run.layout.tensor;
     if constexpr (requires {
-                    attention_shortfalls(dev, run.precision, run.micro_batch,
+                    attention_shortfalls(dev, run.store.compute, run.micro_batch,
                                          config.sequence_length, ranks, config.hidden,
                                          config.dropout, key_heads, causal);
                   })
-      return attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+      return attention_shortfalls(dev, run.store.compute, run.micro_batch, config.sequence_length,
                                   config.heads / ranks, config.hidden / ranks, config.dropout,
                                   key_heads / ranks, causal);
     else return std::vector<std::string>();
   };
 }
 
-/// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls run_training
-/// and returns its exit status. Ranks that are processes connect before that, so that all get the error immediately if
-/// one cannot read its data; for other ranks `met` is null. Returns the exit status.
-[[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
-                              const std::function<int(ConnectedRank* met)>& load_and_train);
+/// The rest of run_trainer(). exit_status: set if the command line ends the program.
+[[nodiscard]] int run_with_options(const RunOptions& options, std::optional<int> exit_status,
+                                   const std::function<int(ConnectedRank* met)>& load_and_train);
+/// Runs a trainer. parse() reads the options. train(options, met) reads data, calls run_training and returns its exit
+/// status. Ranks that are processes connect before that, so that all get the error immediately if one cannot read its
+/// data; for other ranks `met` is null. Returns the exit status.
+[[nodiscard]] int run_trainer(auto parse, auto train) {
+  const auto stopping = std::make_shared<Stopping>();  // signals may come while options are read
+  auto parsed = parse();
+  parsed.options.run.stopping = stopping;
+  return run_with_options(parsed.options.run, parsed.exit_status,
+                          [&](ConnectedRank* met) { return train(parsed.options, met); });
+}
 
-/// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
+/// Trains on options.layout.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
 [[nodiscard]] int run_training(const TrainingSetup& setup);
 
 }  // namespace examples

@@ -17,6 +17,7 @@
 #include <ranges>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -108,8 +109,8 @@ class ScheduleSearch {
   using Clock = std::chrono::steady_clock;
   using Count = std::uint8_t;
   enum class End { found, none, unknown };
-  static constexpr int most_stages = 8;
-  static constexpr std::size_t most_states = 300000;
+  static constexpr int most_stages = 8, most_micro_batches = 100;
+  static constexpr std::size_t most_states = 600000;
   /// Places in Stage::begun: forwards and backwards have one for each of two chunks.
   static constexpr int forwards = 0, backwards = 2, weights = 4;
 
@@ -140,50 +141,92 @@ class ScheduleSearch {
   [[nodiscard]] static const Stage& at(const State& state, int stage) {
     return state.stages[static_cast<std::size_t>(stage)];
   }
-  /// Returns how many forwards or backwards of the part are finished.
-  [[nodiscard]] int finished(const State& state, int what, int part) const {
-    const auto& stage = at(state, wiring_.stage_of(part));
-    what += wiring_.chunk_of(part);
-    return stage.begun[what] - (stage.doing == 1 + what ? 1 : 0);
+  /// A micro-batch's way through the stages: a forward of each part, then a backward of each part.
+  struct Pass {
+    int stage;
+    int what;       // its place in Stage::begun
+    int after = 0;  // slots of a micro-batch's later passes, and of the last weight gradient
+  };
+  [[nodiscard]] std::vector<Pass> passes() const {
+    std::vector<Pass> all;
+    for (int part = 0; part < of_.parts(); ++part)
+      all.push_back({wiring_.stage_of(part), forwards + wiring_.chunk_of(part)});
+    for (int part = of_.parts() - 1; part >= 0; --part)
+      all.push_back({wiring_.stage_of(part), backwards + wiring_.chunk_of(part)});
+    int after = cost(weights);
+    for (auto& pass : all | std::views::reverse)
+      pass.after = std::exchange(after, after + cost(pass.what));
+    return all;
+  }
+  /// Returns how many micro-batches have finished this pass.
+  [[nodiscard]] static int finished(const State& state, const Pass& pass) {
+    const auto& stage = at(state, pass.stage);
+    return stage.begun[pass.what] - (stage.doing == 1 + pass.what ? 1 : 0);
   }
   [[nodiscard]] bool can(const State& state, int s, int what) const {
     const auto& n = at(state, s).begun;
     if (what == weights) return n[weights] < n[backwards] + n[backwards + 1];
     const int chunk = what % 2;
     if (chunk == of_.chunks() || n[what] == of_.micro_batches) return false;
-    const int part = static_cast<int>(wiring_.part(s, chunk));
-    if (what < backwards)
-      return n[0] + n[1] - n[weights] < of_.memory &&
-             (part == 0 || finished(state, forwards, part - 1) > n[what]);
-    const bool last = part == of_.parts() - 1;
-    return (last ? finished(state, forwards, part) : finished(state, backwards, part + 1)) >
-           n[what];
+    if (what < backwards && n[0] + n[1] - n[weights] >= of_.memory) return false;
+    const auto part = static_cast<std::size_t>(wiring_.part(s, chunk));
+    const auto pass = what < backwards ? part : passes_.size() - 1 - part;
+    return pass == 0 || finished(state, passes_[pass - 1]) > n[what];
   }
 
-  /// Returns whether the remaining work fits into the remaining slots.
-  [[nodiscard]] bool in_time(const State& state, int left) const {
-    for (int s = 0; s < of_.stages; ++s) {
-      const auto& stage = at(state, s);
-      const auto remaining = [&](int what, int all) {
-        return (all - stage.begun[what]) * cost(what);
-      };
-      int work = stage.busy + remaining(weights, of_.chunks() * of_.micro_batches);
-      for (int chunk = 0; chunk < of_.chunks(); ++chunk) {
-        const int part = static_cast<int>(wiring_.part(s, chunk));
-        const int forward = remaining(chunk, of_.micro_batches);
-        const int backward = remaining(backwards + chunk, of_.micro_batches);
-        work += forward + backward;
-        // After the last forward a micro-batch passes to the end and back; after the last backward it passes to part 0.
-        const int back = part * cost(backwards) + cost(weights);
-        const int there_and_back = (of_.parts() - 1 - part) * cost(forwards) +
-                                   (of_.parts() - part) * cost(backwards) + back;
-        if ((forward > 0 && stage.busy + forward + there_and_back > left) ||
-            (backward > 0 && stage.busy + backward + back > left))
-          return false;
+  /// Returns whether each stage, as the only one with limited time, can do its remaining actions in the remaining slots.
+  /// An action has an earliest start and slots that must follow it. If actions could be interrupted, always doing the one
+  /// that most must follow would be best (J. R. Jackson, 1955; J. Carlier, The one-machine sequencing problem, 1982).
+  [[nodiscard]] bool in_time(const State& state, int left) {
+    remaining_.clear();
+    starting_.assign(static_cast<std::size_t>(of_.stages * left), -1);
+    const auto add = [&](int stage, int start, int slots, int after) {
+      int& newest = starting_[static_cast<std::size_t>(stage * left + start)];
+      remaining_.push_back({slots, after, newest});
+      newest = static_cast<int>(remaining_.size()) - 1;
+    };
+    std::array<int, most_micro_batches> ready{};  // when a micro-batch has done the pass before
+    for (const auto& pass : passes_) {
+      const auto& stage = at(state, pass.stage);
+      const int done = finished(state, pass), begun = stage.begun[pass.what];
+      std::fill_n(ready.begin(), done, 0);
+      std::fill(ready.begin() + done, ready.begin() + begun, stage.busy);
+      int free = stage.busy;
+      for (int i = begun; i < of_.micro_batches; ++i) {
+        const int start = std::max(free, ready[static_cast<std::size_t>(i)]);
+        const int after = pass.after + (of_.micro_batches - 1 - i) * cost(backwards);
+        ready[static_cast<std::size_t>(i)] = free = start + cost(pass.what);
+        if (free + after > left) return false;
+        add(pass.stage, start, cost(pass.what), after);
+        if (pass.what >= backwards) add(pass.stage, free, cost(weights), 0);
       }
-      if (work > left) return false;
     }
+    for (int s = 0; s < of_.stages; ++s)
+      if (!stage_in_time(state, s, left)) return false;
     return true;
+  }
+  [[nodiscard]] bool stage_in_time(const State& state, int s, int left) {
+    const auto& stage = at(state, s);
+    const auto& n = stage.begun;
+    int work = (n[backwards] + n[backwards + 1] - n[weights]) * cost(weights);
+    waiting_.assign(static_cast<std::size_t>(left), 0);  // slots of work, by the slots after it
+    waiting_[0] = work;
+    int most = 0;  // nothing that waits has more slots after it
+    for (int slot = 0; slot < left; ++slot) {
+      for (int next = starting_[static_cast<std::size_t>(s * left + slot)]; next >= 0;) {
+        const auto& action = remaining_[static_cast<std::size_t>(next)];
+        waiting_[static_cast<std::size_t>(action.after)] += action.slots;
+        work += action.slots;
+        most = std::max(most, action.after);
+        next = action.next;
+      }
+      while (most > 0 && waiting_[static_cast<std::size_t>(most)] == 0) --most;
+      if (slot < stage.busy || waiting_[static_cast<std::size_t>(most)] == 0) continue;
+      if (slot + 1 + most > left) return false;
+      --waiting_[static_cast<std::size_t>(most)];
+      --work;
+    }
+    return work == 0;
   }
   /// Returns the progress of a state; actions late on a micro-batch's way count more.
   [[nodiscard]] static int sum(const State& state) {
@@ -212,8 +255,7 @@ class ScheduleSearch {
   }
 
   /// Adds all states that may follow one slot later, until there are too many.
-  void follow(const State& state, std::uint32_t number, int left, std::size_t room,
-              auto& into) const {
+  void follow(const State& state, std::uint32_t number, std::size_t room, auto& into) const {
     const bool may_wait = std::max({cost(forwards), cost(backwards), cost(weights)}) > 1;
     State next = state;
     next.from = number;
@@ -225,7 +267,7 @@ class ScheduleSearch {
           if (stage.busy > 0) --stage.busy;
           if (stage.busy == 0) stage.doing = 0;
         }
-        if (in_time(later, left - 1)) into.insert(later);
+        into.insert(later);
         return;
       }
       auto& stage = next.stages[static_cast<std::size_t>(s)];
@@ -256,10 +298,12 @@ class ScheduleSearch {
       std::unordered_set<State, Hash> next;
       for (std::uint32_t number = 0; number < layers_.back().size() && next.size() <= 8 * width;
            ++number) {
-        follow(layers_.back()[number], number, slots - slot, 8 * width, next);
+        follow(layers_.back()[number], number, 8 * width, next);
         if (number % 64 == 0 && Clock::now() > end_) return End::unknown;
       }
-      std::vector<State> layer(next.begin(), next.end());
+      std::vector<State> layer;
+      for (const auto& state : next)
+        if (in_time(state, slots - slot - 1)) layer.push_back(state);
       std::ranges::sort(layer, {}, [](const State& of) { return std::pair{-sum(of), of.from}; });
       drop_those_behind(layer);
       all = all && next.size() <= 8 * width && layer.size() <= width;
@@ -272,12 +316,18 @@ class ScheduleSearch {
   }
   void drop_those_behind(std::vector<State>& layer) const {
     constexpr std::size_t looked_at = 2000;
-    std::vector<State> front;
-    for (const auto& state : layer)
-      if (std::ranges::none_of(front | std::views::take(looked_at),
-                               [&](const State& other) { return ahead(other, state); }))
-        front.push_back(state);
-    layer = std::move(front);
+    std::unordered_map<State, std::vector<State>, Hash> fronts;  // by what must be equal
+    std::erase_if(layer, [&](const State& state) {
+      State equal;
+      for (std::size_t s = 0; s < most_stages && parts_share_room(); ++s)
+        std::copy_n(state.stages[s].begun, backwards, equal.stages[s].begun);
+      auto& front = fronts[equal];
+      const bool behind =
+          std::ranges::any_of(front | std::views::take(looked_at),
+                              [&](const State& other) { return ahead(other, state); });
+      if (!behind) front.push_back(state);
+      return behind;
+    });
   }
 
   /// Lists the actions that each stage began, slot by slot.
@@ -307,6 +357,14 @@ class ScheduleSearch {
   ScheduleProblem of_;
   dhp::detail::Wiring wiring_{of_.stages, of_.chunks(), of_.v_shaped};
   Clock::time_point end_;
+  std::vector<Pass> passes_ = passes();
+  // Memory of in_time().
+  struct Remaining {
+    int slots, after;
+    int next;  // index of another action of the same stage with the same earliest start; -1: none
+  };
+  std::vector<Remaining> remaining_;
+  std::vector<int> starting_, waiting_;
   std::vector<std::vector<State>> layers_;  // states by slot
   std::int64_t states_ = 0;
 };

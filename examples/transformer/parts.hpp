@@ -1,4 +1,4 @@
-// Parts that BERT and decoders share: the embeddings of tokens, and what models do with rows and blocks.
+// Parts that BERT and decoders share: the embeddings of tokens, the choice of rows, and parts that may be recomputed.
 #pragma once
 
 #include <dhp/nn/embedding.hpp>

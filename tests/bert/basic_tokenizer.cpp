@@ -1,6 +1,6 @@
 // From UTF-8 to words. The expected words are those of Hugging Face's BertTokenizer (tokenizers 0.23).
 #include <dhp/core/rng.hpp>
-#include <examples/bert/basic_tokenizer.hpp>
+#include <examples/bert/wordpiece.hpp>
 #include <tests/support/test.hpp>
 
 #include <cctype>

@@ -1,6 +1,6 @@
 // BERT's micro-batches: names, types and shapes of the arrays that layers read, equal in all layouts.
 #include <dhp/device/cpu.hpp>
-#include <examples/bert/masked_lm_batcher.hpp>
+#include <examples/bert/masked_lm.hpp>
 #include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"

@@ -1,4 +1,4 @@
-#include <examples/bert/sentence_batcher.hpp>
+#include <examples/bert/bert_rows.hpp>
 #include <examples/bert/sentence_file.hpp>
 #include <tests/support/test.hpp>
 

@@ -20,17 +20,17 @@ struct Used {
             .made_of = std::move(made_of),
             .say = [this](const std::string& sentence) { said.push_back(sentence); }};
   }
-  [[nodiscard]] TokenisedText get(const TextCacheOptions& options) {
+  [[nodiscard]] TokenizedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
       ++made;
-      return TokenisedText{vocabulary_text(vocabulary()), some_text()};
+      return TokenizedText{vocabulary_text(vocabulary()), some_text()};
     });
   }
-  [[nodiscard]] TokenisedText get() { return get(options()); }
+  [[nodiscard]] TokenizedText get() { return get(options()); }
   [[nodiscard]] static Vocabulary vocabulary() { return synthetic_vocabulary(40); }
 };
 
-void check_same(const TokenisedText& found) {
+void check_same(const TokenizedText& found) {
   CHECK(*found.tokens == *some_text());
   CHECK(found.words == vocabulary_text(Used::vocabulary()));
 }
@@ -59,6 +59,9 @@ TEST_CASE("text cache: a change of its description or of its files replaces it")
   CHECK(used.made == 2);
   check_same(used.get(used.options({{"file", 2}})));
   CHECK(used.made == 2);
+  for (int time = 0; time < 2; ++time)
+    check_same(used.get(used.options({{"a name that is no UTF-8", "\xFF"}})));
+  CHECK(used.made == 3);
   CHECK(used.said.empty());
 
   const auto path = used.folder.path + "/a.txt";
@@ -120,7 +123,7 @@ TEST_CASE("text cache: of several processes one tokenizes while the others wait"
     const auto found = TextCache(options).get([&] {
       ++used.made;
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      return TokenisedText{vocabulary_text(Used::vocabulary()), some_text()};
+      return TokenizedText{vocabulary_text(Used::vocabulary()), some_text()};
     });
     same += *found.tokens == *some_text() ? 1 : 0;
   });
@@ -131,7 +134,7 @@ TEST_CASE("text cache: of several processes one tokenizes while the others wait"
 TEST_CASE("text cache: waiting has a time limit, and a failed attempt leaves no file") {
   Used used;
   CHECK_THROWS_AS(
-      (void)TextCache(used.options()).get([]() -> TokenisedText { dhp::fail("no such text"); }),
+      (void)TextCache(used.options()).get([]() -> TokenizedText { dhp::fail("no such text"); }),
       dhp::Error);
   {
     dhp::detail::FileLock other(TextCache(used.options()).path() + ".lock");

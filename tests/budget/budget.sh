@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # budget.sh TIMES MEGABYTES OBJECT PEER COMPILER ARG...                       or
 # budget.sh TIMES MEGABYTES OBJECT PEER --recorded COMPILE_COMMANDS SOURCE
-# Compiles once more, in turns with PEER, and compares memory with the budget, and CPU seconds (user + system)
-# with those of PEER: seconds alone say more of the machine, and of what else runs on it.
+# Compiles a source and PEER in turns. Compares memory with MEGABYTES, and CPU seconds (user + system) with TIMES those
+# of PEER, because seconds alone depend on the machine and its load.
 set -u
 times=$1 megabytes=$2 object=$3 peer=$4
 shift 4
@@ -12,7 +12,7 @@ if [ -n "${DHP_SANITIZE:-}" ] || [ "${BUILD_TYPE:-}" != Release ]; then
 fi
 [ -x /usr/bin/time ] || { echo "skipped: there is no /usr/bin/time (Debian: time)"; exit 77; }
 if [ "$1" = --recorded ]; then
-  # CMake writes one key a line, the command before the file; outputs are replaced by our own.
+  # CMake writes one key per line, the command before the file. The recorded output file is removed.
   command=$(awk -v file="\"$3\"" '
     /^ *"command":/ { sub(/^ *"command": "/, ""); sub(/",$/, ""); command = $0 }
     /^ *"file":/ && index($0, file) { print command; exit }' "$2" | sed -E 's/\\"/"/g; s/ -o [^ ]+//')
@@ -22,13 +22,13 @@ else
   set -- "$@" -c
 fi
 export CCACHE_DISABLE=1
-# CPU seconds and kilobytes of a command that writes $object.
+# Prints CPU seconds and kilobytes of a command that writes $object.
 measure() {
   /usr/bin/time -o "$object.time" -f '%U %S %M' "$@" -o "$object" || exit 1
   tail -n 1 "$object.time" | awk '{ print $1 + $2, $3 }'
   rm -f "$object"
 }
-# Other work on the machine can only make it look worse: the best of three decides.
+# Other load can only worsen a measurement, so the best of three decides.
 for attempt in 1 2 3; do
   read -r peer_seconds _ < <(measure "${CXX:-c++}" -std=c++20 -O2 -c "$peer")
   read -r seconds kilobytes < <(measure "$@")

@@ -72,7 +72,7 @@ std::string wrong_collectives(Comm<Dev>& world, Dev& dev, const std::vector<std:
   return wrong;
 }
 
-// The algorithm depends on the number of bytes, the sum on the type.
+// Many counts, because the algorithm depends on the number of bytes; all types, because each has its own sum.
 inline std::string wrong_of_all_kinds(Comm<Cpu>& world, Cpu& dev) {
   // Counts below and above the sizes at which the algorithm changes; the number of ranks does not divide some of them.
   auto wrong = wrong_collectives(world, dev, {0, 1, 5, 64, 1037, 5001, 20000}, {DType::f32});

@@ -13,45 +13,6 @@ namespace tests {
 
 class MemoryStore final : public KeyValueStore {
  public:
-  void set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    check_up();
-    values_[key] = value;
-  }
-  std::optional<std::string> find(const std::string& key) override {
-    std::optional<std::string> value;
-    {
-      const std::lock_guard lock(mutex_);
-      check_up();
-      const auto found = values_.find(key);
-      if (found != values_.end()) value = found->second;
-    }
-    if (after_read) after_read(key);
-    return value;
-  }
-  Entries list(const std::string& prefix) override {
-    Entries entries;
-    {
-      const std::lock_guard lock(mutex_);
-      check_up();
-      for (const auto& entry : values_)
-        if (entry.first.starts_with(prefix)) entries.push_back(entry);
-    }
-    if (after_read) after_read(prefix);
-    return entries;
-  }
-  void remove(const std::string& key) override {
-    const std::lock_guard lock(mutex_);
-    values_.erase(key);
-  }
-  bool set_unless(const std::string& guard, const std::string& key,
-                  const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    check_up();
-    if (values_.contains(guard)) return false;
-    values_[key] = value;
-    return true;
-  }
   [[nodiscard]] std::string description() const override { return "store in memory"; }
   [[nodiscard]] bool is_held_here() const override { return held_here; }
   bool held_here = false;  // the answer of is_held_here()
@@ -64,9 +25,18 @@ class MemoryStore final : public KeyValueStore {
   }
 
  private:
-  void check_up() const { check(!down_, "it does not answer"); }
+  Answer answer(const Request& request) override {
+    Answer found;
+    {
+      const std::lock_guard lock(mutex_);
+      check(!down_, "it does not answer");
+      found = table_.answer(request);
+    }
+    if (request.reads() && after_read) after_read(request.key);
+    return found;
+  }
   std::mutex mutex_;
-  std::map<std::string, std::string> values_;
+  dhp::detail::StoreTable table_;
   bool down_ = false;
 };
 
@@ -76,14 +46,6 @@ class Connection final : public KeyValueStore {
   explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {},
                       std::uint32_t me = 0)
       : store_(std::move(store)), from_(std::move(from)), me_(me) {}
-  void set(const std::string& key, const std::string& value) override { there().set(key, value); }
-  std::optional<std::string> find(const std::string& key) override { return there().find(key); }
-  Entries list(const std::string& prefix) override { return there().list(prefix); }
-  void remove(const std::string& key) override { there().remove(key); }
-  bool set_unless(const std::string& guard, const std::string& key,
-                  const std::string& value) override {
-    return there().set_unless(guard, key, value);
-  }
   std::string own_address() override { return from_; }
   [[nodiscard]] std::string description() const override { return store_->description(); }
   void cut() {
@@ -92,9 +54,9 @@ class Connection final : public KeyValueStore {
   }
 
  private:
-  MemoryStore& there() {
+  Answer answer(const Request& request) override {
     if (cut_) throw KeyValueStoreLost("the connection is cut");
-    return *store_;
+    return store_->ask(request);
   }
   std::shared_ptr<MemoryStore> store_;
   std::string from_;
@@ -112,7 +74,7 @@ struct MemoryNetwork {
   struct Lane {
     std::deque<std::shared_ptr<Message>> sent, awaited;
   };
-  using Key = std::tuple<int, int, std::uint64_t, std::uint64_t>;  // from, to, group, tag
+  using Key = std::tuple<int, int, std::uint64_t>;  // from, to, tag
   std::mutex mutex{};
   std::condition_variable changed{};
   std::map<Key, Lane> lanes{};
@@ -123,28 +85,19 @@ class MemoryMessages final : public dhp::detail::Messages {
  public:
   MemoryMessages(ProcessWatchdog& world, std::shared_ptr<MemoryNetwork> network)
       : world_(&world), network_(std::move(network)), me_(world.rank()) {
-    for (int rank = 0; rank < world.size(); ++rank) members_.push_back(rank);
     at_end_ = world.on_change([net = network_] {
       const std::lock_guard lock(net->mutex);
       net->changed.notify_all();
     });
   }
-  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
-                            std::shared_ptr<const void> owner = {}) override {
-    return begin(const_cast<std::byte*>(data), bytes, {me_, member(to), id_, tag}, true,
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, dhp::detail::Peer to,
+                            std::uint64_t tag, std::shared_ptr<const void> owner = {}) override {
+    return begin(const_cast<std::byte*>(data), bytes, {me_, to.world_rank, tag}, true,
                  std::move(owner));
   }
-  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, dhp::detail::Peer from,
                                std::uint64_t tag) override {
-    return begin(data, bytes, {member(from), me_, id_, tag}, false, nullptr);
-  }
-  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
-                                                  std::uint32_t id) override {
-    auto part = std::make_shared<MemoryMessages>(*this);
-    part->id_ = id;
-    part->members_.clear();
-    for (const int rank : members) part->members_.push_back(member(rank));
-    return part;
+    return begin(data, bytes, {from.world_rank, me_, tag}, false, nullptr);
   }
   [[nodiscard]] std::string description() const override { return "memory"; }
 
@@ -170,7 +123,6 @@ class MemoryMessages final : public dhp::detail::Messages {
     std::shared_ptr<const void> owner;
     bool sends;
   };
-  [[nodiscard]] int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   Handle begin(std::byte* data, std::size_t bytes, MemoryNetwork::Key key, bool sends,
                std::shared_ptr<const void> owner) {
     auto made = std::make_unique<Under>();
@@ -198,8 +150,6 @@ class MemoryMessages final : public dhp::detail::Messages {
   Latch* world_;
   std::shared_ptr<MemoryNetwork> network_;
   int me_;
-  std::uint64_t id_ = 0;
-  std::vector<int> members_{};
   std::shared_ptr<void> at_end_{};
 };
 
@@ -248,5 +198,9 @@ std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages
     body(comm, dev);
   });
 }
+
+/// Checks an engine of messages under ProcessComm: collectives, messages, and errors that name the rank at fault. Has
+/// subcases, so call it once, in a test case of its own. In messages/process_suite.cpp.
+void check_processes(const MakeMessages& make);
 
 }  // namespace tests

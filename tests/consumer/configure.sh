@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# configure.sh CMAKE SOURCE SCRATCH: presets that no other test configures, and add_subdirectory, give the flags that
-# they are for. Nothing is compiled.
+# configure.sh CMAKE SOURCE SCRATCH: checks the compile flags of presets that no other test configures, and of
+# add_subdirectory. Compiles nothing.
 set -eu
 cmake=$1 source=$2 scratch=$3
 rm -rf "$scratch"
 mkdir -p "$scratch/project"
-# configure OPTION FOR CMAKE...
+# configure OPTION...: runs CMake with these options.
 configure() {
   "$cmake" "$@" -DCMAKE_DISABLE_FIND_PACKAGE_{CUDAToolkit,MPI}=ON >"$scratch/log" 2>&1 || {
     cat "$scratch/log"; exit 1; }
 }
-# flags WHAT TREE TARGET WANTED UNWANTED: a file of the target is compiled with flags that match one, and not the other.
+# flags WHAT TREE TARGET WANTED UNWANTED: checks that the flags of a file of TARGET match WANTED and not UNWANTED.
 flags() {
   local line
   line=$(ninja -C "$2" -t commands "$3" | grep -m 1 -- ' -c ') || { echo "FAILED: $1 compiles nothing"; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# debian.sh SOURCE BUILD SCRATCH: cpack's packages in an empty Debian, which has nothing but what they depend on: the
-# programs run there, and a user's project finds, compiles and runs the headers.
+# debian.sh SOURCE BUILD SCRATCH: installs cpack's packages and their dependencies in an empty Debian. The programs must
+# run there, and a user's project must find the headers, compile and run.
 set -eu
 source=$1 build=$2 scratch=$3
 root=$scratch/root

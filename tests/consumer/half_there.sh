@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# half_there.sh CMAKE SOURCE SCRATCH: a machine on which libraries are missing or half there. A folder stands for its
-# file system; each configuration names every library that it leaves out, says why, and builds a program that uses those
-# it found.
+# half_there.sh CMAKE SOURCE SCRATCH: configures for a machine whose libraries are missing or incomplete; a folder is
+# its file system. Each configuration must name the libraries that it leaves out, with the reason, and build a program
+# with the libraries that it found.
 set -u
 cmake=$1 source=$2 scratch=$3 root=$3/root failed=0
 export PKG_CONFIG_LIBDIR=$root/usr/lib/pkgconfig MPI_HOME='' I_MPI_ROOT=''
 rm -rf "$scratch"
 mkdir -p "$scratch/project"
-# name|headers (the first is asked for)|library files|a function of it
+# name|headers (the first is included)|library files|one of its functions
 libraries='OpenSSL|openssl/evp.h openssl/ssl.h openssl/opensslv.h|crypto|EVP_sha256
 Gloo|gloo/rendezvous/context.h gloo/transport/tcp/device.h gloo/transport/unbound_buffer.h|gloo|
 libcurl|curl/curl.h|curl|curl_version
@@ -44,7 +44,7 @@ endif()"
 } >"$scratch/project/CMakeLists.txt"
 echo 'int main() {}' >>"$scratch/project/uses.cpp"
 
-# configure WHAT BUILD NAMES REASON: these are left out for this reason (a regular expression), and what is found works.
+# configure WHAT BUILD NAMES REASON: checks that libraries NAMES are left out for REASON (a regex), and the others work.
 configure() {
   local what=$1 build=$2 names=$3 reason=$4 log=$scratch/log start=$EPOCHREALTIME name
   if ! { "$cmake" -Wno-dev -S "$scratch/project" -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$(command -v ninja)" \
@@ -59,7 +59,7 @@ configure() {
   done
   echo "$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }") s  $what"
 }
-# stubs HEADER LIBRARY: for each library its headers, which declare its function if HEADER is `declared`, and its files.
+# stubs HEADER LIBRARY: makes each library's headers, declaring its function, and empty library files; "no" omits them.
 stubs() {
   rm -rf "$root"
   mkdir -p "$root/usr/include" "$root/usr/lib/pkgconfig" "$root/usr/bin"
@@ -76,7 +76,7 @@ stubs() {
   done <<<"$libraries"
 }
 echo | cc -shared -x c - -o "$scratch/empty.so" || exit 1
-# whole NAME...: links to this machine's own headers and libraries of these.
+# whole NAME...: links to this machine's headers and library files of these libraries.
 whole() {
   local name headers files folder file
   rm -rf "${root:?}/usr/include/openssl"
@@ -115,7 +115,7 @@ configure "headers without libraries" "$scratch/headers" "OpenSSL ${some#* * }" 
 stubs declared yes
 configure "headers, and libraries without the functions" "$scratch/empty" "OpenSSL zlib png jpeg utf8proc" "undefined reference"
 
-# With OpenSSL, for what needs it.
+# OpenSSL is there from here on: without it, CMake does not look for Gloo, libcurl and MPI.
 stubs no yes
 whole OpenSSL
 configure "libraries without headers" "$scratch/no_headers" "$headers_only MPI $some" "its header .* was not found"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh build_tree|install_tree|fetch_content CMAKE SOURCE BUILD SCRATCH [OPTION FOR CMAKE]...
+# run.sh build_tree|install_tree|fetch_content CMAKE SOURCE BUILD SCRATCH [CMAKE_OPTION]...
 set -eu
 way=$1 cmake=$2 source=$3 build=$4 scratch=$5
 shift 5
@@ -11,7 +11,7 @@ case $way in
   build_tree) how=(-Ddhp_DIR="$build") ;;
   install_tree)
     "$cmake" --install "$build" --prefix "$scratch/prefix" >/dev/null
-    # Elsewhere than where it was installed: packages are moved about.
+    # Moves the installed files, because packages may be moved too.
     mv "$scratch/prefix" "$scratch/moved"
     how=(-DCMAKE_PREFIX_PATH="$scratch/moved" -DWITH_COMPILED=ON) ;;
   fetch_content) how=(-DDHP_SOURCE="$source") ;;

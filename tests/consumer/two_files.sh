@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# two_files.sh SOURCE COMPILER SCRATCH: no build system. One file has the instances, the others declare them, and link.
+# two_files.sh SOURCE COMPILER SCRATCH: builds two files without a build system; one instantiates the templates.
 set -eu
 source=$1 compiler=$2 scratch=$3
 rm -rf "$scratch"
@@ -21,7 +21,7 @@ END
 "$compiler" -std=c++20 -O0 -I "$source/include" -I "$source/examples/lessons" -c program.cpp
 "$compiler" program.o dhp.o -pthread -o program
 ./program
-# What the list has is compiled in dhp.o alone.
+# The instances of the list must be compiled in dhp.o only.
 for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
   _ZN3dhp6detail11LinearPartsINS_3CpuEE7forward; do
   if nm program.o | grep " [WT] .*$name"; then echo "program.o has $name, too"; exit 1; fi

@@ -35,4 +35,11 @@ TEST_CASE("system errors: success gives no error, and an error has the caller's 
   }
 }
 
+TEST_CASE("system errors: a thread that the system refuses is told as one") {
+  const auto no_thread = std::make_error_code(std::errc::resource_unavailable_try_again);
+  CHECK(has(detail::sentence_of(std::system_error(no_thread)),
+            "a thread cannot be started (Resource"));
+  CHECK(detail::sentence_of(std::runtime_error("torn")) == "torn");
+}
+
 }  // namespace

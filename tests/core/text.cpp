@@ -11,6 +11,13 @@ TEST_CASE("concat: joins strings, characters, booleans and shortest exact number
   CHECK(concat().empty());
 }
 
+TEST_CASE("many: one thing has no plural") {
+  using dhp::detail::many;
+  CHECK(many(1, "step") + ", " + many(0, "epoch") + ", " + many(2u, "micro-batch") + ", " +
+            many(std::size_t{3}, "class") ==
+        "1 step, 0 epochs, 2 micro-batches, 3 classes");
+}
+
 TEST_CASE("errors: an error has a sentence and the place of the check") {
   const int line = __LINE__ + 2;
   try {

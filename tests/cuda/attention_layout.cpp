@@ -146,8 +146,8 @@ TEST_CASE_TEMPLATE("attention layout: padding is cleared, tokens stay", T, doubl
       const auto first = [&](Tensor<Gpu>& of) {
         return View<Gpu>(of.mut().bytes(), of.dtype(), {batch.rows(), columns});
       };
-      clear_padding<T>(gpu, {first(x[0]), first(x[1])}, columns + 3, offsets.view(),
-                       lengths.view());
+      clear_padding<Gpu>(gpu, {offsets.view(), lengths.view(), {}, 0}, {first(x[0]), first(x[1])},
+                         columns + 3);
       for (const int which : {0, 1}) {
         const auto after = widened(gpu, x[which]);
         batch.for_rows([&](std::int64_t row, bool token) {
@@ -158,4 +158,24 @@ TEST_CASE_TEMPLATE("attention layout: padding is cleared, tokens stay", T, doubl
         });
       }
     }
+}
+
+TEST_CASE("attention layout: dense copies of columns of one matrix, whose gradients go back") {
+  Gpu gpu;
+  constexpr std::int64_t rows = 11, columns = 6;
+  const auto all = random_on<bf16>(gpu, {rows, 3 * columns}, 1);
+  auto gradients = random_on<bf16>(gpu, {rows, 3 * columns}, 2);
+  const auto part = [&](auto matrix, int which) {
+    return decltype(matrix)(matrix.bytes() + 2 * which * columns, DType::bf16, {rows, columns});
+  };
+  const auto in = all.view();
+  const auto out = gradients.mut();
+  on_dense_copies<Gpu>(gpu, {part(in, 0), part(in, 1), part(in, 2)},
+                       {part(out, 2), part(out, 0), part(out, 1)}, 3 * columns,
+                       [&](auto q, auto k, auto v, auto dq, auto dk, auto dv) {
+                         gpu.copy(dk.bytes(), q.bytes(), q.size_bytes());
+                         gpu.copy(dv.bytes(), k.bytes(), k.size_bytes());
+                         gpu.copy(dq.bytes(), v.bytes(), v.size_bytes());
+                       });
+  CHECK(widened(gpu, gradients) == widened(gpu, all));
 }

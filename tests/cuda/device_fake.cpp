@@ -244,7 +244,7 @@ TEST_CASE("device fake: a recorded step reuses the memory of the unrecorded one"
   CHECK(dev.memory().in_use_bytes() == 512);  // the workspace
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
   CHECK(dev.memory().most_held_bytes() == dev.memory().held_bytes());
-  work();  // in memory beside the graph's
+  work();  // cannot use the graph's memory
   CHECK(fake::gpu_memory.held - before == 8 << 20);
   dev.memory().trim();
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);

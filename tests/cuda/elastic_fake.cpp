@@ -115,7 +115,7 @@ class Job {
 
 /// Returns the sum of 1, 2, ... over the ranks, read by the host.
 int sum_of_ranks(Cuda& dev, Comm<Cuda>& world) {
-  auto x = on_gpu(dev, DType::i32, {world.rank() + 1});
+  auto x = tensor_of<std::int32_t>(dev, {world.rank() + 1});
   world.all_reduce(dev, x.mut()).wait(dev);
   world.synchronize(dev);
   return x.to_host<int>(dev).front();
@@ -138,7 +138,7 @@ TEST_CASE("elastic fake: surviving ranks continue, and a newcomer joins") {
     if (rank.now.number == 3) return GenerationEnd::finished;
     if (rank.now.number == 2) second = true;
     if (rank.now.number == 1 && member.me == 3) {
-      auto x = on_gpu(*member.dev, DType::i32, {1});
+      auto x = tensor_of<std::int32_t>(*member.dev, {1});
       const auto event = rank.world.all_reduce(*member.dev, x.mut());
       member.die();
     }
@@ -201,7 +201,7 @@ TEST_CASE("elastic fake: an error of NCCL about a lost process does not blame th
   CHECK(job.join() == "1: 3; 2: 1; | 1: 3; killed");
 }
 
-TEST_CASE("elastic fake: a rank that throws what is no exception tells the others") {
+TEST_CASE("elastic fake: a rank that throws a number tells the others") {
   Job job(2, [&](Member& member, Rank& rank) {
     if (rank.now.number == 2) {
       member.saw(rank.ended);
@@ -242,8 +242,8 @@ std::string interrupted_step(int ranks, int parts, const On& on) {
       ++mine.updates;
     };
     if (rank.now.number == 1) {
-      mine.weights = on_gpu(dev, DType::i32, {0});
-      mine.sums = on_gpu(dev, DType::i32, {world.rank() + 1});
+      mine.weights = tensor_of<std::int32_t>(dev, {0});
+      mine.sums = tensor_of<std::int32_t>(dev, {world.rank() + 1});
       mine.all_ready = &all_ready;
       rank.report.steps = 0;
       auto part = world.split(world.rank() % parts, world.rank());

@@ -34,8 +34,8 @@ class Context {
     begun_ = true;
   }
 
-  /// Continues `to`, until `to` switches back. Jumps are ten times as fast as swapcontext, but sanitizers need the
-  /// latter.
+  /// Continues `to`, until `to` switches back. Jumps are ten times as fast as swapcontext, but sanitizers need
+  /// swapcontext.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);
@@ -144,8 +144,7 @@ class Emulated : dhp::detail::Kernels {
     else graph_->work.push_back(std::move(work));
   }
   using Graph = EmulatedGraph;
-  template <class Body>
-  [[nodiscard]] EmulatedGraph record(Body&& body) {
+  [[nodiscard]] EmulatedGraph record(auto&& body) {
     EmulatedGraph graph;
     graph_ = &graph;
     try {

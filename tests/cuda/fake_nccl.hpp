@@ -89,8 +89,7 @@ inline void bring(ncclComm& comm, const std::string& what, std::uint64_t step, G
 }
 
 /// Launches from another thread a little later; until then, the communicator's state is ncclInProgress.
-template <class Launch>
-ncclResult_t in_progress(ncclComm& comm, Launch launch) {
+ncclResult_t in_progress(ncclComm& comm, auto launch) {
   if (comm.blocking) return launch();
   if (comm.state == ncclInProgress) return ncclInvalidArgument;
   comm.state = ncclInProgress;
@@ -113,8 +112,7 @@ struct Hold {
   ncclComm& comm;
 };
 /// Launches a kernel after all earlier kernels of the communicator; make() returns its work.
-template <class Make>
-ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, Make make) {
+ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, auto make) {
   return in_progress(comm, [&comm, stream, make] {
     issue(stream, [&comm, make, hold = std::make_shared<Hold>(comm)]() -> std::function<void()> {
       const auto work = make();
@@ -132,43 +130,38 @@ ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, Make make) {
   });
 }
 
-inline std::size_t bytes_of(ncclDataType_t type) {
+/// Calls body with any number of the type; 16-bit types are not added.
+auto with_type(ncclDataType_t type, const auto& body) {
   switch (type) {
-    case ncclFloat64:
-    case ncclInt64: return 8;
-    case ncclFloat32:
-    case ncclInt32: return 4;
-    case ncclUint8: return 1;
-    default: return 2;
+    case ncclFloat64: return body(double());
+    case ncclFloat32: return body(float());
+    case ncclInt64: return body(std::int64_t());
+    case ncclInt32: return body(std::int32_t());
+    case ncclUint8: return body(std::uint8_t());
+    default: return body(std::uint16_t());
   }
 }
-template <class T>
-void combine(char* to, const char* from, std::size_t count, ncclRedOp_t how) {
-  for (std::size_t i = 0; i < count; ++i) {
-    T left, right;
-    std::memcpy(&left, to + i * sizeof(T), sizeof(T));
-    std::memcpy(&right, from + i * sizeof(T), sizeof(T));
-    if (how == ncclSum) left = static_cast<T>(left + right);
-    else if ((how == ncclMax) == (left < right)) left = right;
-    std::memcpy(to + i * sizeof(T), &left, sizeof(T));
-  }
+inline std::size_t bytes_of(ncclDataType_t type) {
+  return with_type(type, [](auto one) { return sizeof one; });
 }
 inline void combine(char* to, const char* from, std::size_t count, ncclDataType_t type,
                     ncclRedOp_t how) {
-  switch (type) {
-    case ncclFloat64: return combine<double>(to, from, count, how);
-    case ncclFloat32: return combine<float>(to, from, count, how);
-    case ncclInt64: return combine<std::int64_t>(to, from, count, how);
-    case ncclInt32: return combine<std::int32_t>(to, from, count, how);
-    default: return combine<std::uint8_t>(to, from, count, how);
-  }
+  with_type(type, [&]<class T>(T) {
+    for (std::size_t i = 0; i < count; ++i) {
+      T left, right;
+      std::memcpy(&left, to + i * sizeof(T), sizeof(T));
+      std::memcpy(&right, from + i * sizeof(T), sizeof(T));
+      if (how == ncclSum) left = static_cast<T>(left + right);
+      else if ((how == ncclMax) == (left < right)) left = right;
+      std::memcpy(to + i * sizeof(T), &left, sizeof(T));
+    }
+  });
 }
 
 inline constexpr char garbage = 77;
 /// A collective to which each rank contributes `bytes`. finish(contributions by rank) runs when all have arrived.
-template <class Finish>
 ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std::size_t bytes,
-                        Finish finish) {
+                        auto finish) {
   return kernel(comm, stream, [&comm, in, bytes, finish] {
     return [&comm, step = comm.collectives++, in, bytes, finish] {
       const auto& dead = killed.at(static_cast<std::size_t>(comm.device));

@@ -9,8 +9,7 @@
 namespace tests {
 
 /// Calls body(world, dev) on n ranks; returns their results.
-template <class Body>
-[[nodiscard]] std::vector<std::string> on_gpus(int n, Body body,
+[[nodiscard]] std::vector<std::string> on_gpus(int n, auto body,
                                                const WatchOptions& options = {.timeout_s = 60}) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
   const auto id = dhp::detail::new_nccl_id();
@@ -26,8 +25,7 @@ template <class Body>
   return results;
 }
 /// Runs the ranks by run_ranks with a time limit; returns its error message.
-template <class Body>
-[[nodiscard]] std::string end_of(int n, double timeout_s, Body body) {
+[[nodiscard]] std::string end_of(int n, double timeout_s, auto body) {
   return message_of([&] {
     run_ranks<Cuda>(
         n,

@@ -17,7 +17,6 @@ struct Case {
   int first_head = 0;
   int total_heads = 2;
   bool joined = false;  ///< q, k, v are columns of one matrix
-  bool apart = false;   ///< the GPU computes gradients on dense copies
   int key_heads = 0;
   bool causal = false;
 };
@@ -38,36 +37,9 @@ Results run(auto& side, const Case& with) {
                                  .row_stride = with.joined ? 3 * with.heads * with.size : 0};
   const Shape shape{rows, with.heads * with.size};
   const Shape of_keys{rows, shape[1] / options.sharing()};
-  const auto q = side.elements(shape, 1), k = side.elements(of_keys, 2),
-             v = side.elements(of_keys, 3), dy = side.elements(shape, 4);
-  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(of_keys),
-       dv = side.fresh(of_keys), logsumexp = side.fresh_sums({with.heads, rows});
-  if (with.joined) {
-    Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape), out(side.dev, q.dtype(), shape);
-    in.put(side.dev, q, k, v);
-    attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
-                      logsumexp.mut());
-    auto strided = options;
-    const auto backward = [&](auto in_q, auto in_k, auto in_v, auto to_q, auto to_k, auto to_v) {
-      attention_backward(side.dev, dy, in_q, in_k, in_v, y, logsumexp, sequences, strided, to_q,
-                         to_k, to_v);
-    };
-    using Dev = std::remove_reference_t<decltype(side.dev)>;
-    if (!with.apart || std::is_same_v<Dev, Cpu>) {
-      backward(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
-    } else if constexpr (!std::is_same_v<Dev, Cpu>) {
-      strided.row_stride = 0;
-      detail::cuda::on_dense_copies<Dev>(side.dev, {in.at(0), in.at(1), in.at(2)},
-                                         {out.at(0), out.at(1), out.at(2)}, options.row_stride,
-                                         backward);
-    }
-    const auto taken = [&](int which) { return side.values(out.take(side.dev, which).view()); };
-    return {side.values(y.view()), taken(0), taken(1), taken(2), side.values(logsumexp.view())};
-  }
-  attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
-  attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
-                     dv.mut());
-  return side.results(y, dq, dk, dv, logsumexp);
+  return attention_results(side.dev, sequences, options, side.elements(shape, 1),
+                           side.elements(of_keys, 2), side.elements(of_keys, 3),
+                           side.elements(shape, 4));
 }
 
 template <class T>
@@ -119,13 +91,7 @@ struct OneSample {
       options.random.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
     }
     const auto there = [&](const std::vector<T>& matrix) { return side.tensor(shape(), matrix); };
-    const auto to_q = there(q), to_k = there(k), to_v = there(v), to_dy = there(dy);
-    auto y = side.fresh(shape()), dq = side.fresh(shape()), dk = side.fresh(shape()),
-         dv = side.fresh(shape()), logsumexp = side.fresh_sums({heads, length});
-    attention_forward(side.dev, to_q, to_k, to_v, sequences, options, y.mut(), logsumexp.mut());
-    attention_backward(side.dev, to_dy, to_q, to_k, to_v, y, logsumexp, sequences, options,
-                       dq.mut(), dk.mut(), dv.mut());
-    return side.results(y, dq, dk, dv, logsumexp);
+    return attention_results(side.dev, sequences, options, there(q), there(k), there(v), there(dy));
   }
 };
 
@@ -152,7 +118,6 @@ TEST_CASE("fallback attention agrees for any head size, some of the heads, much 
                        .total_heads = 8});
   same_as_cpu<double>({.lengths = {2, 3}, .padding = {40, 0}});
   same_as_cpu<float>({.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
-  same_as_cpu<bf16>({.lengths = {9, 34}, .padding = {0, 2}, .joined = true, .apart = true});
 }
 
 TEST_CASE_TEMPLATE("fallback attention agrees in 16 bits for heads that are not whole packs", T,

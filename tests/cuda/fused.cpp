@@ -13,37 +13,51 @@ namespace tests {
 
 using Dev = Emulated;
 
+/// How often each fused function has run.
+struct Calls {
+  int forward = 0, backward = 0, gradients = 0;
+  int norm = 0, norm_backward = 0, sums = 0, apply = 0, to_norm = 0;
+  friend bool operator==(const Calls&, const Calls&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Calls& of) {
+    for (const int calls : {of.forward, of.backward, of.gradients, of.norm, of.norm_backward,
+                            of.sums, of.apply, of.to_norm})
+      out << calls << ' ';
+    return out;
+  }
+};
+using Functions = std::vector<int Calls::*>;
+
 /// All devices of this program are Fused, because another device type would compile the layers and kernels again.
 struct Fused : Dev {
-  explicit Fused(bool on = true) : all(on) {}
-  static Fused& of(Dev& dev) { return static_cast<Fused&>(dev); }
-  bool all;
-  bool forward = all, backward = all, gradients = all, norm = all, norm_backward = all;
-  bool convolution_sums = all, apply = all, to_norm = all;
-  int forwards = 0, backwards = 0, both_gradients = 0, norms = 0, norm_gradients = 0;
-  int sums = 0, applied = 0, to_norms = 0;
+  explicit Fused(Functions lacking) : absent(std::move(lacking)) {}
+  /// Returns whether the device has the function, and counts the call.
+  static bool runs(Dev& dev, int Calls::*function) {
+    auto& of = static_cast<Fused&>(dev);
+    const bool has_it = std::find(of.absent.begin(), of.absent.end(), function) == of.absent.end();
+    of.calls.*function += has_it;
+    return has_it;
+  }
+  Functions absent;
+  Calls calls;
 };
 
 bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
-  if (!Fused::of(dev).forward) return false;
-  ++Fused::of(dev).forwards;
+  if (!Fused::runs(dev, &Calls::forward)) return false;
   gemm(dev, x, w, before, {.transpose_b = true}, bias);
   activation_forward(dev, Activation::gelu, before, y);
   return true;
 }
 bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore) {
-  if (!Fused::of(dev).backward) return false;
-  ++Fused::of(dev).backwards;
+  if (!Fused::runs(dev, &Calls::backward)) return false;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
   return true;
 }
 bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
-  if (!Fused::of(dev).gradients) return false;
-  ++Fused::of(dev).both_gradients;
+  if (!Fused::runs(dev, &Calls::gradients)) return false;
   gemm(dev, dy, x, dw, {.transpose_a = true, .beta = beta});
   column_sums(dev, dy, dbias, beta);
   return true;
@@ -54,8 +68,7 @@ std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstV
                                                                 ConstView<Dev> gamma,
                                                                 ConstView<Dev> beta, double epsilon,
                                                                 bool relu) {
-  if (!Fused::of(dev).norm || (!relu && !residual.empty())) return {};
-  ++Fused::of(dev).norms;
+  if ((!relu && !residual.empty()) || !Fused::runs(dev, &Calls::norm)) return {};
   const auto rows = static_cast<double>(x.rows());
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
   detail::BatchNormResult<Dev> made{
@@ -74,8 +87,7 @@ std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstV
 std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
     Dev& dev, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> residual, bool relu) {
-  if (!Fused::of(dev).apply || (!relu && !residual.empty())) return {};
-  ++Fused::of(dev).applied;
+  if ((!relu && !residual.empty()) || !Fused::runs(dev, &Calls::apply)) return {};
   detail::BatchNormResult<Dev> made;
   made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
   detail::batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
@@ -84,8 +96,7 @@ std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
 }
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
-  if (!Fused::of(dev).convolution_sums) return {};
-  ++Fused::of(dev).sums;
+  if (!Fused::runs(dev, &Calls::sums)) return {};
   conv2d_forward(dev, x, w, geometry, y);
   Tensor<Dev> sums(dev, y.dtype(), {2, y.columns()});
   const auto zero = Tensor<Dev>::zeros(dev, y.dtype(), {y.columns()});
@@ -96,8 +107,7 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
     const detail::NormTrace<Dev>& norm, View<Dev> dx) {
-  if (!Fused::of(dev).to_norm) return {};
-  ++Fused::of(dev).to_norms;
+  if (!Fused::runs(dev, &Calls::to_norm)) return {};
   if (!onto.empty()) cast(dev, onto, dx);
   conv2d_backward_data(dev, dy, w, geometry, dx, onto.empty() ? 0 : 1);
   Tensor<Dev> sums(dev, dx.dtype(), {2, dx.columns()});
@@ -111,8 +121,7 @@ std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
 std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
-  if (!Fused::of(dev).norm_backward) return {};
-  ++Fused::of(dev).norm_gradients;
+  if (!Fused::runs(dev, &Calls::norm_backward)) return {};
   detail::BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
                                        Tensor<Dev>(dev, x.dtype(), x.shape()),
                                        Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
@@ -167,142 +176,101 @@ Sequential<Dev> convolved(bool relu) {
   layers.add("conv", convolution("conv", 3)).add("bn", norm(relu));
   return layers;
 }
-/// Checks that results with the fused functions equal those without, to the bit or, for `pixels`, nearly.
-void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
-                       bool deterministic = false,
-                       StepContext::Mode mode = StepContext::Mode::train) {
-  const double apart = shape == pixels ? 1e-13 : 0;
-  Fused pieces(false);
-  const LayerCase each{.shape = shape, .mode = mode, .deterministic = deterministic};
+/// Returns the calls of a device that lacks the functions `absent`. Checks that its results equal those of a device
+/// without any, to the bit or, for `pixels`, nearly.
+Calls calls_of(const LayerCase& each, const auto& make, const Functions& absent = {}) {
+  const double apart = each.shape == pixels ? 1e-13 : 0;
+  Fused fused(absent);
+  Fused pieces({&Calls::forward, &Calls::backward, &Calls::gradients, &Calls::norm,
+                &Calls::norm_backward, &Calls::sums, &Calls::apply, &Calls::to_norm});
   const auto found = run_layer<Dev>(fused, make(), each);
   const auto right = run_layer<Dev>(pieces, make(), each);
   CHECK(distance(found.y, right.y) <= apart);
   CHECK(distance(found.dx, right.dx) <= std::max(apart, 1e-14));
   for (std::size_t at = 0; at < right.gradients.size(); ++at)  // including running statistics
     CHECK(distance(found.gradients[at], right.gradients[at]) <= std::max(apart, 1e-14));
+  return fused.calls;
+}
+LayerCase evaluated(const Shape& shape) {
+  return {.shape = shape, .mode = StepContext::Mode::eval};
 }
 
 }  // namespace
 
 TEST_CASE("fused linear: a feed-forward pair calls the device once in each direction") {
-  for (const bool deterministic : {false, true}) {
-    Fused fused;
-    check_like_pieces(fused, rows, pair_of_layers, deterministic);
-    CHECK(fused.forwards == 2);
-    CHECK(fused.backwards == 2);
-    CHECK(fused.both_gradients == 2);  // all of layer 2; layer 1's bias is computed elsewhere
-  }
+  for (const bool deterministic : {false, true})  // layer 1's bias is computed elsewhere
+    CHECK(calls_of({.shape = rows, .deterministic = deterministic}, pair_of_layers) ==
+          Calls{.forward = 2, .backward = 2, .gradients = 2});
 }
 
 TEST_CASE("fused linear: unfused operations are used if the device lacks either pass") {
-  Fused fused;
-  fused.forward = false;
-  check_like_pieces(fused, rows, pair_of_layers);
-  fused.forward = true;
-  fused.backward = false;
-  check_like_pieces(fused, rows, pair_of_layers);
-  CHECK(fused.forwards == 2);
-  CHECK(fused.backwards == 2);
+  CHECK(calls_of({.shape = rows}, pair_of_layers, {&Calls::forward}) ==
+        Calls{.backward = 2, .gradients = 2});
+  CHECK(calls_of({.shape = rows}, pair_of_layers, {&Calls::backward}) ==
+        Calls{.forward = 2, .gradients = 2});
 }
 
 TEST_CASE("fused linear: evaluation and recomputation call the same fused operations") {
-  Fused fused;
-  check_like_pieces(fused, rows, [] { return recompute<Dev>(pair_of_layers()); });
-  CHECK(fused.forwards == 4);
-  CHECK(fused.backwards == 2);
-  check_like_pieces(fused, rows, pair_of_layers, false, StepContext::Mode::eval);
-  CHECK(fused.forwards == 6);
+  CHECK(calls_of({.shape = rows}, [] { return recompute<Dev>(pair_of_layers()); }) ==
+        Calls{.forward = 4, .backward = 2, .gradients = 2});
+  CHECK(calls_of(evaluated(rows), pair_of_layers) == Calls{.forward = 2});
 }
 
 TEST_CASE("fused linear: a layer with a bias gets both parameter gradients from one call") {
   for (const bool deterministic : {false, true}) {
-    Fused fused;
-    const auto check = [&](bool bias) {
-      check_like_pieces(
-          fused, rows, [=] { return linear(bias); }, deterministic);
-    };
-    check(true);
-    CHECK(fused.both_gradients == 2);
-    fused.gradients = false;
-    check(true);
-    fused.gradients = true;
-    check(false);
-    CHECK(fused.both_gradients == 2);
+    const LayerCase each{.shape = rows, .deterministic = deterministic};
+    CHECK(calls_of(each, [] { return linear(true); }) == Calls{.gradients = 2});
+    CHECK(calls_of(each, [] { return linear(true); }, {&Calls::gradients}) == Calls{});
+    CHECK(calls_of(each, [] { return linear(false); }) == Calls{});
   }
 }
 
 TEST_CASE("fused norm: equals the unfused operations, with one call in each direction") {
-  Fused fused;
-  for (const bool relu : {false, true}) check_like_pieces(fused, image, [=] { return norm(relu); });
-  CHECK(fused.norms == 4);
-  CHECK(fused.norm_gradients == 4);
-  check_like_pieces(fused, image, [] { return block(true); });
-  CHECK(fused.norms == 6);
-  CHECK(fused.norm_gradients == 6);
+  const Calls both{.norm = 2, .norm_backward = 2};
+  for (const bool relu : {false, true})
+    CHECK(calls_of({.shape = image}, [=] { return norm(relu); }) == both);
+  CHECK(calls_of({.shape = image}, [] { return block(true); }) == both);
 }
 
 TEST_CASE("fused norm: unfused operations are used if the device lacks either pass") {
-  Fused fused;
-  fused.norm_backward = false;
+  const Calls forward{.norm = 2};
   for (const bool relu : {false, true}) {
-    check_like_pieces(fused, image, [=] { return norm(relu); });
-    check_like_pieces(fused, image, [=] { return block(relu); });
+    CHECK(calls_of({.shape = image}, [=] { return norm(relu); }, {&Calls::norm_backward}) ==
+          forward);
+    CHECK(calls_of({.shape = image}, [=] { return block(relu); }, {&Calls::norm_backward}) ==
+          (relu ? forward : Calls{}));  // a residual needs a ReLU
   }
-  CHECK(fused.norms == 6);  // a residual needs a ReLU
   // Without signs from the forward pass, the fused backward pass is not called.
-  fused.norm_backward = true;
-  check_like_pieces(fused, image, [] { return block(false); });
-  CHECK(fused.norm_gradients == 0);
+  CHECK(calls_of({.shape = image}, [] { return block(false); }) == Calls{});
 }
 
 TEST_CASE("fused norm: a recomputed pass adds no statistics; evaluation calls nothing") {
-  Fused fused;
-  check_like_pieces(fused, image, [] { return recompute<Dev>(block(true)); });
-  CHECK(fused.norms == 4);
-  CHECK(fused.norm_gradients == 2);
-  check_like_pieces(
-      fused, image, [] { return block(true); }, false, StepContext::Mode::eval);
-  CHECK(fused.norms == 4);
+  CHECK(calls_of({.shape = image}, [] { return recompute<Dev>(block(true)); }) ==
+        Calls{.norm = 4, .norm_backward = 2});
+  CHECK(calls_of(evaluated(image), [] { return block(true); }) == Calls{});
 }
 
 TEST_CASE("fused norm: a convolution's sums save the norm one pass over its input") {
   for (const bool deterministic : {false, true}) {
-    Fused fused;
+    const LayerCase each{.shape = pixels, .deterministic = deterministic};
+    const Calls all{.norm_backward = 2, .sums = 2, .apply = 2};
     for (const bool relu : {false, true})
-      check_like_pieces(
-          fused, pixels, [=] { return convolved(relu); }, deterministic);
-    check_like_pieces(fused, pixels, convolved_block, deterministic);
-    CHECK(fused.sums == 6);
-    CHECK(fused.applied == 6);
-    CHECK(fused.norms == 0);
-    CHECK(fused.norm_gradients == 6);
+      CHECK(calls_of(each, [=] { return convolved(relu); }) == all);
+    CHECK(calls_of(each, convolved_block) == all);
   }
 }
 
 TEST_CASE("fused norm: without the sums, or a function for them, other paths are taken") {
-  Fused fused;
-  fused.apply = false;
-  check_like_pieces(fused, pixels, convolved_block);
-  CHECK(fused.sums == 2);
-  CHECK(fused.norms == 0);
-  CHECK(fused.norm_gradients == 0);
-  fused.apply = true;
-  fused.norm_backward = false;
-  check_like_pieces(fused, pixels, convolved_block);
-  CHECK(fused.applied == 2);
-  fused.convolution_sums = false;
-  check_like_pieces(fused, pixels, convolved_block);
-  CHECK(fused.applied == 2);
-  CHECK(fused.norms == 2);
+  const LayerCase each{.shape = pixels};
+  CHECK(calls_of(each, convolved_block, {&Calls::apply}) == Calls{.sums = 2});
+  CHECK(calls_of(each, convolved_block, {&Calls::norm_backward}) == Calls{.sums = 2, .apply = 2});
+  CHECK(calls_of(each, convolved_block, {&Calls::norm_backward, &Calls::sums}) == Calls{.norm = 2});
 }
 
 TEST_CASE("fused norm: a recomputed pass takes the sums again; evaluation takes none") {
-  Fused fused;
-  check_like_pieces(fused, pixels, [] { return recompute<Dev>(convolved_block()); });
-  CHECK(fused.sums == 4);
-  check_like_pieces(fused, pixels, convolved_block, false, StepContext::Mode::eval);
-  CHECK(fused.sums == 4);
-  CHECK(fused.applied == 4);
+  CHECK(calls_of({.shape = pixels}, [] { return recompute<Dev>(convolved_block()); }) ==
+        Calls{.norm_backward = 2, .sums = 4, .apply = 4});
+  CHECK(calls_of(evaluated(pixels), convolved_block) == Calls{});
 }
 
 namespace {
@@ -344,26 +312,21 @@ Sequential<Dev> two_bottlenecks(bool recomputed) {
 TEST_CASE("fused norm: a convolution's backward pass includes the previous norm's ReLU and sums") {
   for (const bool between : {false, true}) {
     CAPTURE(between);
-    Fused fused;
+    const LayerCase each{.shape = pixels};
     const auto make = [=] { return blocks(between); };
-    check_like_pieces(fused, pixels, make);
-    CHECK(fused.to_norms == 4);  // the first block's is not fused
-    CHECK(fused.norm_gradients == (between ? 4 : 2));
-    fused.norm_backward = false;
-    check_like_pieces(fused, pixels, make);
-    fused.norm_backward = true;
-    fused.to_norm = false;
-    fused.norm_gradients = 0;
-    check_like_pieces(fused, pixels, make);
-    CHECK(fused.norm_gradients == 6);
+    // The first block's is not fused.
+    CHECK(calls_of(each, make) ==
+          Calls{.norm_backward = between ? 4 : 2, .sums = 6, .apply = 6, .to_norm = 4});
+    CHECK(calls_of(each, make, {&Calls::norm_backward}).norm_backward == 0);
+    CHECK(calls_of(each, make, {&Calls::to_norm}) ==
+          Calls{.norm_backward = 6, .sums = 6, .apply = 6});
   }
 }
 
 TEST_CASE("fused norm: fusion covers a block and its shortcut, but not recomputed blocks") {
   for (const bool recomputed : {false, true}) {
     CAPTURE(recomputed);
-    Fused fused;
-    check_like_pieces(fused, pixels, [=] { return two_bottlenecks(recomputed); });
-    CHECK(fused.to_norms == (recomputed ? 4 : 6));
+    CHECK(calls_of({.shape = pixels}, [=] { return two_bottlenecks(recomputed); }).to_norm ==
+          (recomputed ? 4 : 6));
   }
 }

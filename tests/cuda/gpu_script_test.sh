@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# gpu_script_test.sh ROOT FOLDER TRAINERS: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER;
-# TRAINERS is the folder of trainers for the CPU.
+# gpu_script_test.sh ROOT FOLDER TRAINERS: tests bench/gpu.sh and its scripts without a GPU. FOLDER: for scratch files.
+# TRAINERS: the folder of the trainers for the CPU.
 set -u
 root=$1 folder=$2 trainers=$3
 python=${PYTHON:-python3}
 . "$(dirname "$0")/../support/expect.sh"
 rm -rf "$folder" && mkdir -p "$folder" || exit 1
-shows() {  # shows FILE LINE...: the file has each of the lines
+shows() {  # shows FILE LINE...: checks that the file has each line
   local file=$1 line
   shift
   for line in "$@"; do
@@ -14,7 +14,7 @@ shows() {  # shows FILE LINE...: the file has each of the lines
   done
 }
 
-# --- Every call, dry, from an empty folder.
+# --- Dry runs of every call, from an empty folder.
 rm -rf "$folder/rehearsal"
 expect 0 "rehearsal: every command, file, option and target of ours exists" \
   bash "$root/bench/gpu.sh" --rehearse "$folder/rehearsal" --trainers "$trainers"
@@ -23,7 +23,7 @@ expect 0 "resnet_steps" cat "$folder/rehearsal/build/summary.txt"
 expect 2 "is not empty" bash "$root/bench/gpu.sh" --rehearse "$folder/rehearsal"
 tree=$folder/rehearsal/tree
 expect 1 "others          not run: no time is left" env DHP_CALL_SECONDS=10 bash "$tree/bench/gpu.sh" others --dry-run
-if [ -e "$tree/build/cuda/build.ninja" ]; then  # where there is nvcc
+if [ -e "$tree/build/cuda/build.ninja" ]; then  # this machine has nvcc
   sed 's/ test_cuda_libraries; }/ test_cudas; }/' "$tree/bench/gpu.sh" >"$tree/bench/wrong.sh"
   expect 1 "unknown target 'test_cudas'" bash "$tree/bench/wrong.sh" libraries --dry-run
 fi
@@ -32,7 +32,7 @@ if [ -x "$trainers/train_bert" ]; then
   expect 0 "--only bert_base_128 --rounds 5" \
     bash "$tree/bench/gpu.sh" bert --only bert_base_128 --rounds 5 --dry-run --trainers "$trainers"
   mkdir -p "$folder/others"
-  for name in train_bert train_resnet50 train_gpt; do  # that have lost an option
+  for name in train_bert train_resnet50 train_gpt; do  # trainers that lack an option
     printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
     chmod +x "$folder/others/$name"
   done
@@ -40,12 +40,12 @@ if [ -x "$trainers/train_bert" ]; then
     expect 1 "has no option --micro-batch" bash "$tree/bench/gpu.sh" $step --dry-run --trainers "$folder/others"
   done
 fi
-# What the machine lacks is said before anything is built.
+# A missing header is reported before anything is built.
 mv "$tree/build/headers" "$tree/build/elsewhere"
 sed -i 's#/usr/include /usr/local/include#/nowhere#' "$tree/bench/gpu.sh"
 expect 1 "not here: doctest/doctest.h CLI/CLI.hpp" bash "$tree/bench/gpu.sh" versions --dry-run
 
-# --- Tests that ctest has skipped are said, but are no failure; others are.
+# --- Tests that ctest has skipped are listed, but are no failure; tests that failed or were not built are failures.
 log=$folder/tests.log
 cat >"$log" <<'LOG'
       Start  1: cuda.rows
@@ -75,8 +75,8 @@ shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.reduce
 : >"$log"
 expect 1 "0 passed" counted
 
-# --- Layouts: a trainer that hangs is ended with all its ranks, and the other layouts go on.
-export HANG=90.$$  # seconds that no other process sleeps
+# --- Layouts: a hung trainer is ended with all its ranks, and the other layouts still run.
+export HANG=90.$$  # a number of seconds by which pgrep finds only these processes
 cat >"$folder/trainer" <<'TRAINER'
 #!/usr/bin/env bash
 while [ $# -gt 0 ]; do
@@ -97,25 +97,25 @@ expect 0 "2x2x2  same" cat "$folder/layouts"
 expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
 if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
 
-# --- Programs that were carried here find their paths and libraries.
+# --- Programs that were built on another machine find their paths and libraries.
 mkdir -p "$folder/packed/build/carried" "$folder/here"
 printf '%s\n' "$folder/there/tree" "$folder/there/bin/cmake" >"$folder/packed/build/carried/paths"
 tar cJf "$folder/packed.tar.xz" -C "$folder/packed" build
 expect 0 "$folder/here/build/carried" bash -c "cd '$folder/here' && . '$root/bench/gpu/carry.sh' unpack '$folder/packed.tar.xz' &&
   test '$folder/there/tree/build/carried/paths' -ef build/carried/paths -a -x '$folder/there/bin/cmake' && echo \"\$LD_LIBRARY_PATH\""
 
-# --- A case that fails is a row of its own, and the others go on.
+# --- A failing case has its own row, and the other cases still run.
 expect 1 "bert-tiny: [Errno 2] No such file or directory" \
   "$python" "$root/bench/gpu/figures.py" overhead "$folder/failed.json" --program "$folder/nowhere" --tiny
 [ "$(grep -c '"failed": ' "$folder/failed.json")" -eq 2 ] || { cat "$folder/failed.json"; status=1; }
 
-# --- What ranks on one GPU came to.
+# --- The results of several ranks on one GPU.
 printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a rank that stops" >"$folder/nccl.log"
 "$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1
 "$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
 shows "$folder/report/report.md" "9 s, FAILED" "- passed: every collective, 2 ranks" "- FAILED: a rank that stops"
 
-# --- Every figure beside what is asked of it.
+# --- Every figure beside its target.
 row='"batch": 256, "peer": "eager", "dhp_samples_per_s": 7000, "peer_samples_per_s": 6000, "ratio_least": 1, "ratio_most": 2'
 row+=', "dhp_share_of_bound": 0.7, "peer_share_of_bound": 0.6, "dhp_peak_memory_bytes": 30, "peer_peak_memory_bytes": 40'
 cat >"$folder/resnet.json" <<JSON

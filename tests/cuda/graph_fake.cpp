@@ -64,7 +64,7 @@ TEST_CASE("graph fake: a recorded step of several ranks has the same results") {
     const auto wrong = on_gpus(n, [&](Comm<Cuda>& world, Cuda& dev) {
       std::string text;
       Step step(world);
-      auto slot = on_gpu(dev, DType::f32, {0, 0, 0});
+      auto slot = tensor_of<float>(dev, {0, 0, 0});
       Tensor<Cuda> result;
       const auto work = [&] {
         auto x = Step::clone(dev, slot);
@@ -101,7 +101,7 @@ TEST_CASE("graph fake: a recorded step of several ranks has the same results") {
 TEST_CASE("graph fake: a recorded step that waits for another rank is reported with its place") {
   constexpr int line = __LINE__ + 4;
   const auto message = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1, 2, 3}), y = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1, 2, 3}), y = tensor_of<float>(dev, {1});
     const auto work = [&] {
       world.all_reduce(dev, x.mut()).wait(dev);
       world.all_reduce(dev, y.mut()).wait(dev);
@@ -123,7 +123,7 @@ TEST_CASE("graph fake: a recorded step that waits for another rank is reported w
 
 TEST_CASE("graph fake: a recorded step does not run after the end of the world") {
   const auto message = end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1});
     const auto work = [&] { world.all_reduce(dev, x.mut()).wait(dev); };
     work();
     const auto graph = dev.record(work);
@@ -140,7 +140,7 @@ TEST_CASE("graph fake: a recorded step does not run after the end of the world")
 
 TEST_CASE("graph fake: a recorded step keeps the communicators that it works with") {
   const auto wrong = on_gpus(2, [](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1});
     std::optional<Comm<Cuda>> part = world.split(0, -world.rank());
     const auto work = [&] { part->all_reduce(dev, x.mut()).wait(dev); };
     work();
@@ -155,7 +155,7 @@ TEST_CASE("graph fake: a recorded step keeps the communicators that it works wit
 
 TEST_CASE("graph fake: work that cannot be recorded is refused, and still runs unrecorded") {
   const auto wrong = on_gpus(2, [](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1});
     const auto work = [&] {
       world.all_reduce(dev, x.mut()).wait(dev);
       (void)x.to_host<float>(dev);

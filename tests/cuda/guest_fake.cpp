@@ -49,8 +49,7 @@ struct HostMemory {
 };
 
 // Calls body(host's communicator, rank) on a thread for each rank; returns the results.
-template <class Body>
-std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
+std::vector<std::string> with_host_comms(int n, bool blocking, auto body) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
   const auto id = dhp::detail::new_nccl_id();
   on_threads(results.size(), [&](std::size_t at) {
@@ -115,7 +114,7 @@ TEST_CASE("guest fake: work is ordered on the host's stream, and the stream is n
 
   Cuda dev(small({.stream = nullptr}));  // CUDA's default stream
   CHECK(dev.stream() == nullptr);
-  CHECK(on_gpu(dev, DType::i32, {3, 4}).to_host<int>(dev) == std::vector{3, 4});
+  CHECK(tensor_of<std::int32_t>(dev, {3, 4}).to_host<int>(dev) == std::vector{3, 4});
   CHECK(has(message_of([&] { (void)dev.record([] {}); }), "on its default stream"));
 }
 
@@ -200,9 +199,9 @@ TEST_CASE("guest fake: a world uses the host's communicator and leaves it usable
           Cuda dev(small({.device = rank}));
           dhp::detail::append_text(text, wrong_collectives(world, dev, {100}, {DType::f32}));
           dhp::detail::append_text(text, sum_over(hosts, n, rank));
-          auto x = on_gpu(dev, DType::i32, {rank});
+          auto x = tensor_of<std::int32_t>(dev, {rank});
           auto event = world.all_reduce(dev, x.mut(), Reduce::max);
-          dhp::detail::append_text(text, sum_over(hosts, n, rank));  // independent of dhp's
+          dhp::detail::append_text(text, sum_over(hosts, n, rank));  // dhp's maximum is pending
           event.wait();
           if (!holds(dev, x, {n - 1})) dhp::detail::append_text(text, "a maximum is wrong; ");
           if (n > 1) dhp::detail::append_text(text, wrong_parts(world, dev));

@@ -10,72 +10,46 @@ auto part_of(const Shape& shape, std::int64_t skip) {
   return [=](auto view) { return view.slice(skip, skip + shape.count()).as(shape); };
 }
 
-template <class T>
-void check_statistics(const Results& got, const Results& right, std::size_t first) {
-  using A = Accumulator<T>;
-  CHECK(relative_error(got[first], right[first]) <= tolerance<T>);
-  CHECK(distance(got[first + 1], right[first + 1]) <= tolerance<A>);
-  CHECK(relative_error(got[first + 2], right[first + 2]) <= tolerance<A>);
-}
+struct Case {
+  Shape shape;
+  std::int64_t skip = 0;  ///< offset of the rows of x and of dy
+  bool in_place = false;  ///< dx overwrites dy
+  bool rms = false;       ///< RMS norm
+};
 
 template <class T>
-void check_forward(const Shape& shape, std::int64_t skip = 0) {
+void check_norm(const Case& each) {
+  using A = Accumulator<T>;
+  const auto& shape = each.shape;
   CAPTURE(to_text(shape));
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
-    const Shape per_column{shape.back()}, per_row{shape.rows()};
-    const auto x = side.elements({shape.count() + skip}, 1);
-    auto y = side.fresh(shape);
+    const Shape per_column{shape.back()}, per_row{shape.rows()}, all{shape.count() + each.skip};
+    const auto part = part_of(shape, each.skip);
+    const auto x = side.elements(all, 1), gamma = side.sums(per_column, 3);
+    auto dy = side.elements(all, 2), y = side.fresh(shape), apart = side.fresh(shape);
     auto mean = side.fresh_sums(per_row), inv_std = side.fresh_sums(per_row);
-    layer_norm_forward(side.dev, part_of(shape, skip)(x.view()), side.sums(per_column, 2),
-                       side.sums(per_column, 3), 1e-2, y.mut(), mean.mut(), inv_std.mut());
-    return side.results(y, mean, inv_std);
-  });
-  check_statistics<T>(got, right, 0);
-}
-
-// With `in_place`, dx overwrites dy.
-template <class T>
-void check_backward(const Shape& shape, std::int64_t skip = 0, bool in_place = false) {
-  using A = Accumulator<T>;
-  CAPTURE(to_text(shape));
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
-    const Shape per_column{shape.back()}, per_row{shape.rows()};
-    const auto part = part_of(shape, skip);
-    auto dy = side.elements({shape.count() + skip}, 1), apart = side.fresh(shape);
-    const auto x = side.elements(shape, 2);
-    const auto mean = side.sums(per_row, 4), inv_std = side.sums(per_row, 5);
     auto dgamma = side.sums(per_column, 6), dbeta = side.sums(per_column, 7);
-    const auto dx = in_place ? part(dy.mut()) : apart.mut();
-    layer_norm_backward(side.dev, part(dy.view()), x, side.sums(per_column, 3), mean, inv_std, dx,
-                        dgamma.mut(), dbeta.mut(), 0.5);
-    return side.results(dx, dgamma, dbeta);
+    const auto dx = each.in_place ? part(dy.mut()) : apart.mut();
+    if (each.rms) {
+      detail::rms_norm_forward(side.dev, part(x.view()), gamma, 1e-2, y.mut(), inv_std.mut());
+      detail::rms_norm_backward(side.dev, part(dy.view()), part(x.view()), gamma,
+                                side.sums(per_row, 5), dx, dgamma.mut(), 0.5);
+      return side.results(y, inv_std, dx, dgamma);
+    }
+    layer_norm_forward(side.dev, part(x.view()), gamma, side.sums(per_column, 8), 1e-2, y.mut(),
+                       mean.mut(), inv_std.mut());
+    layer_norm_backward(side.dev, part(dy.view()), part(x.view()), gamma, side.sums(per_row, 4),
+                        side.sums(per_row, 5), dx, dgamma.mut(), dbeta.mut(), 0.5);
+    return side.results(y, inv_std, dx, dgamma, dbeta, mean);
   });
-  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;  // sums may cancel
-  CHECK(distance(got[1], right[1], size) <= tolerance<A>);
-  CHECK(distance(got[2], right[2], size) <= tolerance<A>);
-}
-
-// Checks RMS norm. With `in_place`, dx overwrites dy.
-template <class T>
-void check_rms(const Shape& shape, bool in_place = false) {
-  using A = Accumulator<T>;
-  CAPTURE(to_text(shape));
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
-    const Shape per_column{shape.back()}, per_row{shape.rows()};
-    const auto x = side.elements(shape, 1), gamma = side.sums(per_column, 3);
-    auto dy = side.elements(shape, 2), y = side.fresh(shape), apart = side.fresh(shape);
-    auto inv_rms = side.fresh_sums(per_row), dgamma = side.sums(per_column, 6);
-    detail::rms_norm_forward(side.dev, x, gamma, 1e-2, y.mut(), inv_rms.mut());
-    const auto dx = in_place ? dy.mut() : apart.mut();
-    detail::rms_norm_backward(side.dev, dy, x, gamma, side.sums(per_row, 5), dx, dgamma.mut(), 0.5);
-    return side.results(y, inv_rms, dx, dgamma);
-  });
   CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
   CHECK(relative_error(got[2], right[2]) <= tolerance<T>);
-  const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;
   CHECK(distance(got[3], right[3], size) <= tolerance<A>);
+  if (each.rms) return;
+  CHECK(distance(got[4], right[4], size) <= tolerance<A>);
+  CHECK(distance(got[5], right[5]) <= tolerance<A>);
 }
 
 struct ResidualCase {
@@ -89,6 +63,7 @@ struct ResidualCase {
 
 template <class T>
 void check_residual(const ResidualCase& each) {
+  using A = Accumulator<T>;
   const auto& shape = each.shape;
   INFO("shape ", to_text(shape), " each.p ", each.p);
   const Shape per_column{shape.back()}, per_row{shape.rows()};
@@ -123,8 +98,7 @@ void check_residual(const ResidualCase& each) {
     return side.results(sum, y, mean, inv_std, to, to_x, dgamma, dbeta);
   });
   const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;  // sums may cancel
-  for (const std::size_t at : {6, 7})
-    CHECK(distance(got[at], right[at], size) <= tolerance<Accumulator<T>>);
+  for (const std::size_t at : {6, 7}) CHECK(distance(got[at], right[at], size) <= tolerance<A>);
   CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   CHECK(relative_error(got[4], right[4]) <= tolerance<T>);
   CHECK(relative_error(got[5], right[5]) <= tolerance<T>);
@@ -134,7 +108,9 @@ void check_residual(const ResidualCase& each) {
   auto mean = oracle.fresh_sums(per_row), inv_std = oracle.fresh_sums(per_row);
   layer_norm_forward(oracle.dev, oracle.tensor(shape, got[0]), oracle.sums(per_column, 3),
                      oracle.sums(per_column, 4), 1e-2, y.mut(), mean.mut(), inv_std.mut());
-  check_statistics<T>(got, {{}, widened(y), widened(mean), widened(inv_std)}, 1);
+  CHECK(relative_error(got[1], widened(y)) <= tolerance<T>);
+  CHECK(distance(got[2], widened(mean)) <= tolerance<A>);
+  CHECK(relative_error(got[3], widened(inv_std)) <= tolerance<A>);
 }
 
 }  // namespace
@@ -144,8 +120,7 @@ TEST_CASE_TEMPLATE("layer norm: rows in a warp's registers agree with the Cpu", 
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const std::int64_t packs : {1, 31, 64, 97, 192, 256}) {
     const std::int64_t rows = packs == 31 ? 19 : 3;
-    check_forward<T>({rows, packs * n});
-    check_backward<T>({rows, packs * n}, 0, packs == 97);
+    check_norm<T>({.shape = {rows, packs * n}, .in_place = packs == 97});
   }
 }
 
@@ -153,24 +128,20 @@ TEST_CASE_TEMPLATE("RMS norm: rows of every kind agree with the Cpu", T, double,
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const auto& shape :
        {Shape{19, 31 * n}, {3, 97 * n}, {2, 257 * n}, {5, 3}, {2, 1001}, {0, 8}})
-    check_rms<T>(shape, shape.back() == 97 * n);
+    check_norm<T>({.shape = shape, .in_place = shape.back() == 97 * n, .rms = true});
 }
 
 TEST_CASE_TEMPLATE("layer norm: long and odd rows, shared by a block, agree with the Cpu", T,
                    double, float, bf16, f16) {
   constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
-  for (const auto& shape :
-       {Shape{2, 257 * n}, {1, 700 * n}, {2, 3, 1}, {5, 3}, {3, 33}, {2, 1001}}) {
-    check_forward<T>(shape);
-    check_backward<T>(shape, 0, shape.back() == 33);
-  }
+  for (const auto& shape : {Shape{2, 257 * n}, {1, 700 * n}, {2, 3, 1}, {5, 3}, {3, 33}, {2, 1001}})
+    check_norm<T>({.shape = shape, .in_place = shape.back() == 33});
 }
 
 TEST_CASE_TEMPLATE("layer norm: rows at unaligned addresses agree with the Cpu", T, double, float,
                    bf16, f16) {
-  check_forward<T>({3, 64}, 1);
-  check_backward<T>({3, 64}, 1);
-  check_backward<T>({3, 64}, 1, true);
+  for (const bool in_place : {false, true})
+    check_norm<T>({.shape = {3, 64}, .skip = 1, .in_place = in_place});
 }
 
 TEST_CASE_TEMPLATE("residual layer norm: rows of every kind agree with the Cpu", T, double, float,
@@ -213,16 +184,10 @@ TEST_CASE("residual layer norm: the sum may overwrite y, and the step is read on
   }
 }
 
-TEST_CASE("layer norm: without rows only the sums are written") {
-  check_forward<float>({0, 8});
-  check_backward<float>({0, 8});
-}
-
-TEST_CASE("layer norm: works for more rows than the grid has warps or blocks") {
-  check_forward<float>({132 * 16 * 4 + 5, 4});
-  check_backward<float>({132 * 16 * 4 + 5, 4});
-  check_forward<float>({132 * 16 + 5, 3});  // 3 columns: one block per row
-  check_backward<float>({132 * 16 + 5, 3});
+TEST_CASE("layer norm: works for no rows, and for more than the grid has warps or blocks") {
+  check_norm<float>({{0, 8}});  // only the sums are written
+  check_norm<float>({{132 * 16 * 4 + 5, 4}});
+  check_norm<float>({{132 * 16 + 5, 3}});  // 3 columns: one block per row
 }
 
 TEST_CASE("layer norm: the variance keeps its digits for a large mean") {

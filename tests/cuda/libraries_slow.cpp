@@ -152,33 +152,30 @@ TEST_CASE("cublas: fused linear products use each pointer in its right role") {
     const auto x = view(0, type, {rows, in}), w = view(1, type, {out, in});
     const auto bias = view(2, type, {out}), y = view(3, type, {rows, out});
     const auto before = view(4, type, {rows, out});
-    const LinearGelu<Cuda> forward{x, w, bias, y, before};
-    CHECK(forward.fits());
-    check_call(forward.call(), CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 1, 0, 3, 2, memory + 4, rows, out,
-               in);
-    CHECK(forward.call().bias_type == type);
+    const auto forward = linear_gelu<Cuda>(x, w, bias, before, y).value();
+    check_call(forward, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 1, 0, 3, 2, memory + 4, rows, out, in);
+    CHECK(forward.bias_type == type);
     const auto odd = view(3, type, {rows, out - 1});
-    CHECK_FALSE(LinearGelu<Cuda>{x, w, bias, odd, odd}.fits());
-    CHECK_FALSE(LinearGelu<Cuda>{x, w, view(2, DType::f32, {out}), y, before}.fits());
+    CHECK_FALSE(linear_gelu<Cuda>(x, w, bias, odd, odd));
+    CHECK_FALSE(linear_gelu<Cuda>(x, w, view(2, DType::f32, {out}), before, y));
 
     const auto dy = view(0, type, {rows, out}), dbefore = view(5, type, {rows, in});
     const auto input = view(6, type, {rows, in});
-    const LinearGeluGradient<Cuda> backward{dy, w, input, dbefore};
-    CHECK(backward.fits());
-    check_call(backward.call(), CUBLASLT_EPILOGUE_DGELU, 1, 0, 5, -1, memory + 6, rows, in, out);
-    CHECK_FALSE(LinearGeluGradient<Cuda>{dy, w, view(6, DType::f32, {rows, in}), dbefore}.fits());
+    check_call(linear_gelu_gradient<Cuda>(dy, w, input, dbefore).value(), CUBLASLT_EPILOGUE_DGELU,
+               1, 0, 5, -1, memory + 6, rows, in, out);
+    CHECK_FALSE(linear_gelu_gradient<Cuda>(dy, w, view(6, DType::f32, {rows, in}), dbefore));
 
     const auto dw = view(2, DType::f32, {out, in}), dbias = view(3, DType::f32, {out});
-    const WeightAndBiasGradient<Cuda> gradients{dy, view(1, type, {rows, in}), dw, dbias, 1};
-    CHECK(gradients.fits());
-    check_call(gradients.call(), CUBLASLT_EPILOGUE_BGRADB, 1, 0, 2, 3, nullptr, out, in, rows);
-    CHECK(gradients.call().bias_type == DType::f32);
-    CHECK(gradients.call().beta == 1);
+    const auto gradients =
+        weight_and_bias_gradient<Cuda>(dy, view(1, type, {rows, in}), dw, dbias, 1).value();
+    check_call(gradients, CUBLASLT_EPILOGUE_BGRADB, 1, 0, 2, 3, nullptr, out, in, rows);
+    CHECK(gradients.bias_type == DType::f32);
+    CHECK(gradients.beta == 1);
   }
   // f32 must not use GELU's tanh form.
   const auto square = view(0, DType::f32, {8, 8}), vector = view(1, DType::f32, {8});
-  CHECK_FALSE(LinearGelu<Cuda>{square, square, vector, square, square}.fits());
-  CHECK_FALSE(LinearGeluGradient<Cuda>{square, square, square, square}.fits());
+  CHECK_FALSE(linear_gelu<Cuda>(square, square, vector, square, square));
+  CHECK_FALSE(linear_gelu_gradient<Cuda>(square, square, square, square));
 }
 
 TEST_CASE("add_fresh: a library's sums are added to beta times the old values") {
@@ -391,7 +388,7 @@ TEST_CASE("cudnn: every GPU has kernels for our batch norm graphs") {
         const NormExtents extents{type, 77, 64, 16};
         CAPTURE(tail.text());
         CHECK(!candidates(norm_graph(extents, tail, 1e-5f), target, {}).empty());
-        CHECK(!candidates(norm_apply_graph(extents, tail), target, {}).empty());
+        CHECK(!candidates(norm_graph(extents, tail, {}), target, {}).empty());
         CHECK(!candidates(norm_backward_graph(extents, tail), target, {}).empty());
       }
   }

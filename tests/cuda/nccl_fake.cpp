@@ -35,17 +35,17 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
           constexpr int messages = 3 * dhp::detail::message_capacity;
           if (world.rank() == 0) {
             for (int k = 0; k < messages; ++k) {
-              auto x = on_gpu(dev, DType::i32, {k});
+              auto x = tensor_of<std::int32_t>(dev, {k});
               world.send(dev, x.share(), 1);
             }
             sent = true;
             return;
           }
-          auto first = on_gpu(dev, DType::i32, {-1});
+          auto first = tensor_of<std::int32_t>(dev, {-1});
           world.recv(dev, first.mut(), 0);  // meets the first send
           while (!sent) sleep_ms(1);
           for (int k = 1; k < messages; ++k) {
-            auto x = on_gpu(dev, DType::i32, {-1});
+            auto x = tensor_of<std::int32_t>(dev, {-1});
             world.recv(dev, x.mut(), 0);
             wrong += !holds(dev, x, {k});
           }
@@ -71,7 +71,8 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
           last > 0 ? mesh.pipeline().split(stage % last == 0 ? 0 : -1, stage) : Comm<Cuda>();
       for (auto* const way : {&mesh.pipeline(), &mesh.pipeline_backward()}) {
         if (last == 0) continue;
-        auto sent = on_gpu(dev, DType::i32, {stage}), received = on_gpu(dev, DType::i32, {-1});
+        auto sent = tensor_of<std::int32_t>(dev, {stage}),
+             received = tensor_of<std::int32_t>(dev, {-1});
         if (stage > 0) way->recv(dev, received.mut(), stage - 1);
         if (stage < last) way->send(dev, sent.share(), stage + 1);
       }
@@ -88,7 +89,7 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
 
 TEST_CASE("nccl fake: a split waits until the group's collectives are done") {
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
-          auto x = on_gpu(dev, DType::f32, {1});
+          auto x = tensor_of<float>(dev, {1});
           fake::of(dev.stream()).put([] { sleep_ms(50); });  // earlier work of the GPU
           const auto event = world.all_reduce(dev, x.mut());
           auto part =
@@ -102,7 +103,7 @@ TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
   std::atomic<int> heard = 0;
   const auto start = std::chrono::steady_clock::now();
   CHECK(end_of(3, 2 * hang_s, [&](Comm<Cuda>& world, Cuda& dev) {
-          auto x = on_gpu(dev, DType::f32, {1});
+          auto x = tensor_of<float>(dev, {1});
           try {
             world.barrier();  // all ranks are in the block
             world.all_reduce(dev, x.mut()).wait();
@@ -123,7 +124,7 @@ TEST_CASE("nccl fake: a rank that throws does not wait for its pending collectiv
   const auto start = std::chrono::steady_clock::now();
   const auto message = end_of(2, 2 * hang_s, [&](Comm<Cuda>& world, Cuda& dev) {
     Progress<Cuda> progress(world);
-    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1}), y = tensor_of<float>(dev, {1});
     if (world.rank() == 0) {
       const auto event = progress.start(dev, Collective<Cuda>::all_reduce(x.mut()));
       sleep_ms(20);
@@ -140,7 +141,7 @@ TEST_CASE("nccl fake: a rank that throws does not wait for its pending collectiv
 TEST_CASE("nccl fake: a wait for a missing rank is reported with its place at the time limit") {
   int line = 0;
   const auto missing = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+    auto x = tensor_of<float>(dev, {1, 2, 3});
     world.barrier();
     if (world.rank() == 1) return sleep_ms(5000);
     line = __LINE__, world.all_reduce(dev, x.mut()).wait();
@@ -153,7 +154,7 @@ TEST_CASE("nccl fake: a wait for a missing rank is reported with its place at th
 
   const auto crossed = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
-    auto x = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1});
     if (world.rank() == 1) std::swap(a, b);
     a.all_reduce(dev, x.mut()).wait();
     b.all_reduce(dev, x.mut()).wait();
@@ -165,7 +166,7 @@ TEST_CASE("nccl fake: a wait for a missing rank is reported with its place at th
   for (const bool sends : {false, true}) {  // a first message also splits the group
     const auto alone = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
       if (world.rank() == 1) return sleep_ms(5000);
-      if (sends) world.send(dev, on_gpu(dev, DType::f32, {1}), 1);
+      if (sends) world.send(dev, tensor_of<float>(dev, {1}), 1);
       else (void)world.split(0, 0);
     });
     CHECK(has(alone, "rank 0 waits in split at nccl_fake.cpp:"));
@@ -215,7 +216,7 @@ TEST_CASE("nccl fake: concurrent communication kernels fit into the GPU together
     fake::multiprocessors = gpu.multiprocessors;
     CHECK(3 * gpu.collective + 8 * gpu.message <= gpu.multiprocessors);
     CHECK(end_of(2, 60, [](Comm<Cuda>& world, Cuda& dev) {
-            auto x = on_gpu(dev, DType::f32, {1});
+            auto x = tensor_of<float>(dev, {1});
             if (world.rank() == 0) world.send(dev, x.share(), 1);
             else world.recv(dev, x.mut(), 0);
           }) == "no error");
@@ -257,7 +258,7 @@ TEST_CASE("nccl fake: an older or incompatible NCCL is refused with a sentence")
 
 TEST_CASE("nccl fake: the time limit counts from the start on the device") {
   CHECK(end_of(2, 3, [&](Comm<Cuda>& world, Cuda& dev) {
-          auto x = on_gpu(dev, DType::f32, {1});
+          auto x = tensor_of<float>(dev, {1});
           world.all_reduce(dev, x.mut()).wait();
           for (int step = 0; step < 6; ++step) {
             fake::of(dev.stream()).put([] { sleep_ms(600); });
@@ -276,7 +277,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
   const auto wrong = on_gpus(
       3,
       [&](Comm<Cuda>& world, Cuda& dev) {
-        auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+        auto x = tensor_of<float>(dev, {1, 2, 3});
         auto alone = world.split(world.rank() == 0 ? -1 : 0, 0);
         auto part = world.split(world.rank() == 1 ? 1 : 0, -world.rank());  // 2 and 0; 1
         const auto mine = recorders[static_cast<std::size_t>(world.rank())];
@@ -290,7 +291,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
         if (world.rank() == 0) world.send(dev, x.share(), 2);
         else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
         else {
-          world.send(dev, on_gpu(dev, DType::f32, {4, 5, 6}), 2);
+          world.send(dev, tensor_of<float>(dev, {4, 5, 6}), 2);
           world.recv(dev, x.mut(), 2);
         }
         if (world.rank() == 2) {
@@ -338,7 +339,7 @@ TEST_CASE("nccl fake: an asynchronous device's trace has its communication and w
                     .workspace_bytes = 256,
                     .trace = std::make_shared<Trace>()});
           auto world = observe<Cuda>(plain, std::make_shared<CallTracing<Cuda>>(dev, plain));
-          auto x = on_gpu(dev, DType::f32, {1});
+          auto x = tensor_of<float>(dev, {1});
           const auto event = world.all_reduce(dev, x.mut());
           { const auto scope = dev.scope("forward", 1); }
           event.wait(dev);
@@ -355,7 +356,7 @@ TEST_CASE("nccl fake: a tensor of another GPU is refused") {
   const auto message = message_of([] {
     run_ranks<Cuda>(2, [](Comm<Cuda> world) {
       Cuda dev({.device = 0, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-      auto x = on_gpu(dev, DType::f32, {1});
+      auto x = tensor_of<float>(dev, {1});
       world.all_reduce(dev, x.mut()).wait();
     });
   });

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# nccl_ranks.sh PROGRAM: the cases of tests/comm/nccl/nccl_comm.cpp in PROGRAM, as several ranks on one GPU; then those where
-# ranks go missing, each of which is a start of its own. A line for each start, 'passed: ...' or 'FAILED: ...', the
-# latter with all that was said. At most 400 s. 77 where there is no GPU.
-# NVIDIA_GPUS: what a GPU is recognized by (/dev/nvidia0 and so on).
+# nccl_ranks.sh PROGRAM: runs PROGRAM's cases of tests/comm/nccl/nccl_comm.cpp as several ranks on one GPU, then each
+# case in which ranks go missing, as a separate start. Prints 'passed: ...' for each start, or its output and
+# 'FAILED: ...'. Takes at most 400 s. Exits with 77 without a GPU. NVIDIA_GPUS: pattern of the GPUs' device files.
 set -u
 program=$1
 ranks=$(dirname "$0")/ranks.sh
@@ -11,11 +10,11 @@ if ! compgen -G "${NVIDIA_GPUS:-/dev/nvidia[0-9]*}" >/dev/null; then
   exit 77
 fi
 status=0
-cases() {  # cases WHAT SECONDS RANKS FILTER...: says whether all ranks have passed, and none has skipped a case
+cases() {  # cases WHAT SECONDS RANKS FILTER...: prints whether all ranks passed without a skipped case
   local what=$1 said failed=0
   said=$(DHP_RANKS_SECONDS=$2 "$ranks" "$3" "$program" '--source-file=*/nccl_comm.cpp' "${@:4}" 2>&1) || failed=1
   case $what in
-    *"a rank that"*)  # rank 1 does not live to tell; rank 0 must
+    *"a rank that"*)  # rank 1 ends early, so rank 0 must report
       failed=0
       grep -q '^\[0\].*Status: SUCCESS' <<<"$said" || failed=1 ;;
   esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# no_gpu.sh TRAINER...: where no GPU can be seen the trainer ends with status 1 and one sentence that says
-# so and how to run on the CPU.
+# no_gpu.sh TRAINER...: if no GPU is visible, the trainer must exit with status 1 and print one sentence that says this
+# and explains how to run on the CPU.
 set -u
 said=$(CUDA_VISIBLE_DEVICES="" "$@" --steps 1 2>&1)
 status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""pieces.py PROGRAMS: with tensor groups, the ranks of a tensor axis of any length ask cuBLASLt and cuDNN for what one rank asks, as often;
-without them, for other things. PROGRAMS: where the dry trainers are."""
+"""pieces.py PROGRAMS: with tensor groups, all ranks of a tensor axis together make the same requests to cuBLASLt and
+cuDNN as one rank alone; without groups, they make other requests. PROGRAMS: folder of the dry trainers."""
 
 import collections
 import json
@@ -19,7 +19,7 @@ MODELS = [("dry_bert", ["--preset", "mini", *BERT], 4), ("dry_bert", ["--preset"
 
 
 def problems(command, ranks):
-    """What all ranks ask for, and how often. A deterministic device tells cuBLASLt of alignments up to 16 bytes."""
+    """Counts the requests of all ranks. Caps alignments at 16 bytes, as deterministic devices do for cuBLASLt."""
     calls = collections.Counter()
     for rank in range(ranks):
         said = subprocess.run([*command, "--tensor-parallel", str(ranks)], capture_output=True, text=True, check=True,
@@ -31,7 +31,7 @@ def problems(command, ranks):
 
 
 def differing(one, many, ranks):
-    """What the axis splits is asked for once by all ranks together, what it does not split once by each."""
+    """Returns requests with a wrong count. Right: split work counts as on one rank, other work up to once per rank."""
     return sorted(asked for asked in one.keys() | many.keys() if not one[asked] <= many[asked] <= ranks * one[asked])
 
 

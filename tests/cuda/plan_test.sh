@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# plan_test.sh ROOT PROGRAMS: the ledger of a step (bench/gpu/plan.py) agrees with what is known of the models. PROGRAMS:
-# where the dry trainers are.
+# plan_test.sh ROOT PROGRAMS: compares the ledger of a step (bench/gpu/plan.py) with known FLOP and bytes of the models.
+# PROGRAMS: folder of the dry trainers.
 set -u
 root=$1 programs=$2
 [ -x "$programs/dry_bert" ] && [ -x "$programs/dry_resnet50" ] || { echo "skipped: the dry trainers are not built"; exit 77; }
@@ -36,7 +36,7 @@ images = step("dry_resnet50", "--held-out", "0", "--global-batch", "8", "--micro
 near("FLOP of an image", total(images, "flop") / 8, work.resnet_flop)
 near("convolutions forward", total(images, "launches", "cuDNN convolution") -
      total(images, "launches", "cuDNN convolution's"), 53)
-# An image's result of each convolution is read, or written, at least once each way.
+# The forward pass writes the result of each convolution at least once, and the backward pass reads it.
 near("bytes of an image, those of plan P1 and of no plan between them", total(images, "bytes") / 8e6, 420, 0.25)
 # fp32 gradient, momentum and master weights, both read and written, and fp16 weights written: 22 bytes.
 near("bytes of an update of 25.6 million weights", total(images, "bytes", "UpdateWeights"), 22 * 25.56e6)

@@ -188,7 +188,7 @@ TEST_CASE("plans fake: plans of another cuDNN version are ignored and replaced")
     const auto then = process(options);
     CHECK(then.ran);
     CHECK(then.compilations == compiled);
-    // A device that times finds no choice for this version, so it asks for no kept plan.
+    // With timed choices, there is none for this version, so the device asks for no kept plan.
     REQUIRE(then.said.size() == (deterministic ? 1 : 0));
     if (deterministic)
       CHECK(has(then.said[0], "(it is of another GPU, driver or library version)"));
@@ -246,8 +246,7 @@ TEST_CASE("plans fake: timing a plan does not change the tensor that it updates"
     Cuda dev(small({.deterministic = deterministic}));
     fake::addresses_asked.clear();
     dhp::detail::cuda::CudnnArguments arguments;
-    arguments.add(1, memory).add(2, memory + 32);
-    arguments.updates(2, 32);
+    arguments.add(1, memory).add(2, memory + 32, 32);
     CHECK(dev.cached<dhp::detail::cuda::CudnnPlans>().run(
         dev, "adds", {}, arguments, [] { return dhp::detail::cuda::CudnnGraph(); }));
     REQUIRE(!fake::addresses_asked.empty());

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# ranks.sh N COMMAND...: runs COMMAND as ranks 0 to N-1, all on one GPU, and waits for them. Lines of output start
-# with their rank; 0 if every rank ends with 0.
-# NCCL takes two ranks on one GPU for a mistake. Each process is a host of its own here, and the hosts talk
-# through sockets of this machine: slow (milliseconds a collective, tens with four ranks), so it shows whether
-# results are right, never how fast anything is.
+# ranks.sh N COMMAND...: runs COMMAND as ranks 0 to N-1, all on one GPU, and waits for them. Each line of output begins
+# with its rank. Exits with 0 if every rank does.
+# NCCL rejects two ranks on one GPU of a host, so here each process poses as a separate host, and the processes
+# communicate by loopback sockets. A collective takes milliseconds, or tens of them with four ranks, so this tests
+# results and not speed.
 # DHP_RANKS_SECONDS: time limit of each rank, after which it is killed (default 120).
 set -u
 if [ $# -lt 2 ] || ! [[ $1 =~ ^[1-9][0-9]*$ ]]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ranks.sh and nccl_ranks.sh promise; needs no GPU.
+# Tests ranks.sh and nccl_ranks.sh; needs no GPU.
 set -u
 ranks=$(dirname "$0")/ranks.sh
 . "$(dirname "$0")/../support/expect.sh"
@@ -20,11 +20,11 @@ DHP_RANKS_SECONDS=1 expect 1 "[1] ended after its 1 s" "$ranks" 2 bash -c \
 expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 0 true
 expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 2
 
-# --- nccl_ranks.sh, with programs that only say what doctest would.
+# --- nccl_ranks.sh, with programs that only print doctest's output.
 nccl=$(dirname "$0")/nccl_ranks.sh
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
-program() {  # program LINE...: what each rank says, and how it ends
+program() {  # program LINE...: makes the program that each rank runs
   printf '#!/usr/bin/env bash\n' >"$folder/program"
   printf '%s\n' "$@" >>"$folder/program"
   chmod +x "$folder/program"

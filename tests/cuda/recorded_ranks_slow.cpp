@@ -1,5 +1,5 @@
 // BERT on several ranks of emulated devices: recorded and unrecorded steps have the same bits.
-#include <tests/cuda/emulated_comm.hpp>
+#include <tests/cuda/emulator.hpp>
 // The emulated device comes first, because the headers below are instantiated for it.
 #include <dhp/cuda/kernels.hpp>
 #include <tests/support/everything.hpp>
@@ -22,8 +22,7 @@ struct Found {
 };
 
 /// fixed(step): whether the step's masked rows are padded to a fixed number.
-template <class Fixed>
-Found train(const Layout& layout, bool record, Fixed fixed) {
+Found train(const Layout& layout, bool record, auto fixed) {
   Found found;
   std::mutex mutex;
   // Emulated calls run one after another, so sums that overlap with the backward pass would deadlock.
@@ -32,31 +31,28 @@ Found train(const Layout& layout, bool record, Fixed fixed) {
   const auto batch = [](Emulated& dev, int step, std::int64_t k, bool filled) {
     return everything_batch(dev, step, k, config.vocabulary, everything_samples, filled);
   };
-  run_ranks(layout.mesh.size(),
-            [&](Comm<Cpu> world) {
-              Emulated dev;
-              on_rank(
-                  dev, Comm<Emulated>::of(EmulatedComm(world)), layout, settings,
-                  [](ModelBuilder<Emulated>& build) { return examples::bert(build, config); },
-                  [&](Emulated& of) { return batch(of, 0, 0, true); },
-                  [&](Emulated& of, Mesh<Emulated>& mesh, auto&, auto& trainer) {
-                    const auto batches = [&](int step, bool filled) {
-                      return assigned(mesh, settings.micro_batches,
-                                      [&](std::int64_t k) { return batch(of, step, k, filled); });
-                    };
-                    for (int step = 0; step < steps; ++step) {
-                      auto mine = batches(step, fixed(step));
-                      mine.same_shapes = true;
-                      const auto report = trainer.step(mine);
-                      const std::lock_guard lock(mutex);
-                      found.replayed += report.replayed ? 1 : 0;
-                      if (world.rank() != 0) continue;
-                      found.losses.push_back(report.loss);
-                      found.norms.push_back(report.gradient_norm);
-                    }
-                  });
-            },
-            {.timeout_s = 60});
+  on_ranks_of<Emulated>(layout.mesh.size(), [&](Emulated& dev, Comm<Emulated> world) {
+    on_rank(
+        dev, world, layout, settings,
+        [](ModelBuilder<Emulated>& build) { return examples::bert(build, config); },
+        [&](Emulated& of) { return batch(of, 0, 0, true); },
+        [&](Emulated& of, Mesh<Emulated>& mesh, auto&, auto& trainer) {
+          const auto batches = [&](int step, bool filled) {
+            return assigned(mesh, settings.micro_batches,
+                            [&](std::int64_t k) { return batch(of, step, k, filled); });
+          };
+          for (int step = 0; step < steps; ++step) {
+            auto mine = batches(step, fixed(step));
+            mine.same_shapes = true;
+            const auto report = trainer.step(mine);
+            const std::lock_guard lock(mutex);
+            found.replayed += report.replayed ? 1 : 0;
+            if (world.rank() != 0) continue;
+            found.losses.push_back(report.loss);
+            found.norms.push_back(report.gradient_norm);
+          }
+        });
+  });
   return found;
 }
 

@@ -66,6 +66,22 @@ TEST_CASE("batching: a new global batch size continues at the next sample") {
       }
 }
 
+TEST_CASE(
+    "batching: a run that resumes within its last part of an epoch ends where it would have") {
+  const dhp::Batching whole(47, 8, 2);  // six steps an epoch
+  for (const auto& [epochs, more] : {std::pair{0, 5}, {1, 3}, {2, 0}, {2, 6}})
+    for (std::int64_t done = 0; done <= 6 * epochs + more; ++done)
+      for (const std::int64_t global : {8, 16}) {
+        dhp::Batching batching(47, global, 2);
+        batching.resume_at(whole.after(done));
+        const auto end = batching.steps_until(epochs, (more * 8 + global - 1) / global);
+        if (global == 8) CHECK(end == 6 * epochs + more);
+        else
+          CHECK(batching.after(end).samples >= std::min(47 * epochs + 8 * more, 47 * epochs + 47));
+        CHECK(batching.steps_until(0, 0) == done);
+      }
+}
+
 TEST_CASE("batching: refuses wrong sizes and numbers") {
   CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);

@@ -35,7 +35,7 @@ TEST_CASE("gzip: packed data is unpacked, small or large, in one or two members"
   two.resize(two.size() + 1000);  // zeros, as after a block on tape
   CHECK(dhp::gunzip(two, "x") == bytes_of("some text, some text, some textmore"));
   two.push_back(std::byte{1});
-  CHECK_THROWS_WITH_AS((void)dhp::gunzip(two, "x"), Contains("not gzip after"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::gunzip(two, "x"), Contains("other data follow"), dhp::Error);
 }
 
 TEST_CASE("gzip: damaged data is refused by name") {
@@ -45,8 +45,7 @@ TEST_CASE("gzip: damaged data is refused by name") {
       good);
   auto trailing = good;
   trailing.push_back(std::byte{7});
-  CHECK_THROWS_WITH_AS((void)dhp::gunzip(trailing, "x"), Contains("not gzip after its end"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::gunzip(trailing, "x"), Contains("other data follow"), dhp::Error);
 }
 
 TEST_CASE("gzip: a small file that unpacks beyond the limit is refused") {

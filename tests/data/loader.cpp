@@ -161,7 +161,7 @@ TEST_CASE("loader: an evaluation goes over the set once, in order, at any number
                                                .from = {3, 30}}));
       CHECK(loader.steps() == 3);
       for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
-      CHECK_THROWS_WITH_AS(loader.next(), Contains("all 3 steps were taken"), dhp::Error);
+      CHECK_THROWS_WITH_AS(loader.next(), Contains("the last of 3 steps was taken"), dhp::Error);
     }
     std::vector<std::int64_t> ids;
     for (const auto& [place, part] : batches) ids.insert(ids.end(), part.begin(), part.end());

@@ -4,6 +4,8 @@
 #ifdef DHP_HAS_PNG
 #include <dhp/data/png.hpp>
 
+#include <zlib.h>
+
 namespace {
 
 dhp::Bytes encode(const std::vector<std::uint8_t>& pixels, unsigned height, unsigned width,
@@ -43,17 +45,37 @@ TEST_CASE("png: pixels are read exactly, in color and in gray") {
       std::vector<std::uint8_t>{90});
 }
 
+std::string chunk(const std::string& type, const std::string& data) {
+  auto bytes = std::string(3, '\0') + static_cast<char>(data.size()) + type + data;
+  const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 4,
+                         static_cast<uInt>(bytes.size() - 4));
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(sum >> shift);
+  return bytes;
+}
+
+TEST_CASE("png: the passes of an interlaced file of 16 bits make one image") {
+  // The first pixels of rows 0 and 2, their second ones, then row 1; each line of a pass begins with its filter, 0.
+  const std::string passes("\0\1\1\0\5\5\0\2\2\0\6\6\0\3\3\4\4", 17);
+  std::string packed(compressBound(passes.size()), '\0');
+  auto size = static_cast<uLongf>(packed.size());
+  REQUIRE(compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                   reinterpret_cast<const Bytef*>(passes.data()), passes.size()) == Z_OK);
+  packed.resize(size);
+  const auto file = bytes_of("\x89PNG\r\n\x1a\n" +
+                             chunk("IHDR", std::string("\0\0\0\2\0\0\0\3\x10\0\0\0\1", 13)) +
+                             chunk("IDAT", packed) + chunk("IEND", ""));
+  CHECK(dhp::detail::decode_png(file, "x", {.channels = 1}) ==
+        dhp::Image{3, 2, 1, {1, 2, 3, 4, 5, 6}});
+  CHECK(dhp::detail::decode_png(file, "x").pixels[17] == 6);
+}
+
 TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or counted") {
   auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
-  const auto chunk = [&](const std::string& type, const std::string& data) {  // inserted after IHDR
-    auto bytes = std::string(3, '\0') + static_cast<char>(data.size()) + type + data;
-    const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 4,
-                           static_cast<uInt>(bytes.size() - 4));
-    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(sum >> shift);
-    const auto added = bytes_of(bytes);
+  const auto insert = [&](const std::string& type, const std::string& data) {  // after IHDR
+    const auto added = bytes_of(chunk(type, data));
     file.insert(file.begin() + 33, added.begin(), added.end());
   };
-  chunk("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
+  insert("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
   CHECK(dhp::detail::decode_png(file, "x") == dhp::Image{2, 3, 3, six});
   // The rows of pixels "abc/def", and how each orientation shows them.
   const char* const shown[] = {"abc/def",  "cba/fed",  "fed/cba",  "def/abc",
@@ -62,8 +84,8 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
   for (int orientation = 1; orientation <= 8; ++orientation) {
     CAPTURE(orientation);
     file = plain;
-    chunk("eXIf", std::string("MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0", 19) +
-                      static_cast<char>(orientation) + std::string(6, '\0'));
+    insert("eXIf", std::string("MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0", 19) +
+                       static_cast<char>(orientation) + std::string(6, '\0'));
     dhp::DecodeOptions options{.turned = std::make_shared<std::atomic<std::int64_t>>(0)};
     CHECK(dhp::detail::decode_png(file, "x", options) == dhp::Image{2, 3, 3, six});
     CHECK(*options.turned == (orientation == 1 ? 0 : 1));

@@ -133,6 +133,10 @@ TEST_CASE("shard images: a shard truncated after its index was made is an error"
   CHECK_THROWS_WITH_AS((void)images.get(1), Contains("0.tfrecord at byte"), dhp::Error);
   std::filesystem::resize_file(path, 0);
   CHECK_THROWS_WITH_AS(open(folder / "s"), Contains("0.tfrecord: the shard is empty"), dhp::Error);
+  folder.write("s/1.tfrecord", bytes_of(records({{'c', 0}})));
+  const auto good = open(folder / "s", {.skip_bad = true});
+  CHECK(letters(good) == "c0");
+  CHECK(has(good.skipped().at(0), "0.tfrecord: the shard is empty"));
   CHECK_THROWS_WITH_AS(open(folder / "none"), Contains("there is no shard"), dhp::Error);
 }
 

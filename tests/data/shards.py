@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""shards.py TRAIN_RESNET50 [PHOTOS]: the same images as a folder of classes, in tar shards and in TFRecord shards give the same
-losses, to the bit; a window, replicas, the index, the cache and damage of shards. Tar shards are written by Python's tarfile, and by
-the packages webdataset and tfrecord where these are installed. PHOTOS: a folder of classes with images to take instead of
-drawn ones. Exit status 77: the rest is well, but one of the packages is not installed."""
+"""shards.py TRAIN_RESNET50 [PHOTOS]: the same images in a folder of classes, in tar and in TFRecord shards give the
+same losses, to the bit. Also tests windows, replicas, index, cache and damage of shards. Python's tarfile and the
+packages webdataset and tfrecord, if installed, write the shards. PHOTOS: a folder of classes with images to use instead
+of drawn ones. Exit status 77: all tests passed, but one of the packages is not installed."""
 
 import json
 import pathlib
@@ -32,7 +32,7 @@ def png(width, height, seed, more=()):
 
 
 def samples_of(photos):
-    """(label, extension, bytes) in the order of a folder of classes."""
+    """Returns (label, extension, bytes) of each image, in the order of a folder of classes."""
     if photos is None:
         return [(label, "png", png(16 + number, 20, 10 * label + number)) for label in range(3) for number in range(8)]
     folders = sorted(path for path in pathlib.Path(photos).iterdir() if path.is_dir())
@@ -74,7 +74,7 @@ def write_webdataset(webdataset, root, samples):
 
 
 def write_tfrecord(tfrecord, root, samples):
-    """ImageNet's names, with labels from 1."""
+    """Writes shards with ImageNet's names and labels from 1."""
     root.mkdir()
     for shard, part in enumerate(parts(samples)):
         writer = tfrecord.TFRecordWriter(str(root / f"train-{shard:05}-of-00002"))
@@ -144,7 +144,7 @@ def check_damage(program, folder, samples):
 
 
 def check_others(program, folder, samples):
-    """What is no sample is told, what lies beside shards is no shard, and images are turned if EXIF is asked for."""
+    """Members that are no sample are reported, files beside shards are ignored, and --exif rotates images."""
     def write(path, members, mode="w"):
         path.parent.mkdir()
         with tarfile.open(path, mode) as tar:
@@ -162,7 +162,10 @@ def check_others(program, folder, samples):
                          r"\(NAME.png with NAME.cls or NAME.json\) left out, first: .*A.TAR: a.b.png\)", said), said
     write(folder / "packed" / "a.tgz", good, "w:gz")
     _, said = run(program, folder, folder / "packed", status=1)
-    assert "a.tgz, byte 0: is compressed by gzip (gunzip unpacks it); samples are read at random" in said, said
+    assert "a.tgz, byte 0: is compressed by gzip (gunzip unpacks it); samples are read in any order" in said, said
+    write_folder(folder / "above" / "all", samples)
+    _, said = run(program, folder, folder / "above")
+    assert "warning: all images are of one class, all, and there is nothing to tell apart; is --data" in said, said
     tiff = b"MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6" + bytes(6)
     for turned in (False, True):
         write_folder(folder / f"exif{turned}", [(label, "png", png(20, 16, number, [(b"eXIf", tiff)] if turned else []))

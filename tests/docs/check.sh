@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# check.sh code|links|options|console ROOT [PROGRAMS]: what README.md, docs/*.md and docs/lessons/*.md of ROOT say is so.
+# check.sh code|links|options|console ROOT [PROGRAMS]: checks README.md, docs/*.md and docs/lessons/*.md of ROOT.
 #   code     each ```cpp block stands, line for line, in the file that <!-- from FILE --> above it names
 #   links    each relative link leads to a file
-#   options  the tables of docs/command_line.md list what train_* --help lists, with the same defaults;
-#            commands in ```bash blocks use options that there are
-#   console  in each ```console block, what follows a "$ command" is what the command prints
-# A line "// ..." in code, or "..." in a console block, stands for lines left out. PROGRAMS: where the
-# examples are built; exits with 77 where they are not.
+#   options  the tables of docs/command_line.md list the options of train_* --help, with the same defaults;
+#            commands in ```bash blocks use existing options
+#   console  in each ```console block, a "$ command" prints the lines that follow it
+# A line "// ..." in code, or "..." in a console block, stands for omitted lines. PROGRAMS: folder of the built
+# examples. Exits with 77 if they are missing.
 set -u
 what=$1 root=$2 programs=${3:-}
 shopt -s nullglob
-pages=("$root"/README.m[d] "$root"/docs/*.md "$root"/docs/lessons/*.md)  # brackets: only where it is there
+pages=("$root"/README.m[d] "$root"/docs/*.md "$root"/docs/lessons/*.md)  # brackets: empty if the file is missing
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0
@@ -83,7 +83,7 @@ check_links() {
         } }' "$page")
   done
   [ "$count" -gt 0 ] || say "no page has a link"
-  # The files that these two name are there: by their path, or by a name of its own.
+  # Files that these two pages name must exist: at the given path, or anywhere if only a name is given.
   for page in tests/README.md docs/README.md; do
     [ -e "$root/$page" ] || continue
     grep -oE '`[a-z0-9_{},/]+\.(cpp|py|sh|[hic]pp|cmake)`' "$root/$page" | tr -d '`' | sort -u | while read -r name; do
@@ -93,8 +93,8 @@ check_links() {
       esac || echo "$page: there is no $name"
     done
   done >"$work/tests"
-  # Functions of the walk, in the last column of a table, stand in the code of the files that are linked before them.
-  # The walk passes each file once.
+  # The last column of the walk's table names functions, which must be in the files linked before them in the row. The
+  # walk names each file once.
   awk -F'|' '/^\| step \| where \|/ { inside = 1 } !/^\|/ { inside = 0 } inside { print $3 "|" $4 }' "$root/docs/README.md" 2>/dev/null |
     while IFS='|' read -r where functions; do
       files=$(grep -oE '\.\./include/[a-z0-9_/.]+' <<<"$where" | sed "s|^\.\.|$root|")
@@ -145,7 +145,7 @@ check_options() {
   compare "train_bert alone" < <(comm -23 "$b" "$g")
   compare "train_gpt alone" < <(comm -13 "$b" "$g")
   compare "train_resnet50 alone" < <(comm -13 "$b" "$r")
-  # Commands that are only shown, in ```bash blocks.
+  # Commands in ```bash blocks, which are not run.
   for program in train_bert train_gpt train_resnet50; do
     for page in "${pages[@]}"; do
       awk '/^```/ { inside = /^```bash/ } inside' "$page" | grep -w "$program" |
@@ -161,7 +161,7 @@ check_console() {
   need_programs
   local count=0 command page expected
   PATH=$(cd "$programs" && pwd):$PATH
-  # Which rank speaks first, and the sign of a NaN, are chance.
+  # The order of the ranks' lines, and the sign of a NaN, vary from run to run.
   same_ranks() { sed -E 's/rank [0-9]+:/rank N:/g; s/-nan/nan/g'; }
   for page in "${pages[@]}"; do
     rm -rf "$work/console" && mkdir -p "$work/console/cwd" && ln -s "$(cd "$root" && pwd)/examples" "$work/console/cwd"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_test.sh SCRATCH: check.sh is silent about a right page and sees each kind of mistake.
+# check_test.sh SCRATCH: check.sh accepts a correct page and reports each kind of mistake.
 set -eu
 check=$(cd "$(dirname "$0")" && pwd)/check.sh
 rm -rf "$1" && mkdir -p "$1/docs" "$1/programs" && cd "$1"
@@ -9,7 +9,7 @@ for program in train_bert train_gpt train_resnet50; do
   printf 'else echo one; echo "error: rank $$: two"; echo three; fi\n' >>programs/$program
   chmod +x programs/$program
 done
-page() { # a right page, or one with an edit
+page() { # makes a correct page, or one with an edit
   printf '[code](../code.cpp)\n<!-- from code.cpp -->\n```cpp\nfirst();\n// ...\nthird();\n```\n' >docs/page.md
   printf '```console\n$ train_bert --steps 1\n...\nerror: rank 0: two\n```\n' >>docs/page.md
   printf '```bash\nbuild/train_bert --steps 1\n```\n' >>docs/page.md

@@ -1,6 +1,6 @@
-"""clusters.py FILE...: the Jobs and JobSets in these files of Kubernetes are whole: sizes, names and mounts agree.
+"""clusters.py FILE...: checks that the Jobs and JobSets in Kubernetes files have consistent sizes, names and mounts.
 
-Says what does not, one line each, and exits with 1 then.
+Prints one line for each error, and exits with 1 if there is one.
 """
 import os
 import re
@@ -22,7 +22,7 @@ def only(items, what):
 
 
 def jobs_of(document):
-    """(spec of the Job, its name, the name of its pods' subdomain) of a Job or a JobSet."""
+    """Returns (spec of the Job, its name, the name of its pods' subdomain) for a Job or a JobSet."""
     name, spec = document["metadata"]["name"], document["spec"]
     if document["kind"] == "Job":
         return [(spec, name, spec["template"]["spec"].get("subdomain"))]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# clusters.sh scripts|options|kubernetes ROOT [PROGRAMS]: the templates for clusters in docs of ROOT say what is so.
-#   scripts     docs/slurm and the scripts of examples can be read by bash, and shellcheck has nothing to say
-#   options     what they start trainers with is known to these; exits with 77 where they are not built in PROGRAMS
-#   kubernetes  the numbers, names and mounts of docs/kubernetes fit together; exits with 77 without python3-yaml
+# clusters.sh scripts|options|kubernetes ROOT [PROGRAMS]: checks the templates for clusters in ROOT's docs.
+#   scripts     bash and shellcheck find no error in docs/slurm and in the scripts of examples
+#   options     the trainers have all options with which templates start them; 77 if PROGRAMS lacks the trainers
+#   kubernetes  the numbers, names and mounts of docs/kubernetes are consistent; 77 without python3-yaml
 # shellcheck disable=SC2317  # functions are called by name
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clusters_test.sh ROOT SCRATCH: clusters.sh is silent about the templates of ROOT and sees each kind of mistake.
+# clusters_test.sh ROOT SCRATCH: clusters.sh accepts the templates of ROOT and reports each kind of mistake.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$1" && pwd)
@@ -9,7 +9,7 @@ for program in train_bert train_resnet50; do
     echo END; } >programs/$program
   chmod +x programs/$program
 done
-templates() {  # right ones, or one with an edit: FILE EDIT
+templates() {  # templates [FILE EDIT]: copies the templates, and edits one if asked
   rm -rf docs examples .ci && mkdir examples docs .ci && cp "$root/.ci/parts.sh" .ci && cp -r "$root/docs/slurm" "$root/docs/kubernetes" docs
   cp "$root"/examples/*.sh examples
   [ $# -eq 0 ] || sed -i "$2" "$1"

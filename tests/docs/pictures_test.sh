@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pictures_test.sh PYTHON DRAW PICTURES SCRATCH: draw.py --check sees a picture that is not what the programs say, and tells
-# what is missing; a table of curves is drawn, and anything else is refused.
+# pictures_test.sh PYTHON DRAW PICTURES SCRATCH: draw.py --check reports pictures that differ from the programs' output,
+# and missing ones. draw.py draws a table of curves, and refuses any other file.
 set -eu
 python=$1 draw=$2 pictures=$3
 rm -rf "$4" && mkdir -p "$4/programs" "$4/pictures" && cd "$4"

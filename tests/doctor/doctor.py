@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""doctor.py WHAT PROGRAM: dhp_doctor as a program.
+"""doctor.py WHAT PROGRAM: tests the program dhp_doctor.
   command_line  options, JSON, exit status, refusals; the table of docs/doctor.md
   threads       every injected fault is found, and nothing else, on threads
-  processes     the same of some faults on four processes: the same exit status on all"""
+  processes     the same for some faults on four processes, which all have the same exit status"""
 
 import json
 import os
@@ -18,9 +18,9 @@ import ranks  # noqa: E402
 
 FAULTS = {"other-version": "versions", "slow-copy": "compute", "slow-gemm": "compute", "wrong-gemm": "compute",
           "wrong-sum": "collectives", "missing-rank": "collectives", "slow-link": "links"}
-# Ranks share a machine that may be busy: only an injected fault is that far off.
+# The machine may be busy, so limits are wide; only an injected fault exceeds them.
 QUICK = ["--quick", "--tolerance", "6"]
-SOUND = (0, 1, 2)  # exit status: on a machine that does other work, warnings and slow ranks may be found, and rightly
+SOUND = (0, 1, 2)  # exit status without a fault: a busy machine may rightly cause warnings and slow ranks
 
 
 def run(program, *arguments):
@@ -35,13 +35,13 @@ def problems(file):
 
 
 def failures(file, fault=None):
-    """But for what other work on this machine makes slow, unless the check of that fault finds it."""
+    """Returns failed problems, without those that other load may cause unless the fault's own check found them."""
     return [(check, problem) for check, problem in problems(file) if problem["verdict"] == "failed" and
             (check == FAULTS.get(fault) or "is another program at work there?" not in problem["sentence"])]
 
 
 def check_found(fault, file):
-    """The fault of rank 2 is found by its check, and nothing else is."""
+    """Only the fault's own check must find the fault of rank 2."""
     found = failures(file, fault)
     assert found, fault
     for check, problem in found:
@@ -56,7 +56,7 @@ def command_line(program, folder):
                              (["--ranks", "3", "--tensor-parallel", "2"], "does not divide"),
                              (["--ranks", "2", "--inject", "slow-gemm", "--inject-rank", "2"], "is none of the ranks, 0 to 1"),
                              (["--inject-rank", "1", "--ranks", "2"], "--inject-rank needs --inject"),
-                             (["--inject", "slow-gemm"], "slow-gemm is found beside other ranks: start at least 2"),
+                             (["--inject", "slow-gemm"], "slow-gemm shows only beside other ranks: start at least 2"),
                              (["--ranks", "2", "--inject", "slow-link"], "beside other ranks: start at least 3"),
                              (["--calibrate", "a.toml", "--json", "a.json"], "leave out --json")]:
         status, out, error = run(program, *arguments)

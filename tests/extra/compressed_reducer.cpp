@@ -12,7 +12,8 @@ struct Matrix {
 };
 constexpr Matrix shapes[] = {{24, 16}, {5, 12}, {40, 9}};
 
-// Each takes gradients plus error memories, leaves the new errors there, and returns the sum. q: PowerSGD's.
+// Each takes gradients plus error memories in `all`, leaves the new errors in `all`, and returns the sum. The last
+// argument is PowerSGD's Q.
 Values plainly(SixteenBit, Matrix, std::vector<Values>& all, Values&) {
   Values sum(all[0].size(), 0.0);
   for (auto& mine : all)

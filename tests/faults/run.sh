@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [--check] [WORD...]: puts the faults of list.txt into the code, one at a time, and sees the test of each turn
-# red. WORDs choose the lines that have one of them. --check only looks whether each fault fits the code.
+# run.sh [--check] [WORD...]: puts the faults of list.txt into the code, one at a time; the fault's test must fail
+# ("red"). With WORDs, only lines with one of them are used. --check only tests whether each fault fits the code.
 #
-# A line is `TEST [FILE]: WORDS | OLD => NEW`. OLD stands once in FILE, which is dhp/TEST.hpp if none is given. The tree
-# stays as it is: a file with a fault lies in a folder of its own, which the compiler searches first.
+# A line is `TEST [FILE]: WORDS | OLD => NEW`. OLD must be in FILE exactly once. The default FILE is dhp/TEST.hpp. The
+# tree does not change: the compiler first searches a separate folder, which has the file with the fault.
 set -uo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 2
@@ -16,7 +16,7 @@ compile=("${CXX:-c++}" -std=c++20 -O0 -march=native -U_FORTIFY_SOURCE -DDOCTEST_
   -DDHP_HAS_PROCESSES=1 -DDHP_HAS_ZLIB=1 -DDHP_HAS_PNG=1 -DDHP_HAS_JPEG=1 -DDHP_HAS_UTF8PROC=1)
 folders=(-Iinclude -I. -Itests -isystem "${CUDA_HOME:-/usr/local/cuda}/include")
 
-# try FOLDER TEST COLOR WORDS: compiles and runs a test with the files of a folder, and says its color.
+# try FOLDER TEST COLOR WORDS: compiles and runs a test with the files of a folder, and prints its color.
 try() {
   local kernels=() color=green
   [[ $2 != cuda/* || $2 == *_fake ]] || kernels=(-include tests/cuda/emulator.hpp -include dhp/cuda/kernels.hpp)
@@ -30,7 +30,7 @@ try() {
   [ "$color" = "$3" ] || echo "$2: $4" >>"$work/wrong"
   rm -f "$1/test"
 }
-# later ARGUMENT...: as try, beside others, one for each core.
+# later ARGUMENT...: runs try in the background, at most one per core.
 later() {
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
   try "$@" &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh FOLDER [RUNS]: libFuzzer over the parsers of this folder, under the sanitizers of addresses and of undefined
-# behavior. Programs and what they have learned stay in FOLDER. Needs clang++ (Debian: clang).
+# run.sh FOLDER [RUNS]: runs libFuzzer on the parsers of this folder, with AddressSanitizer and
+# UndefinedBehaviorSanitizer. FOLDER keeps the programs and their corpora. Needs clang++ (Debian: clang).
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$1 runs=${2:-1000000}

@@ -18,7 +18,8 @@ using Pieces = std::vector<std::string>;
 TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
   struct Case {
     std::string text;
-    Pieces gpt2, llama3, qwen2;
+    Pieces gpt2, llama3;
+    Pieces qwen2{};  ///< empty: as llama3
   };
   const std::vector<Case> cases = {
       {"Hello, World!  It's 12345 o'clock.",
@@ -30,16 +31,12 @@ TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
        {"I", "'", "LL", " we", "'", "Re", " they", "\u2019", "ve", " '", "S", " '", "\u017Fo",
         " ''", "d", " x", "'m"},
        {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
-        "'m"},
-       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
         "'m"}},
       {"  two   spaces \n\n new\r\n\r\n end  ",
-       {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
        {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
        {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "}},
       {"tabs\t\tand\u00A0nbsp\u3000wide \302\205 nel",
        {"tabs", "\t", "\t", "and", "\u00A0", "nbsp", "\u3000", "wide", " \302\205", " nel"},
-       {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"},
        {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"}},
       {"\u4E2D\u6587abc\u5B57 \u0627\u0644\u0639 \u0928\u092E\u0938\u094D\u0924\u0947 "
        "\u00BD\u2167\uFF11\uFF12\uFF13\uFF14",
@@ -58,17 +55,15 @@ TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
         "0", "0", ".", "5", "0", "%)\n"}},
       {"e\u0301 \u200B\u00AD\034 \013",
        {"e", "\u0301", " \u200B\u00AD\034", " \013"},
-       {"e", "\u0301", " \u200B\u00AD\034", " \013"},
        {"e", "\u0301", " \u200B\u00AD\034", " \013"}},
       {"don't 'tis rock'n'roll",
        {"don", "'t", " '", "tis", " rock", "'", "n", "'", "roll"},
-       {"don", "'t", " '", "tis", " rock", "'n", "'roll"},
        {"don", "'t", " '", "tis", " rock", "'n", "'roll"}},
-      {" ", {" "}, {" "}, {" "}},
-      {"\n", {"\n"}, {"\n"}, {"\n"}},
-      {"", {}, {}, {}},
-      {"a\n \n b", {"a", "\n \n", " b"}, {"a", "\n \n", " b"}, {"a", "\n \n", " b"}},
-      {"!\r\n\n?", {"!", "\r\n", "\n", "?"}, {"!\r\n\n", "?"}, {"!\r\n\n", "?"}},
+      {" ", {" "}, {" "}},
+      {"\n", {"\n"}, {"\n"}},
+      {"", {}, {}},
+      {"a\n \n b", {"a", "\n \n", " b"}, {"a", "\n \n", " b"}},
+      {"!\r\n\n?", {"!", "\r\n", "\n", "?"}, {"!\r\n\n", "?"}},
       {" 1 22 333 4444",
        {" 1", " 22", " 333", " 4444"},
        {" ", "1", " ", "22", " ", "333", " ", "444", "4"},
@@ -78,7 +73,7 @@ TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
     CAPTURE(text);
     CHECK(pieces_of(text, SplitRule::gpt2) == gpt2);
     CHECK(pieces_of(text, SplitRule::llama3) == llama3);
-    CHECK(pieces_of(text, SplitRule::qwen2) == qwen2);
+    CHECK(pieces_of(text, SplitRule::qwen2) == (qwen2.empty() ? llama3 : qwen2));
   }
   CHECK(pieces_of("a\xFF\xFE b", SplitRule::gpt2) == Pieces{"a", "\xFF\xFE", " b"});
 }
@@ -102,11 +97,11 @@ TEST_CASE("byte pairs: merges are applied in order, bytes and special tokens are
     CHECK(pairs.decode(pairs.encode(text)) == text);
   CHECK(pairs.decode(std::vector<std::int32_t>{264, 1 + 'a', -1}) == "a");
   CHECK_THROWS_AS((void)train_byte_pairs(texts, 257), dhp::Error);
-  BytePairRules rules;  // of overlapping pairs, the one found first
+  BytePairRules rules;  // of two overlapping pairs, the one found first is merged
   rules.tokens = {"a", "b", "c", "bc", "ab"};
   rules.merges = {{"b", "c"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abcabx") == std::vector<std::int32_t>{0, 3, 4});
-  rules.tokens = {"a", "b", "ab", "aba"};  // also pairs that exist only after a merge
+  rules.tokens = {"a", "b", "ab", "aba"};  // a pair may exist only after another merge
   rules.merges = {{"ab", "a"}, {"a", "b"}};
   CHECK(BytePairs(rules).encode("abab") == std::vector<std::int32_t>{3, 1});
   rules.tokens = {"a", "b", "c", "bc", "ab"};  // of a pair given twice, the last counts
@@ -230,6 +225,8 @@ TEST_CASE("byte pairs: tokenizer.json is read back, and other tokenizers are ref
 TEST_CASE("byte pairs: a character cut off at the end of a text becomes U+FFFD") {
   CHECK(readable("caf\xC3\xA9 \xF0\x9F\x98") == "caf\xC3\xA9 \uFFFD");
   CHECK(readable("\xA9\xFF\xFFz") == "\uFFFD\uFFFD\uFFFDz");
+  CHECK(readable("\xFF\xA9\xA9 \xE4\xB8z \xED\xA0\x80") ==
+        "\uFFFD\uFFFD\uFFFD \uFFFDz \uFFFD\uFFFD\uFFFD");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-# All headers in one translation unit, but for those whose libraries are not here: no two names collide.
+# All headers in one translation unit, to find names that collide. Headers with missing libraries are left out.
 file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/include/dhp/*.hpp)
 set(everything "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# must_not_compile.sh FILE... -- COMPILER...: the files compile with -DGOOD; without, the compiler refuses each with the
-# text that it promises in a line `// error: <text>`.
+# must_not_compile.sh FILE... -- COMPILER...: the files must compile with -DGOOD. Without it, the compiler must print
+# the text of each file's line `// error: <text>`.
 set -u
 files=()
 while [ "$1" != -- ]; do
@@ -10,7 +10,7 @@ done
 shift
 together=$(mktemp --suffix=.cpp)
 trap 'rm -f "$together"' EXIT
-# Headers are read once, and each file in a namespace of its own.
+# Includes the headers once, and each file in its own namespace.
 awk '/^[^#\/]/ { nextfile } { print }' "${files[@]}" >"$together"
 for at in "${!files[@]}"; do
   printf 'namespace case_%s {\n#include "%s"\n}\n' "$at" "${files[at]}" >>"$together"

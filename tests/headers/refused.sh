@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# refused.sh INCLUDE_DIR COMPILER: what a compiler lacks, or what stands in the way, is told in one sentence by each entry
-# header, before anything else.
+# refused.sh INCLUDE_DIR COMPILER: if a compiler flag or a macro prevents the use of dhp, each entry header must report
+# it in one sentence before all other errors.
 set -u
 cd "$1" || exit 1
 wrong=0
@@ -19,7 +19,7 @@ for header in dhp/*.hpp dhp/cuda.cuh; do
   refused "$header" -ffast-math '' -std=c++20 -ffast-math
 done
 refused dhp/cpu.hpp -Ofast '' -std=c++20 -Ofast
-# Newer g++ say that they have this part of -ffast-math, clang++ does not.
+# Newer versions of g++ announce this part of -ffast-math by a macro; clang++ does not.
 if "$compiler" -funsafe-math-optimizations -dM -E -x c++ - </dev/null | grep -q __ASSOCIATIVE_MATH__; then
   refused dhp/cpu.hpp -funsafe '' -std=c++20 -funsafe-math-optimizations
 fi
@@ -29,7 +29,7 @@ for name in check fail concat min max isnan isfinite; do
   refused dhp/cpu.hpp "#undef $name" "#include <cmath>
 #define $name(x) x" -std=c++20
 done
-# What other libraries define does not disturb, nor what is put back by <cmath>.
+# Common macros of other libraries must not disturb dhp, nor must macros that <cmath> undefines.
 printf '%s\n' '#define min(a, b) a' '#define slots' '#define signals public' '#define emit' '#define None 0L' \
   '#define Bool int' '#define Status int' '#define I 1' '#include <sys/sysmacros.h>' '#include <termios.h>' \
   '#include <complex.h>' '#include <dhp/cpu.hpp>' 'const auto said = dhp::concat(true);' |

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# check.sh SCRIPT LAUNCHER PRINT_RANK: SCRIPT starts ranks 0 to 2, each of which knows that it is one of 3 and where
-# and under what name all meet; it fails where a rank fails, and leaves nothing behind.
+# check.sh SCRIPT LAUNCHER PRINT_RANK: SCRIPT must start ranks 0 to 2 that know their number of ranks, their meeting
+# address and their job's name. It must fail if a rank fails, and leave no files or processes behind.
 set -u
 script=$1 launcher=$2 program=$3
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/tmp"
 export TMPDIR=$folder/tmp
-# What this script was itself started with is not for the ranks.
+# The ranks must not see the variables of a launcher that started this script.
 for name in $(compgen -e | grep -E '^(DHP_(RANK|WORLD|LOCAL|MASTER|JOB|RENDEZ)|(LOCAL_)?(RANK|WORLD_SIZE)$|MASTER_)'); do
   unset "$name"
 done
@@ -44,7 +44,7 @@ status=$?
 
 left=$(ls -A "$TMPDIR")
 [ -z "$left" ] || say "there is left in TMPDIR: $left"
-# Each process that was started has this TMPDIR in its environment; the last of them may take a moment to end.
+# All started processes have this TMPDIR in their environment. The last ones may take a moment to end.
 export -n TMPDIR
 for _ in {1..600}; do
   still=$(grep -lsF "TMPDIR=$TMPDIR" /proc/[0-9]*/environ)

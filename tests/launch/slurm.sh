@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by scripts for Slurm: starts a Slurm of one node for $ranks tasks on this machine, which ends with the script:
-# a temporary folder holds its key, settings and state, and its ports are free ones.
+# Sourced by scripts for Slurm: starts a Slurm with one node for $ranks tasks on this machine, until the script ends. A
+# temporary folder holds its key, settings and state, and it listens at free ports.
 : "${ranks:?}"
 need munged slurmctld slurmd
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dhp_srun_XXXXXX") || exit 1
@@ -8,7 +8,7 @@ mkdir "$folder/state" "$folder/spool"
 me=$(id -un)
 
 processes=()
-end_processes() {  # those that were started here, the last one first, and no others
+end_processes() {  # ends the processes that this script has started, the last one first
   local i
   for ((i = ${#processes[@]} - 1; i >= 0; --i)); do
     kill "${processes[i]}" 2>/dev/null
@@ -27,7 +27,7 @@ fail() {
   tail -n 20 "$folder"/*.log >&2
   exit 1
 }
-await() {  # await WHAT COMMAND...: until the command succeeds, at most 100 s, while all daemons run
+await() {  # await WHAT COMMAND...: waits up to 100 s until the command succeeds; fails if a daemon ends
   local what=$1
   shift
   for _ in {1..1000}; do
@@ -41,7 +41,7 @@ await() {  # await WHAT COMMAND...: until the command succeeds, at most 100 s, w
 }
 
 (umask 077 && head -c 1024 /dev/urandom >"$folder/munge.key")
-# --force: the folder is closed to other users, and nobody else is to meet here.
+# --force: munged would reject a socket in a folder that other users cannot enter, but no other user needs it.
 munged --foreground --force --socket="$folder/munge.socket" --key-file="$folder/munge.key" \
   --pid-file="$folder/munge.pid" --seed-file="$folder/munge.seed" >"$folder/munged.log" 2>&1 &
 processes+=($!)
@@ -85,5 +85,5 @@ done
 idle() { [ "$(sinfo --noheader --format=%t)" = idle ]; }
 await "an idle node" idle
 
-# Not a step of an allocation that this script itself may have been started in.
+# Removes the variables of an allocation in which this script may run, so that srun does not start a step of it.
 for name in $(compgen -e SLURM_); do [ "$name" = SLURM_CONF ] || unset "$name"; done

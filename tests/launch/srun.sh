@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# srun.sh N PROGRAM ARGS...: runs PROGRAM as N tasks of srun on this machine, under a Slurm of its own, which is
-# gone afterwards. Exits with the status of srun; with 77 where there is no Slurm.
+# srun.sh N PROGRAM ARGS...: runs PROGRAM as N tasks of srun on this machine, under a temporary Slurm. Exits with srun's
+# status, or with 77 if Slurm is missing.
 PATH=$PATH:/usr/sbin:/sbin
 . "$(dirname "$0")/common.sh"
 need srun
@@ -9,4 +9,4 @@ shift
 . "$(dirname "$0")/slurm.sh"
 "${limited[@]}" srun --quiet --overcommit --ntasks="$ranks" "$@" <&0 &
 processes+=($!)
-wait $!  # unlike a command in the foreground, this does not put off the traps
+wait $!  # during `wait` traps run at once; a foreground command would delay them

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# torchrun.sh N PROGRAM ARGS...: runs PROGRAM as N ranks of PyTorch's torchrun on this machine, where torchrun keeps
-# MASTER_PORT to itself. Exits with the status of torchrun, which is 1 whatever a rank's is; with 77 where there is
-# none. DHP_PYTHON: the Python that has PyTorch (default /usr/bin/python3).
+# torchrun.sh N PROGRAM ARGS...: runs PROGRAM as N ranks of PyTorch's torchrun on this machine; torchrun itself uses
+# MASTER_PORT. Exits with torchrun's status, which is 1 if any rank fails, or with 77 if PyTorch is missing.
+# DHP_PYTHON: the Python that has PyTorch (default /usr/bin/python3).
 . "$(dirname "$0")/common.sh"
 python=${DHP_PYTHON:-/usr/bin/python3}
 need "$python"
@@ -13,7 +13,7 @@ ranks=$1
 shift
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dhp_torchrun_XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
-# Under Python 3.11 torch 1.13 does not understand its own default of --redirects.
+# Works around an error of torch 1.13: under Python 3.11 it cannot parse its own default of --redirects.
 read -r -d '' torchrun <<'PYTHON'
 import sys
 from torch.distributed import run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_sbatch.sh N SCRIPT PROGRAMS: the batch script trains on N tasks on this machine, under a Slurm of its own, goes
-# on from what it has saved when it is started anew, leaves no secret behind, and ends with the status of the program.
+# train_sbatch.sh N SCRIPT PROGRAMS: tests a batch script with N tasks on this machine, under a temporary Slurm. It must
+# train, resume from its checkpoint when it is started again, remove its secret, and end with the program's status.
 PATH=$PATH:/usr/sbin:/sbin
 . "$(dirname "$0")/common.sh"
 need sbatch scancel
@@ -10,7 +10,7 @@ script=$(realpath "$2") programs=$3
 PATH=$(cd "$programs" && pwd):$PATH
 . "$(dirname "$0")/slurm.sh"
 # shellcheck disable=SC2317  # called by the trap
-end_jobs() {  # their daemons are no children of this script, and would outlive it
+end_jobs() {  # the jobs' daemons are no children of this script and would outlive it
   local left
   for _ in {1..600}; do
     left=$(squeue --noheader --format=%i 2>/dev/null)
@@ -26,7 +26,7 @@ wrong=0
 say() { echo "$*"; wrong=1; }
 mkdir "$folder/home" && cd "$folder/home" || exit 1
 export TRAIN_FOLDER=$folder/home/run TRAIN_SAVE_EVERY=1
-batch() {  # sbatch --wait would look every few seconds
+batch() {  # runs a batch job; sbatch --wait would poll only every few seconds
   local job
   job=$(sbatch --parsable --overcommit --nodes=1 --ntasks="$ranks" --output=log "$script" "$@") || return
   for _ in {1..3000}; do

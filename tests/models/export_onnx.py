@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""export_onnx.py EXPORT_ONNX SCORE_BERT TRAIN_BERT SCORE_RESNET50 TRAIN_RESNET50: what export_onnx writes gives in onnxruntime what dhp
-gives: BERT and ResNet from checkpoints of several layouts, BERTs as others publish them, for several sizes of batches. Prints how
-often versions in int8 and fp16 agree. Exits with 77 without numpy or onnxruntime."""
+"""export_onnx.py EXPORT_ONNX SCORE_BERT TRAIN_BERT SCORE_RESNET50 TRAIN_RESNET50: exported models have the same outputs
+in onnxruntime and in dhp: BERT and ResNet from checkpoints of several layouts, and published BERTs, for several batch
+sizes. Prints how often int8 and fp16 versions agree. Exits with 77 without numpy or onnxruntime."""
 
 import json
 import pathlib
@@ -40,11 +40,11 @@ class Model:
         return dict(zip(self.outputs, self.session.run(None, inputs)))
 
     def variants(self):
-        """(name, model) in fp16 and in int8, where the packages are there that make them."""
+        """Yields (name, model) in fp16 and in int8, if the packages that convert models are installed."""
         try:
             import onnx
             from onnxconverter_common import float16
-            warnings.simplefilter("ignore")  # of each weight that is below fp16's numbers
+            warnings.simplefilter("ignore")  # it warns of each weight below fp16's range
             half = self.path.with_suffix(".fp16.onnx")
             onnx.save(float16.convert_float_to_float16(onnx.load(self.path), keep_io_types=True), half)
             yield "fp16", Model(half)
@@ -57,7 +57,7 @@ class Model:
 
 
 def agreement(model, outputs, expected):
-    """Prints how often variants choose the same; outputs(model): [rows, choices]."""
+    """Prints how often variants make the same choices as fp32; outputs(model): [rows, choices]."""
     for name, variant in model.variants():
         found = outputs(variant)
         share = (found.argmax(-1) == expected.argmax(-1)).mean()
@@ -96,7 +96,7 @@ def resnet(export, score, train, folder, size, layout, *options):
 
 
 def padded(rows):
-    """input_ids, attention_mask and token_type_ids of rows of different lengths."""
+    """Returns input_ids, attention_mask and token_type_ids for rows of different lengths."""
     longest = max(map(len, rows))
     ids, mask = (numpy.zeros((len(rows), longest), numpy.int64) for _ in range(2))
     for at, row in enumerate(rows):
@@ -105,7 +105,7 @@ def padded(rows):
 
 
 def sentences_through(model, output, rows, batch):
-    """Of each row without its padding, or of each row."""
+    """Returns the model's output for each row: for each token without padding, or one value for the whole row."""
     found = []
     for at in range(0, len(rows), batch):
         inputs = padded(rows[at:at + batch])
@@ -116,7 +116,7 @@ def sentences_through(model, output, rows, batch):
 
 
 def masked(found, rows):
-    """Of what stands in the place of each [MASK]."""
+    """Returns the values at the places of [MASK]."""
     return numpy.array([value[at] for row, value in zip(rows, found) for at, token in enumerate(row)
                         if token == WORDS.index("[MASK]")])
 
@@ -141,7 +141,7 @@ def bert(export, score, train, folder, layout):
 
 
 def published(export, score, folder):
-    """Beside BERT written down in numpy."""
+    """Compares with a BERT in numpy."""
     random = numpy.random.default_rng(3)
     of = weights(random)
     rows = [tokens(sentence) for sentence in SENTENCES]
@@ -191,7 +191,7 @@ def published(export, score, folder):
 
 
 def fine_tuned(export, score, train, folder):
-    """The encoder of published(), with adapters, which the file has in its weights."""
+    """The encoder of published() with adapters, which the exported file has merged into its weights."""
     classes = ("one", "two")
     with open(folder / "rows.tsv", "w", encoding="utf-8") as file:
         file.write("text\tlabel\n")
@@ -226,7 +226,7 @@ def refusals(export, folder, resnet_checkpoint):
     refused("there is no such folder or file", folder / "nothing", output)
     refused("the output's name ends in .onnx", folder / "encoder", folder / "encoder" / "model.safetensors")
     refused("is a ResNet, which gives logits", resnet_checkpoint, output, "--predict", "embeddings")
-    refused("an encoder alone", folder / "encoder", output, "--predict", "logits")
+    refused("this model has no head that gives logits", folder / "encoder", output, "--predict", "logits")
     (folder / "empty" / "config.json").write_text('{"model_type": "t5"}')
     refused("its model is t5; dhp has bert, gpt2, llama and resnet", folder / "empty", output)
     config = json.loads((folder / "encoder" / "config.json").read_text())
@@ -259,7 +259,7 @@ def main():
             return numpy.concatenate(sentences_through(of, "prediction_logits", rows, 8))
         agreement(model, all_words, all_words(model))
 
-        resnet(export, score_resnet, train_resnet, folder, 72, (1, 1, 1))  # with the stem of large images
+        resnet(export, score_resnet, train_resnet, folder, 72, (1, 1, 1))  # uses the stem for large images
         resnet(export, score_resnet, train_resnet, folder, 16, (1, 1, 1), "--stem-stride", 2, "--precision", "bf16")
         resnet(export, score_resnet, train_resnet, folder, 20, (1, 1, 1), "--lora", "fc", "--lora-rank", 2, "--lr", 0.001)
         for layout in LAYOUTS:

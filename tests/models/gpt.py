@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""gpt.py TRAIN_GPT SCORE_GPT [EXPORT_ONNX] [gloo]: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
-the same in all kinds of layouts, from one checkpoint. Where Python has torch, transformers and tokenizers, random GPT-2 and Llama
-models of theirs beside: logits, the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
+"""gpt.py TRAIN_GPT SCORE_GPT [EXPORT_ONNX] [gloo]: train_gpt and score_gpt on a made-up text. A saved and an exported
+model score and generate the same in all kinds of layouts. If Python has torch, transformers and tokenizers, compares
+random GPT-2 and Llama models: logits, the loss of a text, gradients, greedy tokens, tokens of the text, exports."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ class Programs:
         return run(*self.generating(model, layout, *options))
 
     def logits(self, model, prompts, layout, *options):
-        """Of the first token after each prompt."""
+        """Returns the logits of the first token after each prompt."""
         path = self.folder / "logits.jsonl"
         run(self.score, "--model", model, *(word for prompt in prompts for word in ("--prompt", prompt)), "--tokens", 1, "--output", path,
             *axes(layout), *options)
@@ -55,7 +55,7 @@ def near(found, right, what, tolerance=1e-5):
 
 
 def alone(programs, preset):
-    """Of one's own: saved, exported, scored, gone on with."""
+    """A model of dhp's own is saved, exported, scored, and trained further."""
     saved, exported = programs.folder / f"{preset} saved", programs.folder / f"{preset} exported"
     programs.trained("--preset", preset, "--vocabulary-size", 300, "--steps", 6, "--tensor-parallel", 2, "--save", saved, "--export", exported)
     first = programs.scored(saved)
@@ -113,7 +113,7 @@ def random_model(torch, transformers, kind):
 
 
 def in_double(torch, model):
-    """Llama's norms and rotary positions, too, which transformers computes in fp32."""
+    """Computes also Llama's norms and rotary positions in fp64; transformers computes them in fp32."""
     def norm(part):
         return lambda x: part.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + part.variance_epsilon)
 
@@ -131,7 +131,7 @@ def in_double(torch, model):
 
 
 def samples_of(tokenizer):
-    """Tokens and labels as dhp has them: each document behind a token, cut into 32, attention within both."""
+    """Returns dhp's tokens and labels: a token begins each document, samples have 32; attention stays within both."""
     rows = [[0] + tokenizer.encode(text, add_special_tokens=False).ids for text in TEXT.split("<|endoftext|>") if text.strip()]
     at = 0
     for row in rows:
@@ -144,7 +144,7 @@ def samples_of(tokenizer):
 
 
 def through_onnx(programs, torch, folder, rows, model):
-    """What export_onnx makes of a model, at all positions."""
+    """Returns the logits of the exported ONNX file at all positions."""
     exporters = [word for word in sys.argv[3:] if word != "gloo"]
     onnxruntime = package("onnxruntime")
     if not exporters or not onnxruntime:
@@ -160,7 +160,7 @@ def through_onnx(programs, torch, folder, rows, model):
 
 
 def beside(programs, torch, transformers, tokenizers, kind):
-    """A random model of transformers: logits, loss, gradients, greedy tokens; in fp32 and in fp64."""
+    """Compares with a random model of transformers: logits, loss, gradients, greedy tokens; in fp32 and in fp64."""
     folder = programs.folder / kind
     folder.mkdir()
     tokenizer = tokenizer_of(tokenizers, folder)
@@ -188,7 +188,7 @@ def beside(programs, torch, transformers, tokenizers, kind):
             assert apart[precision] <= tolerance, (kind, layout, apart)
         if precision == "fp32":
             through_onnx(programs, torch, folder, [tokenizer.encode(prompt).ids for prompt in prompts], model)
-        # Gradients: what a step of this rate has taken off the weights.
+        # Gradients: the change of the weights by one step, divided by its rate.
         rate, stepped = 64, folder / f"stepped in {precision}"
         programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", rate,
                          "--lr-decay", "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--tensor-parallel", 2,
@@ -207,7 +207,7 @@ def beside(programs, torch, transformers, tokenizers, kind):
         text += tokenizer.decode(ids) + "\n"
     found = programs.generated(folder, (1, 2, 1))
     assert found.encode("utf-8", "replace") == text.encode("utf-8", "replace"), (kind, found, text)
-    # What was exported loads, with nothing missing or left over.
+    # transformers loads the exported files, with no weight missing or left over.
     again, info = type(model).from_pretrained(stepped / "weights", output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     print(f"{kind}: logits (apart by {apart['fp32']:.0e} of the largest in fp32, {apart['fp64']:.0e} in fp64), loss {loss.item():.6f} and "

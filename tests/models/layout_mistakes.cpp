@@ -1,6 +1,6 @@
 // Ten mistakes that layouts tend to hide. Each is put into one layout: the first step then differs from the serial
 // run's, and the trace of values names the layer with the mistake, if it is in a layer.
-#include <examples/compare/values.hpp>
+#include <examples/compare/metrics.hpp>
 #include <examples/report/value_trace.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/layouts.hpp>

@@ -16,7 +16,7 @@ struct Rows {
   }
 };
 
-/// Four layers, whose width can be split in six. A step has 4 micro-batches, an epoch's last step 3.
+/// Four layers with an inner width of 6. A step has 4 micro-batches; the last step of an epoch has 3.
 Model<Meta> four_layers(ModelBuilder<Meta>& build, bool) {
   build.place({{"*.in.*", Placement::columns},
                {"*.out.weight", Placement::rows},
@@ -30,13 +30,7 @@ Model<Meta> four_layers(ModelBuilder<Meta>& build, bool) {
 }
 
 struct Setup {
-  examples::AnyBatcher train{Rows()}, none{};
-  examples::TrainingSetup setup{.options = {},
-                                .train = train,
-                                .held_out = none,
-                                .make_model = {},
-                                .plan_model = four_layers,
-                                .forward_flop = {}};
+  examples::TrainingSetup setup{{.train = examples::AnyBatcher(Rows()), .plan_model = four_layers}};
   Setup() {
     setup.options.global_batch = 16;
     setup.options.micro_batch = 4;
@@ -84,13 +78,13 @@ TEST_CASE("memory planner: counts one step of resident data") {
   Setup made;
   const auto need = [&](const examples::AnyBatcher& train) {
     examples::MemoryPlanner planner(
-        {made.setup.options, train, four_layers, false, false, examples::RanksAre::threads});
+        {.options = made.setup.options, .train = train, .plan_model = four_layers});
     return planner.need(planner.layout());
   };
   const examples::AnyBatcher longer{Longer()};
-  CHECK(need(longer) > need(made.train));
+  CHECK(need(longer) > need(made.setup.train));
   made.setup.options.data = "synthetic-resident";
-  CHECK(need(longer) == need(made.train));
+  CHECK(need(longer) == need(made.setup.train));
 }
 
 TEST_CASE("memory planner: without a cluster's file, GPUs are H100") {
@@ -100,10 +94,10 @@ TEST_CASE("memory planner: without a cluster's file, GPUs are H100") {
 TEST_CASE("memory planner: a GPU's free blocks can be released, those of a recorded step cannot") {
   Setup made;
   made.setup.options.global_batch = made.setup.options.micro_batch = 48;
+  made.setup.ranks = examples::RanksAre::on_gpus;
   for (const bool recorded : {true, false}) {
     made.setup.options.cuda_graphs = recorded;
-    examples::MemoryPlanner planner(
-        {made.setup.options, made.train, four_layers, true, false, examples::RanksAre::on_gpus});
+    examples::MemoryPlanner planner(made.setup);
     const auto plan = planner.plan(planner.layout())[0];
     CHECK((plan.most > plan.most_in_use) == recorded);
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan.py DHP_PLAN TRAIN_BERT: dhp_plan as a program, and a trainer that takes the layout it chooses."""
+"""plan.py DHP_PLAN TRAIN_BERT: tests the program dhp_plan, and a trainer that uses the layout that dhp_plan chooses."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ def page_of(cluster, *options):
 
 
 def layouts(cluster, *options):
-    """The layouts that dhp_plan finds, as JSON."""
+    """Returns the layouts that dhp_plan finds, from its JSON."""
     with tempfile.NamedTemporaryFile() as file:
         page_of(cluster, "--json", file.name, *options)
         return json.loads(pathlib.Path(file.name).read_text())
@@ -38,7 +38,7 @@ for model, options in SMALL.items():
     assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                for each in found), found
     assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
-# No layout of as many as 100,000 is left out.
+# Of up to 100,000 layouts none is left out.
 page = page_of(H100, "--gpus", "768", *SMALL["bert"], "--global-batch", "2304")
 assert "the best of 99482 layouts" in page, page
 # More ranks than a process can start as threads.
@@ -46,7 +46,7 @@ page = page_of(H100, *SMALL["bert"], "--data-parallel", "2048", "--global-batch"
 assert " 1 2048x1x1 " in page, page
 for cluster in CLUSTERS.glob("*.toml"):
     page_of(cluster, "--gpus", "2", "--preset", "tiny", "--global-batch", "4")
-# Micro-batches of 12 are not counted, but lie between two that are: as many samples are as much work.
+# The work of micro-batches of 12 is interpolated between two counted sizes: equally many samples are equal work.
 work = []
 for size in "8", "12":
     found = layouts(H100, "--gpus", "2", "--model", "resnet50", *SMALL["resnet50"], "--global-batch", "48",
@@ -59,25 +59,25 @@ def part_of_best(part, *asked, more):
     return [layouts(*asked, *options)[0]["parts"][part] for options in more]
 
 
-# A part of the keys costs what its pairs cost.
+# With a part of the keys, attention costs as much as the pairs of that part.
 seconds = part_of_best("layers", H100, "--model", "gpt", "--preset", "tiny", "--sequence-length", "8192",
                        "--global-batch", "2", "--micro-batch", "1", "--recompute",
                        more=[["--gpus", ranks, "--context-parallel", ranks] for ranks in ("1", "2")])
 assert 1.8 < seconds[0] / seconds[1] < 2.5, seconds
-# Dropout in attention costs time, but where cuDNN draws it.
+# Dropout in attention costs time, but less if cuDNN draws it.
 seconds = part_of_best("layers", H100, "--gpus", "1", *SMALL["bert"], "--precision", "bf16", "--global-batch", "8",
                        more=([], ["--library-dropout"], ["--dropout", "0"]))
 assert seconds[0] > seconds[1] > seconds[2], seconds
-# Of frozen layers no gradients are sent.
+# Gradients of frozen layers are not sent.
 seconds = part_of_best("data axis", LAPTOPS, *SMALL["bert"], "--data-parallel", "2", "--zero", "1", "--micro-batch",
                        "1", more=([], ["--freeze", "*layer*"], ["--lora", "query,value"]))
 assert seconds[0] > 1.05 * seconds[1] > 5 * seconds[2], seconds
-# Layouts that are faster and do not fit do not hide one that does.
+# Faster layouts that do not fit into memory do not hide a layout that does.
 page_of(H100, "--gpus", "8", "--preset", "mini", "--precision", "bf16", "--global-batch", "64", "--top", "1",
         "--memory-limit", "0.06")
-# A given axis stays.
+# A given axis keeps its size.
 assert all(each["mesh"][0] == 2 for each in layouts(LAPTOP, "--gpus", "4", *SMALL["bert"], "--data-parallel", "2"))
-# ZeRO is for buckets, and --data has the trainer's vocabulary.
+# A plain reducer excludes ZeRO, and with --data the vocabulary is the trainer's.
 for options, zero, published in [(["--reducer", "plain"], {0}, True),
                                  (["--data", "synthetic-resident"], {0, 1, 2, 3}, False)]:
     found = layouts(LAPTOP, "--gpus", "2", *SMALL["bert"], "--top", "500", *options)
@@ -85,13 +85,13 @@ for options, zero, published in [(["--reducer", "plain"], {0}, True),
     held = min(max(each["stage_bytes"]) for each in found if each["mesh"] == [2, 1, 1] and each["zero"] == 0)
     assert (held > 4 * 4 * 128 * 30000) == published, held  # weights, gradients and AdamW's state of 30,522 words
 with tempfile.TemporaryDirectory() as folder:
-    # A file of options fixes what it has.
+    # Options from a file are fixed.
     config, schedule = pathlib.Path(folder) / "options.toml", pathlib.Path(folder) / "1f1b.csv"
     for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\n\tmicro-batch = 4\n", {4}):
         config.write_text(text)
         found = layouts(LAPTOP, *SMALL["bert"], "--config", config, "--top", "50")
         assert {each["micro_batch"] for each in found} == sizes
-    # A schedule from a file, of two stages and two micro-batches.
+    # A schedule from a file, with two stages and two micro-batches.
     schedule.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     page = page_of(H100, "--gpus", "2", "--preset", "tiny", "--pipeline-parallel", "2", "--schedule", schedule,
                    "--global-batch", "4", "--micro-batch", "2")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""score.py SCORE_BERT TRAIN_BERT: score_bert on small published models that are made here, beside BERT written down in numpy:
-embeddings, logits of classes and of hidden words, weights in one file and in several, all kinds of layouts and outputs; and
-on a checkpoint of train_bert. Exits with 77 without numpy."""
+"""score.py SCORE_BERT TRAIN_BERT: compares score_bert with a BERT in numpy, on small made-up models in the published
+format: embeddings, logits of classes and of hidden words, weights in one file and in several, all kinds of layouts and
+outputs. Also scores a checkpoint of train_bert. Exits with 77 without numpy."""
 
 import csv
 import json
@@ -24,12 +24,12 @@ HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 24, 3, 6, 36, 20
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "cat", "##s", "sat", "mat", "the", "on"]
 SENTENCES = ["The cats sat on the mat.", "Cat", "", "the [MASK] sat on [MASK].", "dog", "mat " * 30,
              "on the mats", "cat cat cat"]
-EPSILON = 1e-3  # so that it matters
+EPSILON = 1e-3  # large enough to change results
 LAYOUTS = ((1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 3), (2, 1, 2), (3, 2, 1))
 
 
 def tokens(sentence):
-    """Of these sentences; 10 at most."""
+    """Returns the tokens of a sentence, at most 10."""
     known = {"cats": [6, 7], "mats": [9, 7], "[mask]": [4]}
     ids = []
     for word in sentence.lower().replace(".", " .").split():
@@ -68,7 +68,7 @@ gelu = numpy.vectorize(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2))))
 
 
 class Bert:
-    """The encoder in double."""
+    """BERT's encoder in double."""
 
     def __init__(self, of):
         self.of = {name: value.astype(float) for name, value in of.items()}
@@ -191,7 +191,7 @@ def embeddings(scorer, one, several, bert):
     near(scorer.array(several, (1, 2, 1)), expected / lengths, 1e-5, "normalized, as it says")
     first = numpy.array([bert.hidden(tokens(sentence))[0] for sentence in SENTENCES])
     near(scorer.array(one, (1, 1, 2), "--pooling", "first"), first, 1e-5, "first token")
-    # The same as text.
+    # The same numbers in text formats.
     path = scorer.folder + "/rows.csv"
     scorer.run(one, output=path)
     with open(path, encoding="utf-8") as file:
@@ -212,7 +212,7 @@ def classes(scorer, model, bert):
 
 
 def own_checkpoint(scorer, trainer):
-    """Logits of hidden words: the same from a checkpoint and from what it exports, in any layout."""
+    """Logits of hidden words are the same from a checkpoint and from exported weights, in any layout."""
     text, saved, exported = (scorer.folder + "/" + name for name in ("text.txt", "saved", "exported"))
     with open(text, "w", encoding="utf-8") as file:
         file.write("The cat sat on the mat. The mats sat on the cat. Cats sat.\n\n" * 60)
@@ -247,6 +247,7 @@ def refusals(scorer, one, folder):
         assert words in said, (words, said)
 
     refused("no head that gives logits", one, "--predict", "logits")
+    refused("error: cannot write --output", folder + "/no model", output=folder + "/nothing/x.npy")
     refused("none of .csv, .jsonl and .npy", one, output=folder + "/x.txt")
     refused("from 3 to 20 tokens", one, "--sequence-length", "21")
     refused("there is no such folder", folder + "/nothing")
@@ -261,7 +262,7 @@ def refusals(scorer, one, folder):
 
 
 def unread(scorer, one):
-    """Nobody has to read its rows to their end, but a full disk is said."""
+    """A reader may stop before the last row, but a full disk is an error."""
     reader, closed = os.pipe()
     os.close(reader)
     for output, status in (closed, 0), (os.open("/dev/full", os.O_WRONLY), 1):

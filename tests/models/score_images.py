@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""score_images.py SCORE_RESNET50 TRAIN_RESNET50: the logits of a trained ResNet: the same in any layout and from any kind of file, with
-the top-1 that the trainer finds. Exits with 77 without numpy."""
+"""score_images.py SCORE_RESNET50 TRAIN_RESNET50: the logits of a trained ResNet are the same in any layout and from any
+kind of file, and give the trainer's top-1. Exits with 77 without numpy."""
 
 import csv
 import gzip
@@ -28,7 +28,7 @@ def idx(array):
 
 
 def png(image):
-    """Of [height, width] in gray."""
+    """Returns a gray PNG of pixels [height, width]."""
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
     height, width = image.shape
@@ -38,7 +38,7 @@ def png(image):
 
 
 def pictures(random, count):
-    """A class is where the light is. Returns images and labels."""
+    """Returns images and labels; the class is the position of the bright part."""
     labels = numpy.arange(count) % CLASSES
     images = random.integers(0, 120, (count, SIZE, SIZE))
     for image, label in zip(images, labels):
@@ -47,9 +47,9 @@ def pictures(random, count):
 
 
 def by_class(train, folder):
-    """Folders of classes: one may be called train, those of a test set may be fewer, and a model that is loaded keeps the
+    """Folders of classes: a class may be named train, a test set may lack classes, and a loaded model keeps its
     normalization and the order of its classes."""
-    names = ("left", os.fsdecode(b"m\xe9"), "train")  # that is no UTF-8
+    names = ("left", os.fsdecode(b"m\xe9"), "train")  # the second is no UTF-8
     dark, labels = pictures(numpy.random.default_rng(2), 30)
     for to, images, classes in (("tree/train", dark, names), ("tree/Validation", dark[:12], ("left", "", "train")),
                                 ("light", dark + 80, names), ("renamed", dark, ("right", *names[1:]))):
@@ -70,7 +70,7 @@ def by_class(train, folder):
     assert "30 images in 3 folders" in said, said
     loss("--data", folder / "tree", "--image-size", SIZE, "--depth", 14, "--width", 4, "--samples", 10, "--evaluate-samples", 6,
          "--steps", 4, "--global-batch", 10, "--micro-batch", 10)
-    assert recorded(metrics)[-1]["loss"] > 0.01  # of all classes, not of the first alone
+    assert recorded(metrics)[-1]["loss"] > 0.01  # the loss over all classes, not over the first alone
     for model in (saved, exported):
         found, said = loss("--load", model, "--evaluate-only", "--data", folder / "light", "--test-data", folder / "tree/Validation",
                         "--global-batch", 6, "--micro-batch", 6)
@@ -108,7 +108,7 @@ def main():
         expected = logits(saved, whole)
         assert expected.shape == (TESTED, CLASSES), expected.shape
         assert abs((expected.argmax(1) == labels).mean() - top1) < 1e-6, (expected, labels, top1)
-        assert top1 > 0.5, top1  # what was learned is seen
+        assert top1 > 0.5, top1  # the model has learned
         (folder / "plain").write_bytes(idx(images))
         numpy.save(folder / "images.npy", images[..., None])
         for at, image in enumerate(images):
@@ -117,7 +117,7 @@ def main():
             path.write_bytes(png(image))
         for source in ("plain", "images.npy", "pngs"):
             assert (logits(saved, folder / source) == expected).all(), source
-        assert (logits(saved, path) == expected[-1]).all(), path  # of one image
+        assert (logits(saved, path) == expected[-1]).all(), path  # a file with one image
         newest = saved / (saved / "latest").read_text().strip()
         for model, layout in ((saved, (2, 2, 2)), (folder / "exported", (1, 3, 1)), (newest, (1, 1, 1))):
             apart = numpy.abs(logits(model, whole, *axes(layout)) - expected).max()
@@ -162,7 +162,7 @@ def main():
         assert "; 1 that cannot be read have no row: number 6; first: " in said, said
         numbers = [row[0] for row in csv.reader(open(folder / "some.csv", encoding="utf-8"))]
         assert numbers == ["number", *map(str, [*range(1, 6), *range(7, TESTED + 1)])], numbers
-        config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
+        config = folder / "exported" / "config.json"  # unlike a checkpoint's, it has no checksum
         text = config.read_text()
         for before, after, words in ((' "image_std"', ' "std"', "need a number for each of 1 channels"),
                                      ('"depth": 14', '"depth": 15', "no ResNet of depth 15"),

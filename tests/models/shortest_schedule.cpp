@@ -104,7 +104,7 @@ TEST_CASE("shortest schedule: some lengths are known without a search") {
   is_proven(2 * 3 + 1, {.stages = 3, .micro_batches = 1});
   is_proven(1 * 2 + 3 * 2 + 2,
             {.stages = 2, .memory = 2, .forward = 1, .backward_input = 3, .backward_weight = 2});
-  // With 1F1B's memory none is shorter than zero-bubble; in a V it is enough for zero-bubble-v's length.
+  // With 1F1B's memory no schedule is shorter than zero-bubble or, in a V, than zero-bubble-v.
   for (const auto& [stages, m] : {std::pair{2, 4}, {3, 6}, {4, 4}})
     is_proven(3 * m + stages - 1, {.stages = stages, .micro_batches = m, .memory = stages});
   is_proven(6 * 4 + 1, {.stages = 2, .micro_batches = 4, .memory = 4, .v_shaped = true});

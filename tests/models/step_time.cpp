@@ -113,7 +113,7 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, during the next forwar
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
   CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
-  // The slow link carries the weights, the sums after a layer's two passes, and the sums of the next micro-batch.
+  // The slow link carries the weights, 16 s, and the sums of two micro-batches, 16 s each; it waits for passes between.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
@@ -170,7 +170,7 @@ TEST_CASE("search: gives the fastest layout that fits, and why others are slower
   const examples::Choices choices{
       .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};
   const auto [found, tried, possible] = examples::fastest(model, choices, 10);
-  // 2x1x1 with one sample each, with and without ZeRO; 1x2x1 and 1x1x2 with 1 and 8.
+  // 2x1x1 with micro-batches of 1, with and without ZeRO; 1x2x1 and 1x1x2 with micro-batches of 1 and of 8.
   CHECK(tried == 6);
   CHECK(possible == 6);
   REQUIRE(found.size() > 1);

@@ -4,8 +4,8 @@
 using namespace examples;
 
 TEST_CASE("stragglers: a rank that is slow for two periods is reported once, against equal work") {
-  // Mesh 3 x 2 x 2: tensor is innermost, then data, then pipeline. Stage 2 has twice the work, the last replica half
-  // the samples.
+  // Mesh 3 x 2 x 2: tensor is innermost, then data, then pipeline. Stage 1 has twice the work of stage 0, and the last
+  // replica has half the samples.
   const dhp::MeshShape mesh{.data = 3, .tensor = 2, .pipeline = 2};
   std::vector<OwnWork> usual;
   for (int rank = 0; rank < 12; ++rank) {

@@ -1,4 +1,4 @@
-#include <examples/report/trace_report.hpp>
+#include <examples/report/trace_file.hpp>
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 

@@ -6,8 +6,8 @@ using namespace examples;
 TEST_CASE("transport report: every axis of more than one rank is measured, equally on all ranks") {
   const auto reports = on_ranks(4, [](Comm<Cpu>& world, Cpu& dev) {
     Mesh<Cpu> mesh(world, {.data = 2, .tensor = 2});
-    // Ranks 0 and 1 share a host, ranks 2 and 3 another one: the data axis crosses hosts. Ranks have different memory,
-    // as stages with more weights do.
+    // Ranks 0 and 1 are on one host, ranks 2 and 3 on another, so the data axis crosses hosts. Ranks differ in memory,
+    // like pipeline stages with different numbers of weights.
     const auto bytes = (1 << 20) + 64 * world.rank();
     return measure_transports(dev, mesh, world.rank() < 2 ? "node1" : "node2", bytes);
   });

@@ -66,8 +66,12 @@ struct Alone {
   explicit Alone(MPI_Comm host, std::size_t piece_bytes)
       : context(std::make_shared<detail::MpiContext>(host, 60, std::make_shared<std::mutex>())),
         messages(latch, context, piece_bytes) {}
-  int to() const { return (context->rank() + 1) % context->size(); }
-  int from() const { return (context->rank() + context->size() - 1) % context->size(); }
+  detail::Peer to() const { return peer(1); }
+  detail::Peer from() const { return peer(context->size() - 1); }
+  detail::Peer peer(int distance) const {
+    const int rank = (context->rank() + distance) % context->size();
+    return {rank, rank};
+  }
   std::shared_ptr<detail::MpiContext> context;
   Latch latch;
   detail::MpiMessages messages;

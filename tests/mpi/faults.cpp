@@ -72,8 +72,6 @@ int main(int count, char** arguments) {
     say(me, concat("aborted: ", error.sentence()));
   } catch (const Error& error) {
     say(me, concat("failed: ", error.sentence()));
-  } catch (int number) {
-    say(me, concat("failed: ", number));
   }
   if (what == "stop" || what == "sleep" ||
       what == "absent") {  // a rank is missing: MPI calls cannot end

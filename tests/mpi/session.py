@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""session.py collectives|faults|solver PROGRAM: starts PROGRAM by Open MPI's mpirun and holds what its ranks say
-against what they should; 77 where there is no such mpirun."""
+"""session.py collectives|faults|solver PROGRAM: starts PROGRAM by Open MPI's mpirun and compares the ranks' output with
+the expected one. Exits with 77 if Open MPI is missing."""
 
 import pathlib
 import re
@@ -9,7 +9,7 @@ import sys
 
 LAUNCH = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
 LIMIT_S = 3
-# What the other ranks say of rank WHO; whether all ranks then go on.
+# The other ranks' error about rank WHO; whether all ranks then continue.
 FAULTS = {
     "throw": (r"rank {who}: the disk is full$", True),
     "throw_in_flight": (r"rank {who}: the disk is full$", True),
@@ -22,7 +22,7 @@ FAULTS = {
 
 
 def run(ranks, *command):
-    """The status of mpirun, and what the ranks have written."""
+    """Returns mpirun's status and the ranks' output."""
     done = subprocess.run([LAUNCH, str(ranks), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=600)
     if done.returncode == 77:
@@ -44,7 +44,7 @@ def fault(program, what, who):
     _, said = run(4, program, what, str(who), str(LIMIT_S))
     print(f"{what} of rank {who}:\n{said}", flush=True)
     for rank in range(4):
-        # What mpirun writes by itself may come in between.
+        # mpirun's own output may be among the lines.
         own = re.findall(rf"rank {rank}: (aborted|failed): (.*)", said)
         if rank == who:
             if goes_on and len(own) != 1:

@@ -94,3 +94,14 @@ TEST_CASE("linear: a layer without inputs or outputs is refused, by name") {
         "parameter l.weight of shape [0, 8] has no elements; extents of 1 or more would be right");
   CHECK(message_of([&] { Linear<Cpu>(build, "l", {}); }).starts_with("parameter l.weight of"));
 }
+
+TEST_CASE("linear: a micro-batch without an input is refused, by the layer's weight") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  Linear<Cpu> layer(build, "l", {.in = 8, .out = 2});
+  const MicroBatch<Cpu> none;
+  Tape<Cpu> tape({}, &none);
+  constexpr const char* said = "a layer with the weight l.weight needs an x of [.., 8], but x is";
+  CHECK(has(message_of([&] { (void)layer.flops(none.input.shape(), none); }), said));
+  CHECK(has(message_of([&] { (void)layer.forward(dev, {}, tape); }), said));
+}

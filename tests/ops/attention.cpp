@@ -274,7 +274,7 @@ TEST_CASE("attention: extreme scores neither overflow nor vanish") {
   CHECK(got.dq == Values{0, 0});
 }
 
-TEST_CASE("attention: no samples and no rows are accepted") {
+TEST_CASE("attention: zero samples and zero rows are accepted") {
   Cpu dev;
   CHECK(run<float>(dev, Layout({}, 4, true), {}, 8) == Results{});
   const Results empty = run<float>(dev, Layout({0, 0}, 4, true), {}, 2);
@@ -354,7 +354,7 @@ TEST_CASE("attention: operands that do not fit are refused") {
   CHECK(spoilt([](Layout& of) { of.offsets[1] = 7; }) == no_fit(0, 2, "[0, 7)", 3));
   CHECK(spoilt([](Layout& of) { of.longest = 2; }) == no_fit(1, 3, "[2, 5)", 2));
   CHECK(spoilt([](Layout& of) { of.offsets[2] = 4; }) ==
-        "attention: the samples own rows [0, 4) and not all of 5");
+        "attention: the samples own rows [0, 4), not all 5");
 
   const auto q = rows_of<float>(dev, good, 6, 1);
   const auto half = rows_of<f16>(dev, good, 6, 1);

@@ -88,8 +88,8 @@ Results run(Cpu& dev, const Shape& shape, Behind behind) {
           widened(made.dx)};
 }
 
-// The same by plain loops in double, from the rounded inputs. got: decides which values pass the ReLU, because values
-// near 0 may round to either side.
+// Computes the results by plain loops in double, from the rounded inputs. `got` decides which values pass the ReLU,
+// because values near 0 may round to either side.
 template <class T>
 Results expected(const Shape& shape, Behind behind, const Results& got) {
   using A = Accumulator<T>;

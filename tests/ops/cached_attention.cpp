@@ -81,7 +81,8 @@ TEST_CASE("cached attention: operands that do not fit are refused") {
   };
   CHECK(step({0, 4}, {.causal = true}) ==
         "attention: position 4 of sample 1 is beyond a cache of 4 rows");
-  CHECK(step({0}, {.causal = true}) == "attention: positions [1] of i32 are not i32 of 2 rows");
+  CHECK(step({0}, {.causal = true}) ==
+        "attention: 2 rows need as many positions of i32, got [1] of i32");
   CHECK(step({0, 0}, {}) ==
         "attention: 2 rows after a cache [2, 2, 4, 6]; causal attention without "
         "dropout has one for each sample");

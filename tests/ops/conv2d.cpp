@@ -47,7 +47,7 @@ Results run(Cpu& dev, const Case& layer, const Tensor<Cpu>& x, const Tensor<Cpu>
   return out;
 }
 
-// The same by loops in double. The sum of x * w * dy has y, dx and dw as its gradients.
+// Results by loops in double: y, dx and dw are the gradients of the sum of dy (x * w) with respect to dy, x and w.
 struct Expected {
   std::vector<double> y, dx, dw;
 };

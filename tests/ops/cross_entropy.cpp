@@ -193,7 +193,7 @@ TEST_CASE("cross entropy: NaN affects its own row only and is no right predictio
   CHECK((got.rank[0] > 0 && got.rank[1] > 0 && got.rank[2] == 0 && got.rank[3] == 0));
 }
 
-TEST_CASE("cross entropy: no rows are accepted") {
+TEST_CASE("cross entropy: zero rows are accepted") {
   Cpu dev;
   const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {0, 5});
   CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Results{});

@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("gemm has the same bits for any number of threads", T, double
   CHECK(same_on_threads([](Cpu& dev) {
     Tensor<Cpu> c(dev, dtype_of<T>(), {1000, 1100}), dw(dev, dtype_of<T>(), {40, 150});
     gemm(dev, random_tensor<T>(dev, {1000, 700}, 1), random_tensor<T>(dev, {700, 1100}, 2),
-         c.mut());  // threads share rows, and for `dw` columns
+         c.mut());  // threads split the rows of c and the columns of dw
     gemm(dev, random_tensor<T>(dev, {9001, 40}, 3), random_tensor<T>(dev, {9001, 150}, 4), dw.mut(),
          {.transpose_a = true});
     return std::pair{widened(c), widened(dw)};

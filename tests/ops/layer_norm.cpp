@@ -30,7 +30,7 @@ Results run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 
           widened(dx), widened(dgamma), widened(dbeta)};
 }
 
-// The same by plain loops in double, from the rounded inputs.
+// Computes the results by plain loops in double, from the rounded inputs.
 template <class T>
 Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   using A = Accumulator<T>;
@@ -248,9 +248,8 @@ TEST_CASE("residual layer norm: rows are identified by number, and partial rows 
   one.forward();
   CHECK(widened(one.sum) != widened(right.sum));
   one.options.total_columns = 20;
-  CHECK(message_of([&] { one.forward(); }) == "layer_norm: rows of 10 columns of 20 are not whole");
-  CHECK(message_of([&] { one.backward(); }) ==
-        "layer_norm: rows of 10 columns of 20 are not whole");
+  CHECK(message_of([&] { one.forward(); }) == "layer_norm: rows have only 10 of their 20 columns");
+  CHECK(message_of([&] { one.backward(); }) == "layer_norm: rows have only 10 of their 20 columns");
   one.options.total_columns = 9;
   CHECK(message_of([&] { one.forward(); }) == "dropout: columns from 0 of [3, 10] are not among 9");
 }

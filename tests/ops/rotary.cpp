@@ -74,5 +74,5 @@ TEST_CASE("rotary: operands that do not fit are refused") {
   CHECK(refusal({.base = 0}) == "rotary: the base must be above 0, got 0");
   CHECK(refusal({.row_stride = 5}) == "rotary: rows of 6 columns cannot be 5 elements apart");
   CHECK(message_of([&] { detail::rotary(dev, x.mut(), x.view(), {}); }) ==
-        "rotary: positions [3, 6] of f32 are not i32 of 3 rows");
+        "rotary: 3 rows need as many positions of i32, got [3, 6] of f32");
 }

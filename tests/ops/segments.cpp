@@ -100,7 +100,7 @@ TEST_CASE("segments: operands that do not fit are refused") {
   CHECK(table_of(DType::f32, {32, 40}, all.slice(0, 8)) == "no error");
   const std::string rule =
       " elements of [8] values of f32: a segment has as many elements as values, begins at a "
-      "multiple of 32 elements, and its values at one of 16 bytes";
+      "multiple of 32 elements, and its values at a multiple of 16 bytes";
   CHECK(table_of(DType::f32, {33, 41}, all.slice(0, 8)) == "parameter 3 has 8" + rule);
   CHECK(table_of(DType::f32, {32, 41}, all.slice(0, 8)) == "parameter 3 has 9" + rule);
   CHECK(table_of(DType::f32, {32, 40}, all.slice(1, 9)) == "parameter 3 has 8" + rule);

@@ -13,7 +13,7 @@ class DataCases {
  public:
   template <class Options>
   static void global_mean() {
-    for (const int replicas : {1, 2, 3, 4, 7}) {  // of 7, two get no micro-batch
+    for (const int replicas : {1, 2, 3, 4, 7}) {  // 5 micro-batches: of 7 replicas two get none
       CAPTURE(replicas);
       double sum = 0;
       for (const auto& found : run(replicas, Options{})) {

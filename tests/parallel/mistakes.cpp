@@ -197,7 +197,7 @@ TEST_CASE("mistakes: a step without micro-batches, or without some of them, is r
   CHECK(message({.change = [](auto& mine) { mine = {}; }}) ==
         "a step of no micro-batches trains nothing");
   CHECK(message({.change = [](auto& mine) { mine.batches.pop_back(); }}) ==
-        "a step of 2 micro-batches has 1 of them; one replica needs all");
+        "a step of 2 micro-batches got 1; a single replica takes all");
 }
 
 TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {

@@ -109,8 +109,8 @@ TEST_CASE("moves: weights are gathered one pass ahead, for at most two layers") 
     std::vector<int> here, at_last_pass;
     bool first = true;
     for (const auto& action : of.list) {
-      if (action.kind == Kind::unshard) here.push_back(action.chunk);
-      if (action.kind == Kind::reshard) std::erase(here, action.chunk);
+      if (action.kind == Kind::unshard) here.push_back(action.unit());
+      if (action.kind == Kind::reshard) std::erase(here, action.unit());
       CHECK(here.size() <= 2);
       if (dhp::detail::is_move(action)) continue;
       for (const int unit : of.plan.needs(action))
@@ -174,7 +174,7 @@ TEST_CASE("moves: a reduce before its gradients are complete is refused") {
 }
 TEST_CASE("moves: freeing weights that are still needed is refused") {
   CHECK(refusals(Kind::unshard, [](List& list, std::ptrdiff_t at) {
-          const auto unit = list[dhp::detail::as_size(at)].chunk;
+          const auto unit = list[dhp::detail::as_size(at)].unit();
           list.insert(list.begin() + at + 1, {Kind::reshard, unit});
         }) == "frees weights that wait for their use\n");
   const MovePlan plan(1, {{{0}, MovedUnit::Reduced::last, true}});
@@ -199,9 +199,9 @@ TEST_CASE("moves: a reduce across stages comes after the last pass") {
 }
 TEST_CASE("moves: a move outside the plan is refused") {
   const Case of{{}, unit_per_layer(1, MovedUnit::Reduced::last, false), 0, Pass::training};
-  CHECK(has(complaint({{Kind::reduce, 1}}, of), "does not exist: there are 1 units"));
+  CHECK(has(complaint({{Kind::reduce, 1}}, of), "does not exist: a stage has 1 unit"));
   CHECK(has(complaint({{Kind::unshard, 0}}, of), "moves weights that are not sharded"));
-  CHECK(has(complaint({{Kind::forward}}, of), "does not exist: there are 0 micro-batches"));
+  CHECK(has(complaint({{Kind::forward}}, of), "does not exist: a stage has 0 micro-batches"));
 }
 
 }  // namespace

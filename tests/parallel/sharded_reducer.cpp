@@ -27,7 +27,7 @@ TEST_CASE("ZeRO: with one micro-batch per replica all stages have the bits of pl
 }
 
 TEST_CASE("ZeRO: exact sums have the serial bits for all optimizers and unequal shares") {
-  // An optimizer has the same shares in all stages, so one stage is enough for most. LAMB, the most complex, has all.
+  // Shares are the same in all stages, so most optimizers need one stage; LAMB, the most complex, is run in all stages.
   for (const auto& [optimizer, stages] :
        {std::pair(OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
                   std::vector{ZeroStage::optimizer}),

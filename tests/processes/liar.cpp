@@ -35,26 +35,21 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   const auto& config = data.bert.config;
   const char* const lies = std::getenv("LIES_AT");
   const auto step = std::make_shared<std::uint32_t>(lies == nullptr ? 0 : std::atoi(lies));
-  return examples::run_training({.options = options.run,
-                                 .met = met,
-                                 .train = data.train,
-                                 .held_out = data.held_out,
-                                 .make_model =
-                                     [&](dhp::ModelBuilder<Dev>& build) {
-                                       auto model = examples::bert(build, config);
-                                       model.add("liar", Liar(step));
-                                       return model;
-                                     },
-                                 .plan_model = [&](dhp::ModelBuilder<dhp::Meta>& build,
-                                                   bool) { return examples::bert(build, config); },
-                                 .measures = [](const auto&) { return examples::Measures{}; },
-                                 .forward_flop = [](const auto&) { return 0.0; }});
+  examples::TrainingSetup setup{
+      examples::planned_of(options.run, data, config, examples::bert<dhp::Meta>), met,
+      data.held_out};
+  setup.make_model = [&](auto& build) {
+    auto model = examples::bert(build, config);
+    model.add("liar", Liar(step));
+    return model;
+  };
+  setup.measures = [](const auto&) { return examples::Measures{}; };
+  setup.forward_flop = [](const auto&) { return 0.0; };
+  return examples::run_training(setup);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto parsed = examples::parse_bert(argc, argv, false);
-  return examples::run_trainer(parsed.options.run, parsed.exit_status,
-                               [&](auto* met) { return train(parsed.options, met); });
+  return examples::run_trainer([&] { return examples::parse_bert(argc, argv, false); }, train);
 }

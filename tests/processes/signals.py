@@ -101,7 +101,9 @@ def stays(program, root):
 
 def main():
     first = "stops before its first step, as a signal asked: there is nothing to save"
-    cases = [functools.partial(saves, number=TERM, processes=1), functools.partial(saves, number=INT, processes=1),
+    options = f"/proc/{os.getpid()}/fd/{os.pipe()[0]}"  # which never come
+    cases = [functools.partial(has_nothing_to_save, line=["--config", options], processes=1, of=1, ready="", said=first),
+             functools.partial(saves, number=TERM, processes=1), functools.partial(saves, number=INT, processes=1),
              functools.partial(saves, number=HUP, processes=2),
              functools.partial(saves, number=TERM, processes=2, line=EVALUATES, ready="samples/s", said="broken off, as"),
              functools.partial(ends_at_once, signals=[TERM, TERM], processes=1, grace=600),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cases.sh PROGRAM FILE...: the cases of PROGRAM are those of the files, each of which is a test of its own.
+# cases.sh PROGRAM FILE...: checks that every case of PROGRAM is in one of the files, because ctest runs file by file.
 set -u
 program=$1
 shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# face.sh SOURCE [--write]: the public face. Umbrella headers include headers of their folder only; users include at most 60
-# headers, all of them in docs/headers.md; namespace dhp has at most 425 names, those of public_names.txt, and for all else
-# there is dhp::detail. --write lists the names anew.
+# face.sh SOURCE [--write]: checks the public interface. Umbrella headers include only headers of their folder;
+# docs/headers.md lists all headers for users, at most 60; public_names.txt lists all names of namespace dhp, at most
+# 425. All other names are in dhp::detail. --write updates public_names.txt.
 set -u
 cd "$1" || exit 1
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# include_order_test.sh DIR: include_order.sh accepts a right tree and sees each kind of mistake.
+# include_order_test.sh DIR: include_order.sh accepts a correct tree and reports each kind of mistake.
 set -u
 check=$(dirname "$0")/include_order.sh
 dir=$1
 status=0
-plant() {  # plant FILE INCLUDED...: a header that includes the others
+plant() {  # plant FILE INCLUDED...: makes a header that includes the others
   mkdir -p "$(dirname "$dir/$1")"
   printf '#include <%s>\n' "${@:2}" >"$dir/$1"
 }
-tree() {  # a small house in order
+tree() {  # makes a small correct tree
   rm -rf "$dir"
   plant dhp/core/config.hpp cmath
   plant dhp/core/a.hpp dhp/core/config.hpp

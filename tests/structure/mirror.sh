@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# mirror.sh SOURCE: include/dhp/FOLDER/NAME.hpp is tested by tests/FOLDER/NAME*, a kernel of cpu/ by the test of its operation; or
-# tests/structure/tested_by.txt says by what, and nothing that is not needed.
+# mirror.sh SOURCE: tests/FOLDER/NAME* must test include/dhp/FOLDER/NAME.hpp; the test of an operation also tests its
+# kernels in cpu/. For the other headers, and only for these, tests/structure/tested_by.txt names the tests.
 set -u
 cd "$1" || exit 1
 list=tests/structure/tested_by.txt
 wrong=0
 say() { echo "$*"; wrong=1; }
-# Tests of the header's own name.
+# Returns whether a header has a test of its name.
 own() {
   local name=${1%.*}
   compgen -G "tests/$name.*" || compgen -G "tests/${name}_*" || { [[ $name == cpu/* ]] && compgen -G "tests/ops/${name#cpu/}.*"; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# operations.sh SOURCE [--write]: docs/operations.md has a row for each function of ops/ that a device computes: by what,
-# and what checks and times it. It is found in the sources, in calls NAME(dev, ...) or by a class that makes them. Each
-# says the shape of each tensor but a step's state, and has kernels for Cpu and Cuda, a test, and one of Cuda's kernels.
-# --write makes the table anew.
+# operations.sh SOURCE [--write]: docs/operations.md must have a row for each function of ops/ that a device computes,
+# with its kernels, tests and benches. These are found in the sources: files that call NAME(dev, ...), or use a class
+# that does. Each function must have kernels for Cpu and Cuda, a test, and a test of Cuda's kernel, and its comment must
+# give the shape of each tensor except a step's state. --write updates the table.
 set -u
 cd "$1" || exit 1
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -16,14 +16,14 @@ def below(*folders): return [file for file in texts if file.startswith(folders)]
 def having(pattern, files): return [file for file in files if re.search(pattern, texts[file], re.M)]
 def calls(name): return rf"(?<![\w.]){name}(<\w+>)?\(\s*[*\w.]*dev"
 tests, benches = ([file for file in below(top) if file.endswith(".cpp") and "/dry/" not in file] for top in ("tests/", "bench/"))
-for file in tests:  # with the helpers that it includes
+for file in tests:  # appends the helpers that it includes
     texts[file] += "".join(texts.get(helper, "") for helper in re.findall("^#include <(tests/support/.*)>", texts[file], re.M))
 cuda = [file for file in tests if file.startswith("tests/cuda/")]
 users = below("include/dhp/nn/", "include/dhp/optim/", "include/dhp/parallel/", "include/dhp/extra/")
 checks = ["tests/support/layer_gradients.hpp"]
 
 def by_class(name, files):
-    """The files that name a class which calls the operation, itself or in its header, and such classes."""
+    """Returns the files that use a class that calls the operation, itself or in its header, and these classes."""
     classes = [(kind.removesuffix("Parts"), body) for user in having(calls(name), users)
                for kind, body in re.findall(r"^class (\w+)((?:.*\n)*?)\};", texts[user], re.M)]
     kinds = sorted({kind for kind, body in classes if re.search(calls(name), body)} or {kind for kind, _ in classes})
@@ -38,7 +38,7 @@ def row(header, comment, name, arguments, body):
                  for view in re.findall(r"(?:In|Out)View<Dev> (\w+)", arguments)
                  if view != "state" and not re.search(rf"\b{view}\b[^.;]*?\[", sentences))
     def first(pattern, files):
-        """A file of this pattern, or else one with such a class; best that of the header's name."""
+        """Returns a file with this pattern, else one with such a class; prefers the file with the header's name."""
         found = having(pattern, files) or by_class(name, files)[0] or [""]
         return min(found, key=lambda file: (Path(file).stem != header, ("/cuda/" in file) == bool(kernels["cpu"]))).partition("/")[2]
     kernels = {folder: having(rf"^[a-z].* {on[1]}\(", below(f"include/dhp/{folder}/")) for folder in ("cpu", "cuda")}

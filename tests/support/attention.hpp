@@ -1,4 +1,5 @@
-// Helpers of attention tests: the samples of a batch, and q, k and v (or their gradients) as columns of one matrix.
+// Helpers of attention tests: the samples of a batch, q, k and v (or their gradients) as columns of one matrix, and both
+// passes.
 #pragma once
 
 #include <dhp/ops/attention.hpp>
@@ -59,5 +60,34 @@ class Thirds {
  private:
   Shape part_;
 };
+
+/// Runs both passes; returns y, dq, dk, dv and logsumexp. With a row stride, q, k, v and their gradients are thirds.
+template <class Dev>
+std::vector<std::vector<double>> attention_results(Dev& dev, const Sequences<Dev>& samples,
+                                                   const AttentionOptions& options,
+                                                   const Tensor<Dev>& q, const Tensor<Dev>& k,
+                                                   const Tensor<Dev>& v, const Tensor<Dev>& dy) {
+  const auto like = [&](const Tensor<Dev>& x) { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
+  auto y = like(q), dq = like(q), dk = like(k), dv = like(v);
+  Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {options.heads, q.rows()});
+  const auto run = [&](InView<Dev> of_q, InView<Dev> of_k, InView<Dev> of_v, View<Dev> to_q,
+                       View<Dev> to_k, View<Dev> to_v) {
+    attention_forward(dev, of_q, of_k, of_v, samples, options, y.mut(), logsumexp.mut());
+    attention_backward(dev, dy, of_q, of_k, of_v, y, logsumexp, samples, options, to_q, to_k, to_v);
+  };
+  if (options.row_stride == 0) {
+    run(q, k, v, dq.mut(), dk.mut(), dv.mut());
+  } else {
+    Thirds<Dev> in(dev, q.dtype(), q.shape()), out(dev, q.dtype(), q.shape());
+    in.put(dev, q, k, v);
+    run(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
+    int which = 0;
+    for (auto* const gradient : {&dq, &dk, &dv}) *gradient = out.take(dev, which++);
+  }
+  std::vector<std::vector<double>> results;
+  for (const auto* const one : {&y, &dq, &dk, &dv, &logsumexp})
+    results.push_back(widened<Dev>(dev, one->view()));
+  return results;
+}
 
 }  // namespace tests

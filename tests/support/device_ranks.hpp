@@ -9,7 +9,8 @@
 
 namespace tests {
 
-/// A communicator that copies messages to the host and back; synchronous.
+/// A communicator that copies messages to the host and back; synchronous. Calls during a recording run when an emulated
+/// device replays it.
 template <class Dev>
 class HostComm {
  public:
@@ -21,24 +22,32 @@ class HostComm {
   [[nodiscard]] std::string transport() const { return "the host"; }
 
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
-    const auto& [call, in, out] = collective;
-    Cpu cpu;
-    auto from = to_host(cpu, dev, in);
-    const bool in_place = call.kind == CallKind::all_reduce || call.kind == CallKind::broadcast;
-    Tensor<Cpu> other(cpu, out.dtype(), in_place ? Shape{0} : out.shape());
-    auto& to = in_place ? from : other;
-    hosts_.start(cpu, {call, from, to.mut()}).wait();
-    return put(dev, to, out);
+    issue(dev, [&dev, collective](Comm<Cpu>& hosts) {
+      const auto& [call, in, out] = collective;
+      Cpu cpu;
+      auto from = to_host(cpu, dev, in);
+      const bool in_place = call.kind == CallKind::all_reduce || call.kind == CallKind::broadcast;
+      Tensor<Cpu> other(cpu, out.dtype(), in_place ? Shape{0} : out.shape());
+      auto& to = in_place ? from : other;
+      hosts.start(cpu, {call, from, to.mut()}).wait();
+      put(dev, to, out);
+    });
+    return {};
   }
   void send(Dev& dev, const Tensor<Dev>& message, int to, CallSite where) {
-    Cpu cpu;
-    hosts_.send(cpu, to_host(cpu, dev, message), to, where);
+    // A recording keeps the message's memory.
+    issue(dev, [&dev, message = message.view(), to, where](Comm<Cpu>& hosts) {
+      Cpu cpu;
+      hosts.send(cpu, to_host(cpu, dev, message), to, where);
+    });
   }
   void recv(Dev& dev, View<Dev> message, int from, CallSite where) {
-    Cpu cpu;
-    Tensor<Cpu> host(cpu, message.dtype(), message.shape());
-    hosts_.recv(cpu, host.mut(), from, where);
-    (void)put(dev, host, message);
+    issue(dev, [&dev, message, from, where](Comm<Cpu>& hosts) {
+      Cpu cpu;
+      Tensor<Cpu> host(cpu, message.dtype(), message.shape());
+      hosts.recv(cpu, host.mut(), from, where);
+      put(dev, host, message);
+    });
   }
   void barrier(CallSite where) { hosts_.barrier(where); }
   [[nodiscard]] HostComm split(int color, int key, CallSite where) {
@@ -47,14 +56,18 @@ class HostComm {
   void abort(const std::string& message) { hosts_.abort(message); }
 
  private:
+  void issue(Dev& dev, auto work) {
+    if constexpr (Dev::host_accessible)
+      dev.issue([work, hosts = hosts_]() mutable { work(hosts); });
+    else work(hosts_);
+  }
   static Tensor<Cpu> to_host(Cpu& cpu, Dev& dev, ConstView<Dev> from) {
     Tensor<Cpu> made(cpu, from.dtype(), from.shape());
     dev.copy_to_host(made.mut().bytes(), from.bytes(), from.size_bytes());
     return made;
   }
-  static Event<Dev> put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
+  static void put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
     dev.copy_from_host(to.bytes(), from.view().bytes(), to.size_bytes());
-    return {};
   }
 
   Comm<Cpu> hosts_;

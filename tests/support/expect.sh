@@ -1,4 +1,4 @@
-# expect STATUS LINE COMMAND...: the command must exit with STATUS and print LINE as (part of) a line; else status=1.
+# expect STATUS LINE COMMAND...: sets status=1 unless the command exits with STATUS and prints LINE as part of a line.
 status=0
 expect() {
   local wanted=$1 line=$2 said got

@@ -40,7 +40,7 @@ def check(right, *what):
 
 
 class OfDhp:
-    """A tensor of dhp as Python's libraries ask for one."""
+    """A tensor of dhp with the methods that Python's libraries call."""
 
     def __init__(self, type, versioned, shared=0):
         make = bridge.bridge_versioned if versioned else bridge.bridge_old
@@ -54,7 +54,7 @@ class OfDhp:
 
 
 def taken(capsule, versioned=False):
-    """A tensor of dhp over a capsule's elements, and what was said where it is refused."""
+    """Returns a tensor of dhp over a capsule's elements, and the error message if dhp refuses the capsule."""
     said = ctypes.create_string_buffer(500)
     take = bridge.bridge_take_versioned if versioned else bridge.bridge_take_old
     tensor = take(ctypes.c_void_p(python.PyCapsule_GetPointer(capsule, names[versioned])), said, 500)
@@ -64,7 +64,7 @@ def taken(capsule, versioned=False):
 
 
 def out(library, type, take, versioned):
-    """From dhp: the numbers arrive, what one side writes the other reads, and the elements go with the last reader."""
+    """From dhp: numbers are equal, writes are visible on both sides, and the last owner frees the elements."""
     array = take(OfDhp(type, versioned))
     what = (library, type, versioned)
     check(array.shape == (2, 3) and [float(x) for x in array.reshape(-1)] == [0, 1, 2, 3, 4, 5], *what, array)
@@ -75,7 +75,7 @@ def out(library, type, take, versioned):
 
 
 def into(library, type, array, address, capsule, writable, versioned=False):
-    """To dhp: the same address and type; zeros that dhp writes are seen; the array is released."""
+    """To dhp: address and type are the same, zeros that dhp writes are visible, and dhp releases the array."""
     before = sys.getrefcount(array)
     tensor, said = taken(capsule(array), versioned)
     what = (library, type, versioned)

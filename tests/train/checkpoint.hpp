@@ -19,7 +19,7 @@ class CheckpointCases {
       : model_(model), settings_(settings) {}
 
   /// Trains up to step `last`, from the checkpoint in `load` or, if it is empty, from the beginning. Saves to `save`,
-  /// unless it is empty: at the end, or after step `beside` while training goes on.
+  /// unless it is empty: at the end, or after step `beside`, while training goes on.
   [[nodiscard]] CheckpointRun run(const Layout& layout, const RunSettings& settings,
                                   const std::string& load, const std::string& save, int last,
                                   int beside = -1, const WeightLoading& weights = {}) const {

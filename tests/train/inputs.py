@@ -188,6 +188,7 @@ TABLE = [
     ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token that ends'),
     ("score_gpt", ["--model", "beyond", "--prompt", "a"], 1, '"eos_token_id" is 4, and the model has the tokens 0 to 3'),
     ("score_gpt", ["--model", "numbers", "--prompt", "a"], 1, "numbers/tokenizer.json is damaged: type must be string, but is number"),
+    ("score_gpt", ["--model", "few", "--prompt", "a", "--output", "nowhere/x.npy"], 1, "cannot write --output nowhere/x.npy: No such file"),
     ("score_gpt", ["--model", "nowhere", "--prompt", " "], 1, "--model nowhere: there is no such folder or file"),
     ("score_gpt", ["--model", "nowhere", "--prompt", os.fsdecode(b"caf\xe9")], 1, "--model nowhere: there is no such folder or file"),
     ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--top-k", "2"], 2, "--top-k does nothing with --input: it is for --prompt"),
@@ -319,7 +320,7 @@ def mistakes(programs, folder):
 
 def streams(programs, folder):
     """Unwritable output is an error. A failed search changes no file. A run can start with closed streams."""
-    for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]):
+    for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]), ("bert", ["--help"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
         if done.returncode == 0 or "cannot write all to standard output" not in done.stderr:
@@ -403,6 +404,9 @@ def configurations(programs, folder):
     for name in ("zero-bubble-v", "dual-pipe-v", *(["v.csv"] if "schedules" in programs else [])):
         if losses(name + ".jsonl", [*BERT, *in_a_v, name]) != of_run:
             yield f"--schedule {name} gives another run"
+    _, said = run(programs, "bert", ["--load", "of-run", "--steps", "3", "--seed", "7"], folder)
+    if said.count("seed") != 1 or "warning: --seed 7; in the checkpoint: not given" not in said:
+        yield f"a changed seed is not said once: {said}"
     changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
     if len(changed) != 3:
         yield f"the command line does not come first: {changed}"

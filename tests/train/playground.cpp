@@ -1,5 +1,5 @@
-// The playground's estimate of a step beside one on the device Meta: what a rank of each stage sends and holds. ZeRO's
-// shares are whole pages; the few bytes of losses and norms are extra.
+// The playground's estimate of what a rank of each stage sends and holds, compared with a step on Meta. ZeRO's shares
+// are whole pages; the few bytes of losses and norms are extra.
 #include <dhp/comm/meta_comm.hpp>
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
@@ -24,7 +24,7 @@ MicroBatch<Meta> batch(Meta& dev, std::int64_t k) {
   return made;
 }
 
-/// A layer of the estimate has two all-reduces in each direction: two of these.
+/// Eight layers with one all-reduce in each direction, for four layers of the estimate, which have two.
 Model<Meta> network(ModelBuilder<Meta>& build) {
   build.place({{"*.in.*", Placement::columns},
                {"*.out.weight", Placement::rows},
@@ -37,7 +37,7 @@ Model<Meta> network(ModelBuilder<Meta>& build) {
   return model;
 }
 
-/// Checks that every count is as estimated or up to `most` times as much; of an upper bound, not more than that.
+/// Checks that every count is 1 to `most` times the estimate, or less if the estimate is an upper bound.
 void compare(playground::Question question, double most) {
   question.micro_batches = 8;
   question.layers = 4;
@@ -62,7 +62,7 @@ void compare(playground::Question question, double most) {
     mine.same_shapes = true;
     for (std::int64_t k = 0; k < mine.micro_batches / layout.data; ++k)
       mine.batches.push_back(batch(dev, k));
-    constexpr int steps = 8;  // what ZeRO gathers behind a step may fall into the next one
+    constexpr int steps = 8;  // several, because ZeRO's last gathers may run in the next step
     (void)run.trainer().start(mine);
     const double before = dev.count().sent_bytes;
     for (int step = 0; step < steps; ++step) (void)run.trainer().start(mine);
@@ -85,7 +85,7 @@ void compare(playground::Question question, double most) {
 
 }  // namespace
 
-TEST_CASE("playground: what a rank sends and holds is what it says") {
+TEST_CASE("playground: a rank sends and holds what the estimate says") {
   for (const bool half : {false, true}) {
     CAPTURE(half);
     compare({.data = 4, .tensor = 1, .pipeline = 1, .half = half}, 1.02);

@@ -10,7 +10,7 @@ std::vector<Layout> layouts() {
           Layout{{.pipeline = 3}},
           Layout{{.data = 2, .pipeline = 2}},
           Layout{{.data = 2, .tensor = 2, .pipeline = 2}},
-          Layout{{.data = 2, .pipeline = 2, .context = 3}},  // context ranks take 1, 1, and 1 or 0
+          Layout{{.data = 2, .pipeline = 2, .context = 3}},  // 3 ranks share 3 or 2 micro-batches
           Layout{{.data = 7}},                               // two replicas have no micro-batch
           Layout{{.pipeline = 2}, Interleaved{}, 3},
           Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}};  // the first stage has the scores

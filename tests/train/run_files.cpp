@@ -1,4 +1,4 @@
-// A run that ends during a background save, and one that goes on with another seed.
+// A run that ends during a background save, and runs that go on with other options.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -40,20 +40,57 @@ TEST_CASE("run files: the end of a run waits for a background save, except after
   CHECK(has(message_of([&] { train("failed", true); }), "rank 1: lost"));
 }
 
-TEST_CASE("run files: a run that goes on with another seed is told so") {
+TEST_CASE("run files: a run that goes on with another seed, optimizer setting or data is told so") {
   const Folder folder;
-  const auto remarks_with = [&](std::uint64_t seed) {
+  const auto remarks_with = [&](std::uint64_t seed, double decay, LoaderOptions loading) {
     Cpu dev;
-    Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
-    TrainingRun run(dev, Comm<Cpu>(), TrainingOptions{.store = {.seed = seed}}, network, data);
-    if (seed == 1) {
+    Loader data(dev, samples, loading);
+    TrainingRun run(
+        dev, Comm<Cpu>(),
+        TrainingOptions{.store = {.seed = seed}, .optimizer = SgdOptions{.weight_decay = decay}},
+        network, data);
+    if (!run.resume(folder / "run")) {
       (void)run.step();
       run.save(folder / "run");
     }
     return run.files().load(folder / "run").remarks;
   };
-  CHECK(remarks_with(1).empty());
-  const auto remarks = remarks_with(2);
-  REQUIRE(remarks.size() == 1);
-  CHECK(has(remarks[0], " was saved with the seed 1 and this run has 2: it draws other samples"));
+  const LoaderOptions eight{.global_batch = 8, .micro_batch = 8};
+  CHECK(remarks_with(1, 0, eight).empty());
+  CHECK(remarks_with(1, 0, {.global_batch = 8, .micro_batch = 8, .epochs = 3}).empty());
+  const auto remarks =
+      remarks_with(2, 0.1, {.global_batch = 8, .micro_batch = 4, .shuffle = false});
+  REQUIRE(remarks.size() == 3);
+  CHECK(
+      has(remarks[0], " was saved with the seed 1 and this run has 2: it does not go on as the "));
+  CHECK(has(remarks[1],
+            "the settings \"momentum 0, weight decay 0\" and this run has \"momentum 0, "
+            "weight decay 0.1\": "));
+  CHECK(has(remarks[2],
+            "the data \"32 samples in steps of 8 and micro-batches of 8, shuffled\" and "
+            "this run has \"32 samples in steps of 8 and micro-batches of 4\": "));
+}
+
+TEST_CASE(
+    "run files: a weight that was frozen goes on with a new state of the optimizer, if asked") {
+  const Folder folder;
+  Cpu dev;
+  const auto steps_with = [&](bool frozen, const WeightLoading& how) {
+    Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
+    TrainingRun run(
+        dev, Comm<Cpu>(), TrainingOptions{},
+        [&](ModelBuilder<Cpu>& build) {
+          build.train_only([&](const auto& name) { return !frozen || name[0] == 's'; });
+          return network(build);
+        },
+        data);
+    if (!frozen) (void)run.files().load(folder / "run", how);
+    (void)run.step();
+    if (frozen) run.save(folder / "run");
+    return run.steps();
+  };
+  CHECK(steps_with(true, {}) == 1);
+  CHECK(has(message_of([&] { steps_with(false, {}); }),
+            " has no tensor optimizer/exp_avg/first.weight; its weight was frozen then, or the "));
+  CHECK(steps_with(false, {.only = true}) == 2);
 }

@@ -18,7 +18,7 @@ class TrainerCases {
     for (const auto check :
          {bad_loss, overflow_of_the_loss, bad_target, bad_gradient, skipped_step, skipped_spike,
           bad_at_the_least_scale, loss_scale_changes_nothing, resumed, resumed_between_scales,
-          scale_after_a_constant_one, after_a_failed_step})
+          scale_after_a_constant_one, after_a_failed_step, different_batches})
       check();
   }
 
@@ -245,6 +245,22 @@ class TrainerCases {
                trainer.resume_after(good);
                CHECK(trainer.step(batches).step == 1);
              });
+  }
+
+  /// The ranks of a tensor group have the same micro-batches; if not, the first step says so.
+  static void different_batches() {
+    for (const bool differ : {false, true}) {
+      std::atomic<int> ranks{0};
+      const auto message = message_of([&] {
+        on_ranks({.mesh = {.data = 2, .tensor = 2}},
+                 [&](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
+                   if (differ && ranks++ == 0)
+                     set_element(dev, batches.batches[1].input.mut(), 3, 7.0f);
+                   for (int step = 0; step < 2; ++step) (void)trainer.step(batches);
+                 });
+      });
+      CHECK(has(message, "one tensor group have different micro-batches in step 1; ") == differ);
+    }
   }
 
   struct Case {

@@ -491,6 +491,6 @@ TEST_CASE("training run: ranks with different data are refused at the start and 
   };
   for (const bool trains : {true, false})
     CHECK(has(said(trains),
-              "rank 2 reads 10 samples in steps of 12 and micro-batches of 2, 1 times, and rank 0 "
-              "12 samples in steps of 12 and micro-batches of 2, 1 times"));
+              "rank 2 reads 10 samples in steps of 12 and micro-batches of 2, 1 step, and rank 0 "
+              "12 samples in steps of 12 and micro-batches of 2, 1 step"));
 }

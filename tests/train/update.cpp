@@ -94,8 +94,8 @@ void check_update(const Layout& layout, const RunSettings& settings) {
 
 struct Interrupted {};
 
-/// The course of the second step: it runs, or is interrupted before its update and then finished or repeated, or the
-/// world ends before.
+/// The course of the second step: it runs; or it is interrupted before its update, and then finished or repeated; or
+/// the world ends before the interruption.
 enum class Second { runs, is_finished, is_repeated, is_lost_before };
 /// The state of each rank after three steps.
 std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
@@ -103,7 +103,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
   std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(layout.mesh.size()));
   on_ranks_of<Cpu>(layout.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
     auto& state = states[static_cast<std::size_t>(world.rank())];
-    // The faults simulate an asynchronous device.
+    // The communicator simulates an asynchronous device.
     std::atomic<bool> waited = false;      // the host has waited since the last call
     std::atomic<bool> world_ends = false;  // the next wait throws
     const auto called = [&](Cpu&, const Collective<Cpu>&) {

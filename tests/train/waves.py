@@ -61,6 +61,8 @@ def main():
         top = pathlib.Path(name)
         waves = shutil.copy(waves, top / "waves")
         run(top, [waves])
+        refused = start(top, [waves, "0"])
+        assert "error: a world has at least 1 rank, got 0" in refused.communicate()[0] and refused.returncode == 1
         for ranks in ("1", "2"):
             run(top / f"whole {ranks}", [waves, ranks])
         starts = {"again": ([waves, "2"], [waves, "2"], "2"), "on fewer": ([waves, "2"], [waves, "1"], "1"),

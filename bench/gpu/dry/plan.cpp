@@ -59,8 +59,8 @@ dhp::Comm<Dev> world_of(const dhp::MeshShape& layout) {
 
 }  // namespace
 
-int run_trainer(RunOptions&, std::optional<int> exit_status,
-                const std::function<int(ConnectedRank* met)>& load_and_train) {
+int run_with_options(const RunOptions&, std::optional<int> exit_status,
+                     const std::function<int(ConnectedRank* met)>& load_and_train) {
   return exit_status ? *exit_status : exit_status_of([&] { return load_and_train(nullptr); });
 }
 
@@ -69,7 +69,7 @@ int run_training(const TrainingSetup& setup) {
   dry::begin();
   auto& ledger = dry::ledger();
   // Each tensor is a separate request to the allocator, so that sizes are exact.
-  Dev dev({.deterministic = options.deterministic,
+  Dev dev({.deterministic = options.store.deterministic,
            .tf32 = options.tf32,
            .library_dropout = options.library_dropout,
            .cublas_sms = options.cublas_sms,

@@ -133,7 +133,7 @@ struct Collective {
     return {{CallKind::shift, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
 
-  /// Throws Error if the views do not fit a group of this size. Engines call this and need no checks of their own.
+  /// Throws Error if the views do not fit a group of this size.
   void check_for(int ranks) const {
     const detail::Located name(name_of(call.kind), call.where);
     const auto blocks = [&](const auto& whole, const auto& block) {

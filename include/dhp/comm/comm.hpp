@@ -19,17 +19,12 @@ class SelfComm {
   [[nodiscard]] int send_capacity() const { return 1; }
   [[nodiscard]] std::string transport() const { return "none"; }
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
-    collective.check_for(1);
     const auto& [call, in, out] = collective;
     if (out.bytes() != in.bytes()) dev.copy(out.bytes(), in.bytes(), in.size_bytes());
     return {};
   }
-  void send(Dev&, Tensor<Dev>, int to, CallSite where) {
-    check_message(CallKind::send, 0, 1, to, where);
-  }
-  void recv(Dev&, View<Dev>, int from, CallSite where) {
-    check_message(CallKind::recv, 0, 1, from, where);
-  }
+  void send(Dev&, Tensor<Dev>, int, CallSite) {}  // there is no rank for a message, so Comm throws
+  void recv(Dev&, View<Dev>, int, CallSite) {}
   void barrier(CallSite) {}
   [[nodiscard]] SelfComm split(int, int, CallSite) { return {}; }
   /// Throws Error(message), because there is no other rank to stop.
@@ -37,7 +32,8 @@ class SelfComm {
 };
 }  // namespace detail
 
-/// A group of ranks. See Collective for what calls read and write, and Communicator for when buffers are free again.
+/// A group of ranks. See Collective for what calls read and write, and Communicator for when buffers are free again. A
+/// call that does not fit the group throws Error before the communicator sees it.
 template <class Dev>
 class Comm {
  public:
@@ -68,6 +64,7 @@ class Comm {
   [[nodiscard]] std::string transport() const { return model_->transport(); }
 
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    collective.check_for(size());
     return model_->start(dev, collective);
   }
   Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce = Reduce::sum,
@@ -95,15 +92,18 @@ class Comm {
   }
 
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
+    detail::check_message(CallKind::send, rank(), size(), to, where);
     model_->send(dev, std::move(message), to, where);
   }
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
+    detail::check_message(CallKind::recv, rank(), size(), from, where);
     model_->recv(dev, buffer, from, where);
   }
   /// Announces the next recv from rank `from`, so that its message can arrive while this rank computes. Engines without
   /// expect() ignore the call.
   void expect(Dev& dev, DType dtype, const Shape& shape, int from,
               CallSite where = CallSite::current()) {
+    detail::check_message(CallKind::recv, rank(), size(), from, where);
     model_->expect(dev, dtype, shape, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }

@@ -85,7 +85,7 @@ class Event<Dev> {
    public:
     virtual ~Work() = default;
     [[nodiscard]] virtual bool done() const = 0;
-    /// Makes later work of `dev` (without an argument, of the collective's own device) wait for the collective.
+    /// Makes later work of `dev`, or by default of the collective's own device, wait for the collective.
     virtual void order() const = 0;
     virtual void order(Dev& dev) const = 0;
   };

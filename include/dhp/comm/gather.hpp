@@ -6,6 +6,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -49,20 +50,16 @@ template <class Dev>
 [[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm,
                                                     const std::string& own,
                                                     CallSite where = CallSite::current()) {
-  std::string padded;
-  detail::append_field(padded, own);
-  std::size_t longest = 0;
-  for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
-    longest = std::max(longest, detail::as_size(length));
-  padded.resize(longest);
-  const auto width = static_cast<std::int64_t>(longest);
-  const std::vector<std::uint8_t> own_bytes(padded.begin(), padded.end());
-  const auto bytes = detail::rows_of_all(dev, comm, own_bytes, where);
+  const auto lengths = gather(dev, comm, {static_cast<double>(own.size())}, where);
+  const auto longest = std::max(1.0, *std::max_element(lengths.begin(), lengths.end()));
+  std::vector<std::uint8_t> padded(own.begin(), own.end());
+  padded.resize(detail::as_size(longest));
+  const auto bytes = detail::rows_of_all(dev, comm, padded, where);
   std::vector<std::string> texts;
-  for (int rank = 0; rank < comm.size(); ++rank) {
-    const auto first = bytes.begin() + rank * width;
-    const std::string field(first, first + width);
-    texts.push_back(detail::FieldReader(field).field().value_or(""));
+  auto first = bytes.begin();
+  for (const double length : lengths) {
+    texts.emplace_back(first, first + static_cast<std::ptrdiff_t>(length));
+    first += std::ssize(padded);
   }
   return texts;
 }

@@ -59,11 +59,11 @@ class Latch : detail::NonCopyable {
   /// The waits for other ranks that the threads of one rank have begun and ended. Engines of threads count them.
   struct Waits {
     std::atomic<std::uint64_t> begun = 0, ended = 0;
-    std::atomic<const char*> operation = "";  ///< of the latest
+    std::atomic<const char*> operation = "";  ///< operation of the latest wait
     std::atomic<std::source_location> where{};
   };
   std::vector<Waits> waits{};  ///< by rank
-  std::timespec look{6, 0};    ///< time between two looks at them
+  std::timespec look{6, 0};    ///< time between two looks at `waits`
   /// Returns the number of begun waits if each rank that has not finished is in one; otherwise 0.
   [[nodiscard]] std::uint64_t all_wait() const {
     std::uint64_t begun = 0;

@@ -43,13 +43,11 @@ class MetaComm {
   [[nodiscard]] static int send_capacity() { return 4; }
   [[nodiscard]] std::string transport() const { return "none"; }
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
-    collective.check_for(size());
     const auto bytes = static_cast<std::int64_t>(collective.call.bytes());
     count(dev, sent_bytes(collective.call.kind, bytes, size()));
     return {};
   }
-  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
-    detail::check_message(CallKind::send, rank(), size(), to, where);
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite) {
     count(dev, static_cast<double>(message.size_bytes()));
     if (received_after_) {
       next_call();
@@ -65,8 +63,7 @@ class MetaComm {
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
     if (!received_after_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
   }
-  void recv(Dev&, View<Dev>, int from, CallSite where) {
-    detail::check_message(CallKind::recv, rank(), size(), from, where);
+  void recv(Dev&, View<Dev>, int from, CallSite) {
     if (received_after_) next_call();
     messages_->expected.erase({group_, from});
   }

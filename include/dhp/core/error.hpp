@@ -8,6 +8,7 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace dhp {
 namespace detail {
@@ -54,7 +55,10 @@ namespace detail {
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
   if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->sentence();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return "out of memory; a smaller model or micro-batch needs less";
+    return "out of memory; less data, a smaller model or a smaller micro-batch needs less";
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+    return concat("a thread cannot be started (", error.what(), "); raise ulimit -u and -v");
   return error.what();
 }
 

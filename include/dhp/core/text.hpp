@@ -24,14 +24,6 @@ namespace dhp {
 
 namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
-template <std::same_as<char> Char>
-void append_text(std::string& out, Char part) {
-  out += part;
-}
-template <std::same_as<bool> Truth>
-void append_text(std::string& out, Truth part) {
-  out += part ? "true" : "false";
-}
 /// Appends a number. Callers widen integers first, so that only a few instances are compiled.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
@@ -40,10 +32,11 @@ void append_text(std::string& out, Truth part) {
   else out.append(digits, end);
 }
 template <class Number>
-  requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
-           !std::same_as<Number, char>)
+  requires(std::integral<Number> || std::floating_point<Number>)
 void append_text(std::string& out, Number part) {
-  if constexpr (std::floating_point<Number>) append_digits(out, part);
+  if constexpr (std::same_as<Number, char>) out += part;
+  else if constexpr (std::same_as<Number, bool>) out += part ? "true" : "false";
+  else if constexpr (std::floating_point<Number>) append_digits(out, part);
   else if constexpr (std::signed_integral<Number>) append_digits<long long>(out, part);
   else append_digits<unsigned long long>(out, part);
 }
@@ -91,6 +84,11 @@ class TextPart {
 [[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
 
 namespace detail {
+/// Returns a number of things, such as "1 step" or "2 steps".
+[[nodiscard]] std::string many(std::integral auto number, std::string_view thing) {
+  const bool takes_es = thing.ends_with('s') || thing.ends_with("tch");
+  return concat(number, " ", thing, number == 1 ? "" : takes_es ? "es" : "s");
+}
 /// Parses the whole text as a number; returns nullopt if it is not one.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_of(std::string_view text) {

@@ -313,7 +313,7 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
   const auto* lengths = sequences.lengths.data<std::int32_t>();
   const auto samples = sequences.lengths.count();
   check(offsets[0] == 0 && offsets[samples] == rows, "attention: the samples own rows [",
-        offsets[0], ", ", offsets[samples], ") and not all of ", rows);
+        offsets[0], ", ", offsets[samples], "), not all ", rows);
   AttentionParts<Cpu> parts{{}, {}, sequences.row_numbers, sequences.max_length};
   for (std::int64_t n = 0; n < samples; ++n) {
     check(offsets[n] >= 0 && lengths[n] >= 0 && offsets[n] + lengths[n] <= offsets[n + 1] &&

@@ -113,7 +113,7 @@ class ImageSource final : public Source<T> {
     }
     return made;
   }
-  /// A panel in place lies in one tap. Rows of the grid are long enough to multiply each separately.
+  /// A panel that is read in place must lie in one tap, and rows of the grid must be long enough for separate products.
   [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {
     const bool fit = !this->along_k && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
     return fit && spreads<T>(channels_) ? channels_ : 0;

@@ -97,7 +97,7 @@ struct Run {
   std::int64_t stride;  ///< from line to line of a half; if lines lie across k, from step to step
   std::int64_t length;  ///< number of elements along k
   unsigned zeros = 0;   ///< mask of lines that are 0 (see Borders): neither read nor multiplied
-  const T* right = nullptr;  ///< the first line of B; null: the line after the previous run's
+  const T* right = nullptr;  ///< first line of B; null: the next line of B
 };
 
 /// The output of a panel product: c = alpha * product + beta * c + bias.

@@ -19,7 +19,7 @@ void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body)
 }
 
 /// Updates all weights. step_of(tile) returns a function step(weight, element of each of `flat`...) that computes the
-/// new weight in A. A is the type of the master weights or, without these, of the weights themselves.
+/// new weight in A. A is the type of the master weights or, if there are none, of the weights.
 template <class A>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     auto step_of, auto*... flat) {

@@ -5,6 +5,7 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/cuda/block.hpp>
 #include <dhp/cuda/rows.hpp>
+#include <dhp/ops/attention.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
@@ -46,8 +47,7 @@ struct DescribeSamples {
   std::int32_t* lengths_out;
   AttentionSeed seed{};
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (seed.seed != nullptr && grid_thread(block) == 0) seed.write();
     for (auto n = grid_thread(block); n <= graph_samples; n += grid_threads(block)) {
       const std::int64_t row = offsets[n < samples ? n : samples];
@@ -66,8 +66,7 @@ struct StatisticsFromCudnn {
   const float* padded;
   float* ragged;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < heads * rows; at += grid_threads(block)) {
       const auto head = at / rows;
       const auto row = at - head * rows;
@@ -86,8 +85,7 @@ struct StatisticsForCudnn {
   const float* ragged;
   float* padded;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto count = graph_samples * heads * length;
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const auto i = at % length;
@@ -108,8 +106,7 @@ struct ClearPadding {
   int count;
   T* x[most];
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto warps = grid_threads(block) / warp_size;
     const auto lane = block.thread() % warp_size;
     for (auto row = grid_thread(block) / warp_size; row < rows; row += warps) {
@@ -123,40 +120,41 @@ struct ClearPadding {
 };
 
 /// Zeroes the padding rows of at most three views of one shape, whose rows are `stride` elements apart.
-template <class T, KernelDevice Dev>
-void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_t stride,
-                   ConstView<Dev> offsets, ConstView<Dev> lengths) {
+template <KernelDevice Dev>
+void clear_padding(Dev& dev, const Sequences<Dev>& sequences,
+                   std::initializer_list<View<Dev>> views, std::int64_t stride) {
   const auto& x = *views.begin();
   if (x.count() == 0) return;
-  ClearPadding<T> kernel{x.rows(),
-                         x.columns(),
-                         stride,
-                         lengths.count(),
-                         offsets.template data<std::int32_t>(),
-                         lengths.template data<std::int32_t>(),
-                         0,
-                         {}};
-  for (const auto& view : views) kernel.x[kernel.count++] = view.template data<T>();
-  launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
+    ClearPadding<T> kernel{x.rows(),
+                           x.columns(),
+                           stride,
+                           sequences.lengths.count(),
+                           sequences.offsets.data(),
+                           sequences.lengths.data(),
+                           0,
+                           {}};
+    for (const auto& view : views) kernel.x[kernel.count++] = view.template data<T>();
+    launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
+  });
 }
 
 /// Calls backward(q, k, v, dq, dk, dv) on dense copies of views with this row stride, then copies the gradients back.
 template <KernelDevice Dev, class Backward>
 void on_dense_copies(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
                      std::int64_t stride, const Backward& backward) {
-  const auto element = static_cast<std::int64_t>(size_of(in[0].dtype()));
-  const auto row = [&](int at) { return in[at].columns() * element; };
-  const RowChoice all{in[0].rows(), nullptr, 0, in[0].rows(), false};
+  const auto wide = [&](auto view) {
+    return decltype(view)(view.bytes(), view.dtype(), {view.rows(), stride});
+  };
   Tensor<Dev> x[3], dx[3];
   for (int at = 0; at < 3; ++at) {
     x[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
     dx[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
-    move_rows(dev, {in[at].bytes(), stride * element, x[at].mut().bytes(), row(at), row(at)}, all);
+    copy_columns_on(dev, wide(in[at]), 0, x[at].mut(), 0, in[at].columns());
   }
   backward(x[0].view(), x[1].view(), x[2].view(), dx[0].mut(), dx[1].mut(), dx[2].mut());
   for (int at = 0; at < 3; ++at)
-    move_rows(dev, {dx[at].view().bytes(), row(at), out[at].bytes(), stride * element, row(at)},
-              all);
+    copy_columns_on(dev, dx[at].view(), 0, wide(out[at]), 0, in[at].columns());
 }
 
 }  // namespace dhp::detail::cuda

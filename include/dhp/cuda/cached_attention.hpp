@@ -18,8 +18,7 @@ struct AppendToCache {
   const T *k, *v;
   T *keys, *values;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < rows * columns; at += grid_threads(block)) {
       const auto row = at / columns, column = at - row * columns;
       const std::int64_t position = positions[row];
@@ -43,8 +42,7 @@ struct AttentionStep {
   const T *q, *keys, *values;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto sample = block.index() / heads, head = block.index() % heads;
     const int warp = block.thread() / warp_size, warps = block.threads() / warp_size;
     const int lane = block.thread() % warp_size;

@@ -8,7 +8,7 @@
 #include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/tuning.hpp>
 
-#include <cstdio>
+#include <charconv>
 #include <optional>
 
 namespace dhp::detail::cuda {

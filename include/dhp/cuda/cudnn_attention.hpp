@@ -139,15 +139,6 @@ class CudnnAttention {
   Tensor<Dev> seed_;  // only with dropout
 };
 
-/// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
-template <class Dev>
-void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
-                       std::initializer_list<View<Dev>> views, std::int64_t stride) {
-  visit_floating(views.begin()->dtype(), [&]<class T>(TypeTag<T>) {
-    clear_padding<T>(dev, views, stride, sequences.offsets, sequences.lengths);
-  });
-}
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -170,7 +161,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
     if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
                    [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
-      return cuda::clear_all_padding(dev, sequences, {y}, y.columns());
+      return cuda::clear_padding(dev, sequences, {y}, y.columns());
     }
   }
   cuda::check_another_can(problem, text);
@@ -228,10 +219,9 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     if (plans->run(dev, text, cuda::backward_rules(deterministic), arguments,
                    [&] { return cuda::attention_backward_graph(problem, dq_sums); })) {
       const auto stride = options.stride(q.columns());
-      if (!problem.shares_keys())
-        return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, stride);
-      cuda::clear_all_padding(dev, sequences, {dq}, stride);
-      return cuda::clear_all_padding(dev, sequences, {dk, dv}, options.stride(k.columns()));
+      if (!problem.shares_keys()) return cuda::clear_padding(dev, sequences, {dq, dk, dv}, stride);
+      cuda::clear_padding(dev, sequences, {dq}, stride);
+      return cuda::clear_padding(dev, sequences, {dk, dv}, options.stride(k.columns()));
     }
   }
   cuda::check_another_can(problem, text);

@@ -99,30 +99,18 @@ class AttentionTensors {
         query_lengths(lengths(AttentionUids::query_lengths)),
         key_lengths(lengths(AttentionUids::key_lengths)) {}
 
-  /// Describes [samples, heads, length, head_size] over rows of heads * head_size elements.
+  /// Describes y or its gradient.
   [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
-    const auto& e = problem_;
-    return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
-                           16, offsets);
+    return matrices(uid, problem_.heads, 0, offsets);
   }
-  /// Describes [samples, heads, length, head_size] over rows that are the problem's stride apart.
+  /// Describes queries or their gradient, whose rows are the problem's stride apart.
   [[nodiscard]] CudnnTensor wide_rows(std::int64_t uid) const {
-    const auto& e = problem_;
-    return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, wide_strides(),
-                           16, wide_offsets);
+    return matrices(uid, problem_.heads, problem_.row_stride, wide_offsets);
   }
-  /// Describes keys or values, with their own heads and stride.
-  [[nodiscard]] CudnnTensor key_rows(std::int64_t uid) const {
-    const auto& e = problem_;
-    return graph_.argument(uid, e.type, {e.samples, key_heads(), e.length, e.head_size},
-                           key_strides(), 16, key_offsets);
-  }
-  /// Describes keys or values as [samples, key heads, head_size, length].
-  [[nodiscard]] CudnnTensor transposed_key_rows(std::int64_t uid) const {
-    const auto& e = problem_;
-    const auto [sample, head, row, column] = key_strides();
-    return graph_.argument(uid, e.type, {e.samples, key_heads(), e.head_size, e.length},
-                           {sample, head, column, row}, 16, key_offsets);
+  /// Describes keys or values, with their own heads; transposed: [samples, key heads, head_size, length].
+  [[nodiscard]] CudnnTensor key_rows(std::int64_t uid, bool transposed = false) const {
+    const auto heads = problem_.shares_keys() ? problem_.key_heads : problem_.heads;
+    return matrices(uid, heads, problem_.row_stride, key_offsets, transposed);
   }
   [[nodiscard]] CudnnTensor statistics(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
@@ -145,15 +133,6 @@ class AttentionTensors {
   [[nodiscard]] CudnnTensor column() const {
     return graph_.inner(column_extents(), dense_strides(column_extents()));
   }
-  [[nodiscard]] Dims row_strides() const {
-    const auto& e = problem_;
-    return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
-  }
-  [[nodiscard]] Dims wide_strides() const { return strides_of(problem_.heads); }
-  [[nodiscard]] Dims key_strides() const { return strides_of(key_heads()); }
-  [[nodiscard]] std::int64_t key_heads() const {
-    return problem_.shares_keys() ? problem_.key_heads : problem_.heads;
-  }
 
   /// Computes q k^T / sqrt(head_size), and minus infinity for padding and unseen keys. padding: see
   /// CudnnGraph::multiply.
@@ -163,17 +142,15 @@ class AttentionTensors {
     graph_.multiply(q, transposed_k, product, {.rows = query_lengths, .columns = key_lengths},
                     padding);
     const auto scaled = graph_.pointwise(CUDNN_POINTWISE_MUL, product, scale);
-    const auto is_query = before(scaled, 2, query_lengths);
-    const auto is_key = before(scaled, 3, key_lengths);
-    const auto both = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key, both, CUDNN_DATA_BOOLEAN);
+    const auto is_query = decided(CUDNN_POINTWISE_CMP_LT, index(scaled, 2), query_lengths);
+    const auto is_key = decided(CUDNN_POINTWISE_CMP_LT, index(scaled, 3), key_lengths);
+    const auto is_token = decided(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key);
     const auto masked = scores();
     const auto never = graph_.scalar(-std::numeric_limits<float>::infinity());
-    graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, never, masked, CUDNN_DATA_FLOAT, both);
+    graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, never, masked, CUDNN_DATA_FLOAT,
+                     is_token);
     if (!problem_.causal) return masked;
-    const auto is_seen = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_CMP_GE, index(masked, 2), index(masked, 3), is_seen,
-                     CUDNN_DATA_BOOLEAN);
+    const auto is_seen = decided(CUDNN_POINTWISE_CMP_GE, index(masked, 2), index(masked, 3));
     const auto seen = scores();
     graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, masked, never, seen, CUDNN_DATA_FLOAT, is_seen);
     return seen;
@@ -189,10 +166,18 @@ class AttentionTensors {
   [[nodiscard]] CudnnTensor number(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1});
   }
-  [[nodiscard]] Dims strides_of(std::int64_t heads) const {
+  /// Describes [samples, heads, length, head_size] over rows that are row_stride apart, or without gaps if it is 0.
+  [[nodiscard]] CudnnTensor matrices(std::int64_t uid, std::int64_t heads, std::int64_t row_stride,
+                                     const CudnnTensor& first, bool transposed = false) const {
     const auto& e = problem_;
-    const auto row = e.row_stride == 0 ? heads * e.head_size : e.row_stride;
-    return {e.length * row, e.head_size, row, 1};
+    const auto row = row_stride == 0 ? heads * e.head_size : row_stride;
+    Dims extents{e.samples, heads, e.length, e.head_size};
+    Dims strides{e.length * row, e.head_size, row, 1};
+    if (transposed) {
+      std::swap(extents[2], extents[3]);
+      std::swap(strides[2], strides[3]);
+    }
+    return graph_.argument(uid, e.type, extents, strides, 16, first);
   }
   /// Returns each element's index along `axis`.
   [[nodiscard]] CudnnTensor index(const CudnnTensor& like, std::int64_t axis) const {
@@ -200,13 +185,12 @@ class AttentionTensors {
     graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);
     return made;
   }
-  /// Returns a boolean tensor: whether an element's index along `axis` is less than the length.
-  [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
-                                   const CudnnTensor& length) const {
-    const auto at = index(like, axis);
-    const auto is_before = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_CMP_LT, at, length, is_before, CUDNN_DATA_BOOLEAN);
-    return is_before;
+  /// Returns the boolean tensor mode(a, b).
+  [[nodiscard]] CudnnTensor decided(cudnnPointwiseMode_t mode, const CudnnTensor& a,
+                                    const CudnnTensor& b) const {
+    const auto made = scores(CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(mode, a, b, made, CUDNN_DATA_BOOLEAN);
+    return made;
   }
 };
 
@@ -225,7 +209,7 @@ class AttentionTensors {
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
   const auto q = make.wide_rows(Uids::q);
-  const auto k = make.transposed_key_rows(Uids::k);
+  const auto k = make.key_rows(Uids::k, true);
   const auto v = make.key_rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto statistics = make.statistics(Uids::statistics);
@@ -258,8 +242,8 @@ class AttentionTensors {
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
   const auto q = make.wide_rows(Uids::q);
-  const auto k = make.transposed_key_rows(Uids::k);
-  const auto v = make.transposed_key_rows(Uids::v);
+  const auto k = make.key_rows(Uids::k, true);
+  const auto v = make.key_rows(Uids::v, true);
   const auto y = make.rows(Uids::y);
   const auto dy = make.rows(Uids::dy);
   const auto statistics = make.statistics(Uids::statistics);
@@ -331,8 +315,7 @@ class AttentionTensors {
   }
   const auto sum =
       dq_sums == DqSums::rows
-          ? graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, make.row_strides(), 16,
-                           make.offsets)
+          ? graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, y.strides, 16, make.offsets)
           : graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, dense_strides(q.extents));
   graph.multiply(ds, plain_k, sum, query_rows);
   graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, {}, dq);

@@ -31,30 +31,24 @@ struct NormExtents {
 };
 
 /// Adds tensors like x and per-channel tensors to a graph.
-class NormTensors {
- public:
-  NormTensors(CudnnGraph& graph, const NormExtents& extents) : graph_(graph), extents_(extents) {}
+struct NormTensors {
+  CudnnGraph& graph;
+  NormExtents extents;
+
   [[nodiscard]] CudnnTensor image(std::int64_t uid) const {
-    return image(uid, cudnn_type(extents_.type));
+    return image(uid, cudnn_type(extents.type));
   }
   [[nodiscard]] CudnnTensor image(std::int64_t uid, cudnnDataType_t type) const {
-    const Dims extents{extents_.rows, extents_.channels, 1, 1};
-    return graph_.argument(uid, type, extents, nhwc_strides(extents), extents_.alignment);
+    return graph.image(uid, type, {extents.rows, extents.channels, 1, 1}, extents.alignment);
   }
   /// Adds a per-channel vector, f32 [1, C, 1, 1].
   [[nodiscard]] CudnnTensor vector(std::int64_t uid) const {
-    const Dims extents{1, extents_.channels, 1, 1};
-    return graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents),
-                           extents_.alignment);
+    return graph.image(uid, CUDNN_DATA_FLOAT, {1, extents.channels, 1, 1}, extents.alignment);
   }
   /// Adds a per-channel vector and returns its descriptor.
   [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
-    return graph_.raw(vector(uid));
+    return graph.raw(vector(uid));
   }
-
- private:
-  CudnnGraph& graph_;
-  NormExtents extents_;
 };
 
 /// The steps after the normalization.
@@ -65,50 +59,38 @@ struct NormTail {
   }
 };
 
-/// Adds y = ReLU(sum + residual) and the signs of y to the graph.
-inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTensor sum,
-                          const CudnnTensor& y, bool residual) {
+/// Makes the graph of y = ReLU(norm(x) + residual) and the signs of y. With an epsilon it also computes the statistics;
+/// otherwise they are known.
+[[nodiscard]] inline CudnnGraph norm_graph(const NormExtents& extents, NormTail tail,
+                                           std::optional<float> epsilon) {
   using Uids = NormUids;
-  if (residual) sum = graph.pointwise(CUDNN_POINTWISE_ADD, sum, make.image(Uids::residual));
+  CudnnGraph graph;
+  const NormTensors make{graph, extents};
+  const auto x = make.image(Uids::x), y = make.image(Uids::y);
+  auto sum = tail.relu ? graph.inner_like(x) : y;
+  if (epsilon) {
+    graph.add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, graph.raw(x))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, make.channel(Uids::gamma))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, make.channel(Uids::beta))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, graph.raw(graph.scalar(*epsilon)))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, make.channel(Uids::mean))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, make.channel(Uids::inv_std))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, graph.raw(sum))
+        .finalize("a batch norm of cuDNN");
+  } else {
+    auto value = graph.pointwise(CUDNN_POINTWISE_SUB, x, make.vector(Uids::mean));
+    value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::inv_std));
+    value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::gamma));
+    graph.pointwise(CUDNN_POINTWISE_ADD, value, make.vector(Uids::beta), sum);
+  }
+  if (!tail.relu) return graph;
+  if (tail.residual) sum = graph.pointwise(CUDNN_POINTWISE_ADD, sum, make.image(Uids::residual));
   graph.pointwise(CUDNN_POINTWISE_RELU_FWD, sum, {}, y);
   graph.pointwise(CUDNN_POINTWISE_CMP_GT, y, graph.scalar(0),
                   make.image(Uids::signs, CUDNN_DATA_BOOLEAN));
-}
-
-[[nodiscard]] inline CudnnGraph norm_graph(const NormExtents& extents, NormTail tail,
-                                           float epsilon) {
-  using Uids = NormUids;
-  CudnnGraph graph;
-  const NormTensors make(graph, extents);
-  const auto x = make.image(Uids::x), y = make.image(Uids::y);
-  const auto sum = tail.relu ? graph.inner_like(x) : y;
-  graph.add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, graph.raw(x))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, make.channel(Uids::gamma))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, make.channel(Uids::beta))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, graph.raw(graph.scalar(epsilon)))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, make.channel(Uids::mean))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, make.channel(Uids::inv_std))
-      .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, graph.raw(sum))
-      .finalize("a batch norm of cuDNN");
-  if (tail.relu) add_norm_relu(graph, make, sum, y, tail.residual);
-  return graph;
-}
-
-/// Makes the same graph as norm_graph, but for known statistics.
-[[nodiscard]] inline CudnnGraph norm_apply_graph(const NormExtents& extents, NormTail tail) {
-  using Uids = NormUids;
-  CudnnGraph graph;
-  const NormTensors make(graph, extents);
-  const auto x = make.image(Uids::x), y = make.image(Uids::y);
-  auto value = graph.pointwise(CUDNN_POINTWISE_SUB, x, make.vector(Uids::mean));
-  value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::inv_std));
-  value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::gamma));
-  const auto sum = tail.relu ? graph.inner_like(x) : y;
-  graph.pointwise(CUDNN_POINTWISE_ADD, value, make.vector(Uids::beta), sum);
-  if (tail.relu) add_norm_relu(graph, make, sum, y, tail.residual);
   return graph;
 }
 
@@ -116,7 +98,7 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
 [[nodiscard]] inline CudnnGraph norm_backward_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
-  const NormTensors make(graph, extents);
+  const NormTensors make{graph, extents};
   const auto dy = make.image(Uids::dy);
   const auto masked = !tail.relu      ? dy
                       : tail.residual ? make.image(Uids::dresidual)
@@ -146,15 +128,29 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
                                       [&] { return graph_of(extents); });
 }
 
-/// Returns whether the norm can be fused. A residual without a ReLU cannot.
+/// Sets y and the signs of `made`, with an epsilon also the statistics in `vectors`. Returns false if cuDNN cannot; a
+/// residual without a ReLU cannot be fused.
 template <class Dev>
-[[nodiscard]] bool norm_fits(ConstView<Dev> x, ConstView<Dev> residual, bool relu) {
-  return x.dtype() != DType::f64 && x.count() > 0 && (relu || residual.empty());
-}
-/// Allocates the signs of y; returns an empty tensor without a ReLU.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
-  return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();
+[[nodiscard]] bool run_norm_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> residual,
+                                    const BatchNormVectors<Dev>& vectors,
+                                    std::optional<float> epsilon, bool relu,
+                                    BatchNormResult<Dev>& made) {
+  const NormTail tail{!residual.empty(), relu};
+  if (x.dtype() == DType::f64 || x.count() == 0 || (tail.residual && !relu)) return false;
+  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  using Uids = NormUids;
+  CudnnArguments arguments;
+  arguments.add(Uids::x, x.bytes()).add(Uids::y, made.y.view().bytes());
+  arguments.add(Uids::mean, vectors.mean.bytes()).add(Uids::inv_std, vectors.inv_std.bytes());
+  arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::beta, vectors.beta.bytes());
+  if (relu) {
+    made.signs = Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())});
+    arguments.add(Uids::signs, made.signs.view().bytes());
+  }
+  if (tail.residual) arguments.add(Uids::residual, residual.bytes());
+  return run_norm(dev, epsilon ? "norm" : "norm_apply", x,
+                  tail.text() + (epsilon ? concat(" epsilon ", *epsilon) : ""), arguments,
+                  [&](const NormExtents& extents) { return norm_graph(extents, tail, epsilon); });
 }
 
 }  // namespace dhp::detail::cuda
@@ -166,24 +162,10 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
-  if (!cuda::norm_fits(x, residual, relu)) return {};
   const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
-  BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
-                            per_column(), cuda::norm_signs<Dev>(dev, x, relu)};
-  using Uids = cuda::NormUids;
-  const auto small = static_cast<float>(epsilon);
-  const cuda::NormTail tail{!residual.empty(), relu};
-  cuda::CudnnArguments arguments;
-  arguments.add(Uids::x, x.bytes()).add(Uids::gamma, gamma.bytes()).add(Uids::beta, beta.bytes());
-  arguments.add(Uids::mean, made.mean.mut().bytes());
-  arguments.add(Uids::inv_std, made.inv_std.mut().bytes());
-  arguments.add(Uids::y, made.y.mut().bytes());
-  if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
-  if (tail.residual) arguments.add(Uids::residual, residual.bytes());
-  const auto graph = [&](const cuda::NormExtents& extents) {
-    return cuda::norm_graph(extents, tail, small);
-  };
-  if (!cuda::run_norm(dev, "norm", x, concat(tail.text(), " epsilon ", small), arguments, graph))
+  BatchNormResult<Dev> made{{}, per_column(), per_column(), per_column(), {}};
+  if (!cuda::run_norm_forward<Dev>(dev, x, residual, {made.mean, made.inv_std, gamma, beta},
+                                   static_cast<float>(epsilon), relu, made))
     return {};
   cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
             made.squared_deviations.mut().template data<float>(),
@@ -195,22 +177,8 @@ template <CudaItself Dev>
 std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
                                                               const BatchNormVectors<Dev>& vectors,
                                                               ConstView<Dev> residual, bool relu) {
-  if (!cuda::norm_fits(x, residual, relu)) return {};
   BatchNormResult<Dev> made;
-  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
-  made.signs = cuda::norm_signs<Dev>(dev, x, relu);
-  using Uids = cuda::NormUids;
-  const cuda::NormTail tail{!residual.empty(), relu};
-  cuda::CudnnArguments arguments;
-  arguments.add(Uids::x, x.bytes()).add(Uids::y, made.y.mut().bytes());
-  arguments.add(Uids::mean, vectors.mean.bytes()).add(Uids::inv_std, vectors.inv_std.bytes());
-  arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::beta, vectors.beta.bytes());
-  if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
-  if (tail.residual) arguments.add(Uids::residual, residual.bytes());
-  const auto graph = [&](const cuda::NormExtents& extents) {
-    return cuda::norm_apply_graph(extents, tail);
-  };
-  if (!cuda::run_norm(dev, "norm_apply", x, tail.text(), arguments, graph)) return {};
+  if (!cuda::run_norm_forward<Dev>(dev, x, residual, vectors, {}, relu, made)) return {};
   return made;
 }
 

@@ -51,11 +51,10 @@ struct Conv2dProblem {
   [[nodiscard]] CudnnGraph graph() const {
     CudnnGraph made;
     const auto argument = [&](std::int64_t uid, const Dims& extents) {
-      return made.argument(uid, cudnn_type(type), extents, nhwc_strides(extents), alignment);
+      return made.image(uid, cudnn_type(type), extents, alignment);
     };
     const auto vector = [&](std::int64_t uid, std::int64_t channels) {
-      const Dims extents{1, channels, 1, 1};
-      return made.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents), alignment);
+      return made.image(uid, CUDNN_DATA_FLOAT, {1, channels, 1, 1}, alignment);
     };
     const auto image = to_norm ? made.inner(x, nhwc_strides(x)) : argument(x_uid, x),
                weights = argument(w_uid, w), result = argument(y_uid, y);
@@ -91,8 +90,7 @@ struct Conv2dProblem {
     if (to_norm) {
       auto sum = image;
       if (onto) sum = made.pointwise(CUDNN_POINTWISE_ADD, sum, argument(onto_uid, x));
-      const auto signs =
-          made.argument(signs_uid, CUDNN_DATA_BOOLEAN, x, nhwc_strides(x), alignment);
+      const auto signs = made.image(signs_uid, CUDNN_DATA_BOOLEAN, x, alignment);
       const auto dx = argument(x_uid, x);
       made.pointwise(CUDNN_POINTWISE_MUL, sum, signs, dx);
       made.reduce(CUDNN_REDUCE_TENSOR_ADD, dx, vector(sum_uid, x[1]));
@@ -173,23 +171,20 @@ template <class Dev>
                                   const ConvolutionExtras<Dev>& extras = {}) {
   if (x.dtype() == DType::f64) return false;
   CudnnArguments arguments;
-  arguments.add(Conv2dProblem::x_uid, x.bytes())
+  arguments.add(Conv2dProblem::x_uid, x.bytes(), extras.adds ? x.size_bytes() : 0)
       .add(Conv2dProblem::w_uid, w.bytes())
       .add(Conv2dProblem::y_uid, y.bytes());
+  // Some plans add to a norm's sums instead of overwriting them, so timing must use other memory.
+  const auto updated_bytes = extras.norm != nullptr ? extras.sums.size_bytes() / 2 : 0;
   if (!extras.sums.empty())
-    arguments.add(Conv2dProblem::sum_uid, extras.sums.slice(0, 1).bytes())
-        .add(Conv2dProblem::square_uid, extras.sums.slice(1, 2).bytes());
-  if (extras.norm != nullptr) {
+    arguments.add(Conv2dProblem::sum_uid, extras.sums.slice(0, 1).bytes(), updated_bytes)
+        .add(Conv2dProblem::square_uid, extras.sums.slice(1, 2).bytes(), updated_bytes);
+  if (extras.norm != nullptr)
     arguments.add(Conv2dProblem::signs_uid, extras.norm->signs.view().bytes())
         .add(Conv2dProblem::norm_x_uid, extras.norm->x.view().bytes())
         .add(Conv2dProblem::mean_uid, extras.norm->mean.view().bytes())
         .add(Conv2dProblem::inv_std_uid, extras.norm->inv_std.view().bytes());
-    // Some plans add to the sums instead of overwriting them, so timing must use other memory.
-    arguments.updates(Conv2dProblem::sum_uid, extras.sums.size_bytes() / 2)
-        .updates(Conv2dProblem::square_uid, extras.sums.size_bytes() / 2);
-  }
   if (!extras.onto.empty()) arguments.add(Conv2dProblem::onto_uid, extras.onto.bytes());
-  if (extras.adds) arguments.updates(Conv2dProblem::x_uid, x.size_bytes());
   Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry,
                         arguments.alignment(), dev.options().tf32);
   problem.adds = extras.adds;
@@ -216,7 +211,7 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 }
 
 /// Returns sums only for 16-bit images, whose sums of squares in f32 are exact enough for a variance. Returns nothing
-/// if channels are no multiple of 8, because cuDNN's fast kernels for these have no sums. ResNet-50's first layer took
+/// if channels are no multiple of 8: cuDNN has no fast kernels with sums for them. ResNet-50's first layer took
 /// 1.5 ms on an H100, and 3.4 ms with sums, as much as with a separate pass over the result.
 template <CudaItself Dev>
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,

@@ -79,11 +79,8 @@ class CudnnDescriptor {
 
   template <class T>
   [[nodiscard]] T get(cudnnBackendAttributeName_t name) const {
-    T value{};
-    std::int64_t count = 0;
-    check_cudnn(cudnnBackendGetAttribute(raw_, name, attribute_type<T>(), 1, &count, &value),
-                "cudnnBackendGetAttribute");
-    return value;
+    const auto found = get_all<T>(name, 1);
+    return found.empty() ? T{} : found.front();
   }
   /// Returns at most `most` values of an attribute.
   template <class T>

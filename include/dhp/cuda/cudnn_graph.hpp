@@ -60,18 +60,21 @@ class CudnnGraph {
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {
-    auto descriptor = describe(uid, type, extents, strides, alignment);
-    if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
-    return keep(uid, std::move(descriptor), extents, strides);
+    return keep(uid, describe(uid, type, extents, strides, alignment, ragged_offset), extents,
+                strides);
+  }
+  /// Adds an argument with contiguous channels.
+  CudnnTensor image(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
+                    std::int64_t alignment) {
+    return argument(uid, type, extents, nhwc_strides(extents), alignment);
   }
   /// Adds an intermediate tensor, which never goes through memory.
   CudnnTensor inner(const Dims& extents, const Dims& strides,
                     cudnnDataType_t type = CUDNN_DATA_FLOAT,
                     const std::optional<CudnnTensor>& ragged_offset = {}) {
     const auto uid = next_++;
-    auto descriptor = describe(uid, type, extents, strides, 16);
+    auto descriptor = describe(uid, type, extents, strides, 16, ragged_offset);
     descriptor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
-    if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
     return keep(uid, std::move(descriptor), extents, strides);
   }
   CudnnTensor inner_like(const CudnnTensor& other, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
@@ -81,7 +84,7 @@ class CudnnGraph {
   CudnnTensor scalar(float value) {
     const auto uid = next_++;
     const Dims one{1, 1, 1, 1};
-    auto descriptor = describe(uid, CUDNN_DATA_FLOAT, one, one, 16);
+    auto descriptor = describe(uid, CUDNN_DATA_FLOAT, one, one);
     descriptor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
     scalars_.push_back({uid, value});
     return keep(uid, std::move(descriptor), one, one);
@@ -187,14 +190,16 @@ class CudnnGraph {
   [[nodiscard]] const std::vector<Scalar>& scalars() const { return scalars_; }
 
  private:
-  static CudnnDescriptor describe(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
-                                  const Dims& strides, std::int64_t alignment) {
+  CudnnDescriptor describe(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
+                           const Dims& strides, std::int64_t alignment = 16,
+                           const std::optional<CudnnTensor>& ragged_offset = {}) const {
     CudnnDescriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
         .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment)
         .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector(extents.begin(), extents.end()))
         .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector(strides.begin(), strides.end()));
+    if (ragged_offset) made.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
     return made;
   }
   CudnnTensor keep(std::int64_t uid, CudnnDescriptor descriptor, const Dims& extents,

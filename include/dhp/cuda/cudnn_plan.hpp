@@ -15,21 +15,20 @@ class CudnnTarget {
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
   /// json: a device description by cuDNN (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
   explicit CudnnTarget(const std::string& json)
-      : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
-                    .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                         std::vector(json.begin(), json.end()))
-                    .finalize("a description of a device for cuDNN")) {}
+      : CudnnTarget(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                    std::vector(json.begin(), json.end())) {}
   /// Describes the handle's device. Several threads may use a description at the same time, but not a handle.
   [[nodiscard]] static CudnnTarget described(cudnnHandle_t handle) {
-    return CudnnTarget(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
-                           .set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle)
-                           .finalize("a description of this device for cuDNN"));
+    return {CUDNN_ATTR_DEVICEPROP_HANDLE, handle};
   }
   [[nodiscard]] cudnnHandle_t handle() const { return handle_; }
   [[nodiscard]] const std::optional<CudnnDescriptor>& device() const { return device_; }
 
  private:
-  explicit CudnnTarget(CudnnDescriptor device) : device_(std::move(device)) {}
+  CudnnTarget(cudnnBackendAttributeName_t name, const auto& value)
+      : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
+                    .set(name, value)
+                    .finalize("a description of a device for cuDNN")) {}
 
   cudnnHandle_t handle_ = nullptr;
   std::optional<CudnnDescriptor> device_;
@@ -128,38 +127,30 @@ class CudnnCandidate {
 
 /// The addresses of a plan's arguments, by uid.
 struct CudnnArguments {
-  std::vector<std::int64_t> uids;
-  std::vector<std::byte*> addresses;
-  /// An argument that the plan reads and writes.
-  struct Updated {
+  struct Argument {
     std::int64_t uid;
-    std::size_t bytes;
+    std::byte* address;
+    std::size_t updated_bytes;
   };
-  std::vector<Updated> updated;
+  std::vector<Argument> all;
 
-  CudnnArguments& add(std::int64_t uid, const std::byte* address) {
-    uids.push_back(uid);
+  /// updated_bytes: the size of an argument that the plan reads and writes; timing a plan uses other memory for it.
+  CudnnArguments& add(std::int64_t uid, const std::byte* address, std::size_t updated_bytes = 0) {
     // cuDNN takes inputs and outputs as one list of void*.
-    addresses.push_back(const_cast<std::byte*>(address));
-    return *this;
-  }
-  /// Marks an argument as read and written by the plan; timing a plan uses other memory for it.
-  CudnnArguments& updates(std::int64_t uid, std::size_t bytes) {
-    updated.push_back({uid, bytes});
+    all.push_back({uid, const_cast<std::byte*>(address), updated_bytes});
     return *this;
   }
   /// Replaces the addresses of updated arguments; allocate(bytes) returns an address.
   [[nodiscard]] CudnnArguments with_updated_at(auto allocate) const {
     auto made = *this;
-    for (const auto& one : updated)
-      for (std::size_t at = 0; at < uids.size(); ++at)
-        if (uids[at] == one.uid) made.addresses[at] = allocate(one.bytes);
+    for (auto& one : made.all)
+      if (one.updated_bytes > 0) one.address = allocate(one.updated_bytes);
     return made;
   }
   /// Returns the smallest alignment of all addresses, in bytes, at most 16.
   [[nodiscard]] std::int64_t alignment() const {
     std::uintptr_t bits = 16;
-    for (const auto* const address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+    for (const auto& one : all) bits |= reinterpret_cast<std::uintptr_t>(one.address);
     return static_cast<std::int64_t>(bits & (~bits + 1));
   }
 };
@@ -208,9 +199,15 @@ class CudnnPlan {
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));
+    std::vector<std::int64_t> uids;
+    std::vector<std::byte*> addresses;
+    for (const auto& one : arguments.all) {
+      uids.push_back(one.uid);
+      addresses.push_back(one.address);
+    }
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, arguments.uids)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finalize("the arguments of a plan of cuDNN");
     check_cudnn(cudnnBackendExecute(handle, plan_.raw(), pack.raw()), "cudnnBackendExecute");

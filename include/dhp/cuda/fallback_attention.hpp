@@ -1,6 +1,6 @@
-// dhp's own attention. Tensor cores run 16-bit heads of whole packs (flash_attention.hpp), these kernels the rest. A
-// warp works on one query and reads tiles of keys and values through shared memory; a lane takes one row of a tile. For
-// dk and dv, a warp works on one key and reads queries. Probabilities are not stored (Dao et al. 2022,
+// dhp's own attention. 16-bit heads of whole packs run on tensor cores (flash_attention.hpp), all others in the kernels
+// here. A warp works on one query and reads tiles of keys and values through shared memory; a lane takes one row of a
+// tile. For dk and dv, a warp works on one key and reads queries. Probabilities are not stored (Dao et al. 2022,
 // "FlashAttention").
 #pragma once
 
@@ -53,8 +53,7 @@ constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionP
 }
 
 /// Calls body(part, column) for each column of a lane.
-template <class Body>
-constexpr void for_columns(int lane, int size, const Body& body) {
+constexpr void for_columns(int lane, int size, const auto& body) {
   for (int part = 0; part * warp_size + lane < size; ++part) body(part, part * warp_size + lane);
 }
 
@@ -79,13 +78,10 @@ struct AttentionForward {
   T* y;
   A* logsumexp;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
-    visit_groups(*this, block);
-  }
+  constexpr void operator()(auto& block) const { visit_groups(*this, block); }
 
-  template <class B>
-  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
+  constexpr void group(auto& block, const AttentionPlace::Head& head,
+                       std::int64_t first_query) const {
     constexpr int tile = AttentionTile::rows;
     const int warp = block.thread() / warp_size;
     const int lane = block.thread() % warp_size;
@@ -147,8 +143,7 @@ struct AttentionInner {
   const T *dy, *y;
   A* products;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const int lane = block.thread() % lanes;
     const auto of_warp = warp_size / lanes;
     // All lanes of a warp stay in the loop, because the shuffles need them.
@@ -183,13 +178,10 @@ struct AttentionGradient {
   const A *logsumexp, *products;
   T *dx, *dv;  ///< dx is dq, or dk
 
-  template <class B>
-  constexpr void operator()(B& block) const {
-    visit_groups(*this, block);
-  }
+  constexpr void operator()(auto& block) const { visit_groups(*this, block); }
 
-  template <class B>
-  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_row) const {
+  constexpr void group(auto& block, const AttentionPlace::Head& head,
+                       std::int64_t first_row) const {
     constexpr int tile = AttentionTile::rows;
     const int warp = block.thread() / warp_size;
     const int lane = block.thread() % warp_size;

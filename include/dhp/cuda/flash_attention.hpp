@@ -37,8 +37,7 @@ struct FlashTiles {
   Tile own, own_values, other, other_values;
   FlashQuery* queries;
 
-  template <class B>
-  explicit constexpr FlashTiles(B& block)
+  explicit constexpr FlashTiles(auto& block)
       : own{block.template shared<T>()},
         own_values{own.row((kept - 1) * rows)},
         other{own.row(kept * rows)},
@@ -133,8 +132,8 @@ struct FlashHead {
     });
     return bits;
   }
-  /// One step of a transposition of bits among lanes. Of two lanes whose numbers differ by `lanes`, the lower one gives
-  /// its bits at lower << shift for the other's bits at `lower`.
+  /// One step of a transposition of bits among lanes. Two lanes whose numbers differ by `lanes` exchange bits: the
+  /// lower lane gives its bits at lower << shift and gets the other lane's bits at `lower`.
   [[nodiscard]] constexpr std::uint32_t swap_bits(std::uint32_t bits, int lanes, int shift,
                                                   std::uint32_t lower) const {
     const auto others = block.shuffle_xor(bits, lanes);
@@ -320,8 +319,7 @@ template <class T, class... Pointer>
          packs_fit<flash_pack>(place.stride, pointers...) && place.key_stride % flash_pack == 0;
 }
 /// Calls body(integral_constant<int, width>) with the narrowest width of tiles that holds a head.
-template <class Body>
-void with_head_width(int size, const Body& body) {
+void with_head_width(int size, const auto& body) {
   if (size <= 64) return body(std::integral_constant<int, 64>());
   if (size <= 128) return body(std::integral_constant<int, 128>());
   body(std::integral_constant<int, 256>());

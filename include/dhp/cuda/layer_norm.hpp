@@ -41,9 +41,8 @@ void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> r
         residual.data(),
         cuda::dropout_mask<T>(rows, options),
         sum.data()};
-    cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.norm.rows, in.norm.columns, in,
-                                                    in.norm.x, in.residual, in.norm.gamma,
-                                                    in.norm.beta, in.sum, in.norm.y);
+    cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.rows, in.columns, in, in.x, in.residual,
+                                                    in.gamma, in.beta, in.sum, in.y);
   });
 }
 template <KernelDevice Dev>
@@ -59,8 +58,7 @@ void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev>
         cuda::dropout_mask<T>(rows, options),
         dx.data()};
     cuda::launch_norm_gradient<cuda::ResidualNormBackward, T>(
-        dev, in, {dgamma.data(), dbeta.data(), beta}, in.norm.dy, in.norm.x, in.norm.gamma,
-        in.norm.dx, in.dx);
+        dev, in, {dgamma.data(), dbeta.data(), beta}, in.dy, in.x, in.gamma, in.dx, in.dropped_dx);
   });
 }
 

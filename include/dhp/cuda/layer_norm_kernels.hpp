@@ -70,8 +70,7 @@ template <class T, class Rows>
 struct LayerNormForward {
   LayerNormArguments<T> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block)) {
       const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
       normalize_row<Rows>(block, in, row, x);
@@ -105,8 +104,7 @@ struct NormSums {
     }
   }
   /// Sums over the block's warps, in shared memory with one row of 2 * columns for each warp.
-  template <class B>
-  constexpr void finish(B& block, std::int64_t columns, A* parts) const {
+  constexpr void finish(auto& block, std::int64_t columns, A* parts) const {
     const int width = static_cast<int>(2 * columns);
     A* const slots = block.template shared<A>();
     A* const own = slots + block.thread() / warp_size * width;
@@ -128,10 +126,8 @@ struct NormSums {
 template <class T, class Rows>
 struct NormSums<T, Rows, false> {
   using A = Accumulator<T>;
-  template <class P>
-  constexpr void add(int, const P&, const P&, A, A) {}
-  template <class B>
-  constexpr void finish(B&, std::int64_t, A*) const {}
+  constexpr void add(int, const auto&, const auto&, A, A) {}
+  constexpr void finish(auto&, std::int64_t, A*) const {}
 };
 
 /// Calls write(column, pack) with the unrounded gradient of x. write may overwrite dy and x: a thread writes only
@@ -179,24 +175,16 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
   }
 }
 
-template <class T>
-struct StoreRounded {
-  T* to;
-  template <class A, int n>
-  constexpr void operator()(std::int64_t column, const Pack<A, n>& pack) const {
-    store_rounded(to + column, pack);
-  }
-};
-
 template <class T, class Rows>
 struct LayerNormBackward {
   LayerNormBackwardArguments<T> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     NormSums<T, Rows> sums;
     for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block))
-      row_gradient<Rows>(block, in, row, sums, StoreRounded<T>{in.dx + row * in.columns});
+      row_gradient<Rows>(block, in, row, sums, [&](std::int64_t column, const auto& pack) {
+        store_rounded(in.dx + row * in.columns + column, pack);
+      });
     sums.finish(block, in.columns, in.parts);
   }
 };
@@ -248,112 +236,71 @@ struct AddLayerNormSums {
 // Fused residual + dropout + layer normalization. For rows that fit a warp's registers, each pass reads two matrices
 // and writes two. Each thread draws the random numbers of its own elements.
 
-/// norm.x is the input of dropout.
+/// x is the input of dropout.
 template <class T>
-struct ResidualNormArguments {
-  LayerNormArguments<T> norm;
+struct ResidualNormArguments : LayerNormArguments<T> {
   const T* residual;
   DropoutMask<T> mask;
   T* sum;
-};
-
-/// Computes the packs of a row of residual + dropout(x).
-template <class T, class Rows, class B>
-struct ResidualSum {
-  using A = Accumulator<T>;
-  static constexpr int n = Rows::n;
-  const B& block;
-  const typename Rows::template Row<T>& x;
-  const typename Rows::template Row<T>& residual;
-  const DropoutMask<T>& mask;
-  const RandomStream& random;
-  std::uint64_t first;  // random index of the row's first element
-
-  constexpr Pack<T, n> operator()(int step) const {
-    const auto from = x.get(block, step);
-    const auto other = residual.get(block, step);
-    Pack<A, n> sum;
-    for (int at = 0; at < n; ++at) sum.at[at] = static_cast<A>(from.at[at]);
-    mask.template drop<n>(random, first + static_cast<std::uint64_t>(Rows::column(block, step)),
-                          sum);
-    Pack<T, n> out;
-    for (int at = 0; at < n; ++at)
-      out.at[at] = static_cast<T>(static_cast<A>(other.at[at]) + sum.at[at]);
-    return out;
-  }
 };
 
 template <class T, class Rows>
 struct ResidualNormForward {
   ResidualNormArguments<T> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
+    using A = Accumulator<T>;
     using Row = typename Rows::template Row<T>;
+    constexpr int n = Rows::n;
     const auto random = in.mask.random.loaded();
-    const auto columns = in.norm.columns;
-    for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
-      const auto at = row * columns;
+    for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block)) {
+      const auto at = row * in.columns;
       // The sum may overwrite x or the residual: a thread writes only elements that it alone has read.
-      const Row x(block, in.norm.x + at, columns), residual(block, in.residual + at, columns);
-      const ResidualSum<T, Rows, B> make{block, x, residual, in.mask, random, in.mask.number(row)};
-      const Row sum(block, in.sum + at, columns, make);
-      normalize_row<Rows>(block, in.norm, row, sum);
+      const Row x(block, in.x + at, in.columns), residual(block, in.residual + at, in.columns);
+      const auto first = in.mask.number(row);  // random index of the row's first element
+      const Row sum(block, in.sum + at, in.columns, [&](int step) {
+        const auto from = x.get(block, step);
+        const auto other = residual.get(block, step);
+        Pack<A, n> total;
+        for (int i = 0; i < n; ++i) total.at[i] = static_cast<A>(from.at[i]);
+        const auto column = static_cast<std::uint64_t>(Rows::column(block, step));
+        in.mask.template drop<n>(random, first + column, total);
+        Pack<T, n> out;
+        for (int i = 0; i < n; ++i)
+          out.at[i] = static_cast<T>(static_cast<A>(other.at[i]) + total.at[i]);
+        return out;
+      });
+      normalize_row<Rows>(block, in, row, sum);
     }
   }
 };
 
-/// norm.x is residual + dropout(x); norm.dx is the gradient of the residual.
+/// x is residual + dropout(x); dx is the gradient of the residual, dropped_dx that of dropout's input.
 template <class T>
-struct ResidualNormBackwardArguments {
-  LayerNormBackwardArguments<T> norm;
+struct ResidualNormBackwardArguments : LayerNormBackwardArguments<T> {
   DropoutMask<T> mask;
-  T* dx;
-};
-
-/// Stores each pack of a row twice: in `residual`, and in `dropped` after dropout.
-template <class T>
-struct StoreBoth {
-  StoreRounded<T> residual, dropped;
-  const DropoutMask<T>& mask;
-  const RandomStream& random;
-  std::uint64_t first;  // random index of the row's first element
-
-  template <class A, int n>
-  constexpr void operator()(std::int64_t column, Pack<A, n> pack) const {
-    residual(column, pack);
-    mask.template drop<n>(random, first + static_cast<std::uint64_t>(column), pack);
-    dropped(column, pack);
-  }
+  T* dropped_dx;
 };
 
 template <class T, class Rows>
 struct ResidualNormBackward {
   ResidualNormBackwardArguments<T> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto random = in.mask.random.loaded();
     NormSums<T, Rows> sums;
-    for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
-      const auto at = row * in.norm.columns;
-      row_gradient<Rows>(
-          block, in.norm, row, sums,
-          StoreBoth<T>{{in.norm.dx + at}, {in.dx + at}, in.mask, random, in.mask.number(row)});
+    for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block)) {
+      const auto at = row * in.columns;
+      const auto first = in.mask.number(row);  // random index of the row's first element
+      row_gradient<Rows>(block, in, row, sums, [&](std::int64_t column, auto pack) {
+        store_rounded(in.dx + at + column, pack);
+        in.mask.template drop<Rows::n>(random, first + static_cast<std::uint64_t>(column), pack);
+        store_rounded(in.dropped_dx + at + column, pack);
+      });
     }
-    sums.finish(block, in.norm.columns, in.norm.parts);
+    sums.finish(block, in.columns, in.parts);
   }
 };
-
-template <class T>
-[[nodiscard]] constexpr LayerNormBackwardArguments<T>& norm_of(LayerNormBackwardArguments<T>& in) {
-  return in;
-}
-template <class T>
-[[nodiscard]] constexpr LayerNormBackwardArguments<T>& norm_of(
-    ResidualNormBackwardArguments<T>& in) {
-  return in.norm;
-}
 
 /// The most blocks that sum rows: two for each multiprocessor of an H200, and the same on every GPU.
 inline constexpr std::int64_t most_norm_parts = 264;
@@ -364,12 +311,11 @@ template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev
 void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumulator<T>>& finish,
                           const Element*... pointers) {
   using A = Accumulator<T>;
-  auto& norm = norm_of(in);
-  const auto rows = norm.rows, columns = norm.columns;
+  const auto rows = in.rows, columns = in.columns;
   const auto sum_apart = [&] {
     reduce_columns<T>(dev, rows, columns,
-                      LayerNormSumTerms<T>{norm.dy, norm.x, columns, norm.mean, norm.inv_std},
-                      finish, norm.dy, norm.x);
+                      LayerNormSumTerms<T>{in.dy, in.x, columns, in.mean, in.inv_std}, finish,
+                      in.dy, in.x);
   };
   if (rows == 0 || columns == 0) return sum_apart();
   with_rows<T>(
@@ -380,10 +326,10 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
           const auto blocks =
               std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, most_norm_parts);
           Tensor<Dev> parts(dev, dtype_of<A>(), {blocks, 2, columns});
-          norm.parts = parts.mut().template data<A>();
+          in.parts = parts.mut().template data<A>();
           launch(dev, {blocks, threads, static_cast<std::size_t>(warps * 2 * columns) * sizeof(A)},
                  Kernel<T, Rows>{in});
-          reduce_parts<2>(dev, blocks, columns, static_cast<const A*>(norm.parts), finish);
+          reduce_parts<2>(dev, blocks, columns, static_cast<const A*>(in.parts), finish);
         } else {
           sum_apart();  // first, because the next kernel may write dx over dy
           launch(dev, Rows::template grid<A>(dev, rows, columns), Kernel<T, Rows>{in});

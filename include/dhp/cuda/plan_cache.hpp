@@ -56,7 +56,7 @@ class CudnnPlans : public CudaCached {
 
   /// Runs the problem on `arguments`; returns false, having written nothing, if cuDNN cannot. build() makes the graph;
   /// `problem` is one line with everything on which the graph depends. Arguments that the graph reads and writes must
-  /// be marked by CudnnArguments::updates, because timing runs plans several times.
+  /// be added with their size, because timing runs plans several times.
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                          const CudnnArguments& arguments, auto build) {
     auto found = plans_.find(problem);
@@ -120,15 +120,6 @@ class CudnnPlans : public CudaCached {
     plan.run(dev.cudnn(), arguments, more.get());
   }
 
-  /// Returns the graph, or nullopt if cuDNN refuses to build it.
-  [[nodiscard]] static std::optional<CudnnGraph> built(auto build, std::string* why = nullptr) {
-    try {
-      return build();
-    } catch (const CudaError& error) {
-      if (why != nullptr) *why = error.sentence();
-      return {};
-    }
-  }
   [[nodiscard]] static std::string last_error() {
     char text[512] = "";
     cudnnGetLastErrorString(text, sizeof text);
@@ -138,9 +129,13 @@ class CudnnPlans : public CudaCached {
   /// Chooses a plan. chosen: the previous choice, with the names of refused plans.
   Chosen choose(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                 const CudnnArguments& arguments, auto build, Chosen chosen) {
-    const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
-    if (!made) return chosen;
-    const CudnnGraph& graph = *made;
+    CudnnGraph graph;
+    try {
+      graph = build();
+    } catch (const CudaError& error) {
+      chosen.refusal = error.sentence();
+      return chosen;
+    }
     auto& tuning = dev.cached<Tuning>();
     const PlanSource source{graph, target_, rules, problem, tuning.plans};
     const auto stored = tuning.choices.find(problem);
@@ -216,20 +211,19 @@ class CudnnPlans : public CudaCached {
   std::map<std::string, std::string> compiled(Cuda& dev, const CudnnGraph& graph,
                                               std::span<const CudnnCandidate* const> wanted,
                                               const CudnnRules& rules) {
+    std::set<std::string> names;
+    for (const auto* const one : wanted)
+      if (one->compiles()) names.insert(one->name());
     std::map<std::string, std::string> texts;
-    const auto is_wanted = [&](const CudnnCandidate& one) {
-      return std::any_of(wanted.begin(), wanted.end(),
-                         [&](const CudnnCandidate* other) { return other->name() == one.name(); });
-    };
-    const auto tasks_here = std::count_if(wanted.begin(), wanted.end(),
-                                          [](const auto* one) { return one->compiles(); });
-    if (dev.host_threads() == 1 || tasks_here < 2) return texts;
+    if (dev.host_threads() == 1 || names.size() < 2) return texts;
     try {
       if (!described_) described_ = CudnnTarget::described(target_.handle());
       std::vector<CudnnCandidate> tasks;
       for (auto& one : candidates(graph, *described_, rules))
-        if (is_wanted(one) && one.compiles() && texts.emplace(one.name(), "").second)
+        if (names.erase(one.name()) > 0) {
+          texts.emplace(one.name(), "");
           tasks.push_back(std::move(one));
+        }
       const auto count = static_cast<int>(tasks.size());
       ThreadPool threads(std::clamp(count, 1, dev.host_threads()));
       threads.run(count, [&](std::int64_t at) {

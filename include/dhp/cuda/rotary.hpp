@@ -15,8 +15,7 @@ struct Rotary {
   const std::int32_t* positions;
   T* x;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     using A = Accumulator<T>;
     for (auto at = grid_thread(block); at < rows * half; at += grid_threads(block)) {
       const auto row = at / half, c = at - row * half;

@@ -35,47 +35,41 @@ struct MoveRows {
   }
 };
 
-/// The addresses of rows; strides are in bytes.
-struct RowBytes {
+/// The arguments of MoveRows for rows of any element type; strides are in bytes.
+struct RowMove {
   const std::byte* from;
   std::int64_t from_stride;
   std::byte* to;
   std::int64_t to_stride;
   std::int64_t bytes;  // bytes of a row
-};
-/// The rows that MoveRows selects.
-struct RowChoice {
   std::int64_t rows;
   const std::int32_t* index;
   std::int64_t first, entries;
-  bool missing_is_nan;  ///< fills with set bits, a NaN in every floating-point type; else with 0
+  bool missing_is_nan = false;  ///< fills with set bits, a NaN in each floating type; else with 0
 };
-
-template <class Word, int words, KernelDevice Dev>
-void move_rows_by(Dev& dev, const RowBytes& where, const RowChoice& which) {
-  using Kernel = MoveRows<Word, words>;
-  using Unit = typename Kernel::Unit;
-  constexpr auto size = static_cast<std::int64_t>(sizeof(Unit));
-  const auto units = where.bytes / size;
-  const auto missing = static_cast<Word>(which.missing_is_nan ? ~Word(0) : Word(0));
-  launch(dev, grid_for(dev, which.rows * units),
-         Kernel{which.rows, units, reinterpret_cast<const Unit*>(where.from),
-                where.from_stride / size, reinterpret_cast<Unit*>(where.to), where.to_stride / size,
-                which.index, which.first, which.entries, missing});
-}
 
 /// Moves rows in the largest units that alignment and sizes allow.
 template <KernelDevice Dev>
-void move_rows(Dev& dev, const RowBytes& where, const RowChoice& which) {
-  if (which.rows == 0 || where.bytes == 0) return;
-  const auto places =
-      reinterpret_cast<std::uintptr_t>(where.from) | reinterpret_cast<std::uintptr_t>(where.to) |
-      static_cast<std::uintptr_t>(where.from_stride | where.to_stride | where.bytes);
-  if (places % 16 == 0) move_rows_by<std::uint32_t, 4>(dev, where, which);
-  else if (places % 8 == 0) move_rows_by<std::uint32_t, 2>(dev, where, which);
-  else if (places % 4 == 0) move_rows_by<std::uint32_t, 1>(dev, where, which);
-  else if (places % 2 == 0) move_rows_by<std::uint16_t, 1>(dev, where, which);
-  else move_rows_by<std::uint8_t, 1>(dev, where, which);
+void move_rows(Dev& dev, const RowMove& all) {
+  if (all.rows == 0 || all.bytes == 0) return;
+  const auto move_by = [&]<class Word, int words>(Pack<Word, words>) {
+    using Unit = Pack<Word, words>;
+    constexpr auto size = static_cast<std::int64_t>(sizeof(Unit));
+    const auto units = all.bytes / size;
+    const auto missing = static_cast<Word>(all.missing_is_nan ? ~Word(0) : Word(0));
+    launch(dev, grid_for(dev, all.rows * units),
+           MoveRows<Word, words>{all.rows, units, reinterpret_cast<const Unit*>(all.from),
+                                 all.from_stride / size, reinterpret_cast<Unit*>(all.to),
+                                 all.to_stride / size, all.index, all.first, all.entries, missing});
+  };
+  const auto places = reinterpret_cast<std::uintptr_t>(all.from) |
+                      reinterpret_cast<std::uintptr_t>(all.to) |
+                      static_cast<std::uintptr_t>(all.from_stride | all.to_stride | all.bytes);
+  if (places % 16 == 0) move_by(Pack<std::uint32_t, 4>());
+  else if (places % 8 == 0) move_by(Pack<std::uint32_t, 2>());
+  else if (places % 4 == 0) move_by(Pack<std::uint32_t, 1>());
+  else if (places % 2 == 0) move_by(Pack<std::uint16_t, 1>());
+  else move_by(Pack<std::uint8_t, 1>());
 }
 
 /// Sets to[m] = from[index[m] - first]; missing_is_nan says what fills rows outside `from`.
@@ -83,8 +77,8 @@ template <KernelDevice Dev>
 void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
                bool missing_is_nan, View<Dev> to) {
   const auto bytes = to.columns() * static_cast<std::int64_t>(size_of(to.dtype()));
-  move_rows(dev, {from.bytes(), bytes, to.bytes(), bytes, bytes},
-            {index.count(), index.data(), first, from.rows(), missing_is_nan});
+  move_rows(dev, {from.bytes(), bytes, to.bytes(), bytes, bytes, index.count(), index.data(), first,
+                  from.rows(), missing_is_nan});
 }
 
 }  // namespace dhp::detail::cuda
@@ -95,10 +89,9 @@ template <KernelDevice Dev>
 void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, View<Dev> to,
                      std::int64_t first_to, std::int64_t columns) {
   const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
-  cuda::move_rows(dev,
-                  {from.bytes() + first_from * element, from.columns() * element,
-                   to.bytes() + first_to * element, to.columns() * element, columns * element},
-                  {from.rows(), nullptr, 0, from.rows(), false});
+  cuda::move_rows(dev, {from.bytes() + first_from * element, from.columns() * element,
+                        to.bytes() + first_to * element, to.columns() * element, columns * element,
+                        from.rows(), nullptr, 0, from.rows()});
 }
 /// An index outside x gives a row of NaN (for integers: -1, or 255).
 template <KernelDevice Dev>

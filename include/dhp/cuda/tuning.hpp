@@ -10,13 +10,6 @@
 
 namespace dhp::detail::cuda {
 
-/// Returns whether a graph is being captured. During capture, nothing may be timed or waited for.
-[[nodiscard]] inline bool is_recorded(Cuda& dev) {
-  auto status = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(dev.stream(), &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 /// Returns the shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
 [[nodiscard]] float shortest_ms(cudaStream_t stream, auto body) {
   constexpr int runs = 4;
@@ -45,8 +38,11 @@ class Tuning : public CudaCached {
       : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}
 
   /// Returns whether timing is allowed. Deterministic ranks must not time: they might choose different algorithms.
+  /// While a graph is captured, nothing may be timed or waited for.
   [[nodiscard]] static bool may_time(Cuda& dev) {
-    return !dev.options().deterministic && !is_recorded(dev);
+    auto status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(dev.stream(), &status), "cudaStreamIsCapturing");
+    return !dev.options().deterministic && status == cudaStreamCaptureStatusNone;
   }
 
   TunedChoices choices;

@@ -2,7 +2,7 @@
 //
 // The samples of a step and of a replica follow from closed forms without state, so a run can start at any step.
 // Micro-batch k of a step holds the step's samples [k*b, (k+1)*b), and replicas have whole micro-batches. The last step
-// of an epoch may have fewer micro-batches, and the very last may be short. Nothing is padded; a replica may get none.
+// of an epoch may have fewer micro-batches, of which the last may be short. Nothing is padded; a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -91,13 +91,18 @@ class Batching {
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Returns the number of steps, from the start of the run, until a number of epochs is done; at most 2^62.
-  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
+  /// Returns the number of steps, from the start of the run, until a number of epochs is done, and `more` steps of the
+  /// next epoch; at most 2^62 and `more`.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs, std::int64_t more = 0) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // epochs after the epoch of from_
-    if (whole < 0) return from_.steps_done;
+    if (whole < 0) {
+      const auto left = std::min(more * global_batch_, size_) - (from_.samples - epochs * size_);
+      return from_.steps_done + steps_for(std::max<std::int64_t>(left, 0));
+    }
     constexpr auto most = std::int64_t{1} << 62;
     if (whole > (most - from_.steps_done) / steps_per_epoch() - 1) return most;
-    return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
+    return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch() +
+           more;
   }
 
  private:

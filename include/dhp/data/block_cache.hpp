@@ -32,7 +32,7 @@ class BlockCache {
         limit_(limit_bytes),
         block_(block_bytes),
         warn_(std::move(warn)) {
-    check(block_bytes > 0, "a cache of blocks without bytes");
+    check(block_bytes > 0, "blocks of a cache need 1 byte or more");
   }
 
   /// Adds a file and returns its index; must not run during reads. Blocks without room in the cache are never kept.

@@ -43,7 +43,7 @@ namespace dhp {
     if (code == Z_STREAM_END) {
       const auto rest = packed.subspan(read);
       if (std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; })) break;
-      check(detail::is_gzip(rest), name, ", byte ", read, ": not gzip after its end");
+      check(detail::is_gzip(rest), name, ", byte ", read, ": other data follow the gzip data");
       inflateReset(&stream);  // another member follows
       continue;
     }

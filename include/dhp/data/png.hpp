@@ -1,11 +1,15 @@
-// Decodes PNG with libpng's simplified interface (link PNG::PNG), which handles libpng's errors internally. All color
-// types and depths become 8-bit RGB or gray. Like torchvision, it drops transparency and ignores gamma and color
-// profiles.
+// Decodes PNG with libpng (link PNG::PNG). All color types and depths become 8-bit RGB or gray. Like torchvision, it
+// drops transparency and ignores gamma and color profiles. libpng's simplified interface would be shorter, but some of
+// its versions mix up the rows of interlaced files of 16 bits.
 #pragma once
 
 #include <dhp/data/exif.hpp>
 
 #include <png.h>
+
+#include <csetjmp>
+#include <cstring>
+#include <vector>
 
 namespace dhp {
 
@@ -37,37 +41,78 @@ struct PlainPng {
   }
 }
 
+/// Reads one file through libpng. On an error, libpng jumps out of its C code by longjmp, which runs no destructors. So
+/// code in attempt() must not make objects with destructors.
+class PngReader : NonCopyable {
+ public:
+  PngReader(const Bytes& bytes, const std::string& name)
+      : name_(name),
+        rest_(bytes),
+        png_(png_create_read_struct(
+            PNG_LIBPNG_VER_STRING, this,
+            [](png_structp png, png_const_charp problem) {
+              auto& reader = *static_cast<PngReader*>(png_get_error_ptr(png));
+              std::strncpy(reader.problem_, problem, sizeof reader.problem_ - 1);
+              std::longjmp(reader.before_, 1);
+            },
+            [](png_structp, png_const_charp) {})),
+        info_(png_ != nullptr ? png_create_info_struct(png_) : nullptr) {}
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  void attempt(const auto& step) {
+    check(info_ != nullptr, name_, ": libpng cannot start, out of memory");
+    if (setjmp(before_) != 0) fail(name_, ": damaged PNG (", problem_, ")");
+    step(png_, info_);
+  }
+  void read_info() {
+    attempt([this](png_structp png, png_infop info) {
+      png_set_read_fn(png, this, [](png_structp from, png_bytep to, std::size_t count) {
+        auto& rest = static_cast<PngReader*>(png_get_io_ptr(from))->rest_;
+        if (count > rest.size()) png_error(from, "it is cut off");
+        std::memcpy(to, rest.data(), count);
+        rest = rest.subspan(count);
+      });
+      png_read_info(png, info);
+    });
+  }
+
+ private:
+  const std::string& name_;
+  std::span<const std::byte> rest_;
+  char problem_[200] = {};
+  std::jmp_buf before_{};
+  png_structp png_;
+  png_infop info_;
+};
+
 [[nodiscard]] inline Image decode_png(std::span<const std::byte> bytes, const std::string& name,
                                       const DecodeOptions& options = {}) {
   const auto plain = plain_png(bytes, name);
-  png_image header{};
-  header.version = PNG_IMAGE_VERSION;
-  struct Freer {
-    png_image* header;
-    ~Freer() { png_image_free(header); }
-  } const freer{&header};
-  check(png_image_begin_read_from_memory(&header, plain.bytes.data(), plain.bytes.size()) != 0, "",
-        name, ": damaged PNG (", header.message, ")");
-  check_decode(header.height, header.width, name, options);
-  const int alpha = (header.format & PNG_FORMAT_FLAG_ALPHA) != 0 ? 1 : 0;
-  // libpng would compute gray in linear light, unlike other readers.
-  const bool mixes = options.channels == 1 && (header.format & PNG_FORMAT_FLAG_COLOR) != 0;
-  const int channels = mixes ? 3 : options.channels;
-  header.format =
-      (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha != 0 ? PNG_FORMAT_FLAG_ALPHA : 0);
-  header.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
-
-  Image made = Image::blank(static_cast<int>(header.height), static_cast<int>(header.width),
-                            channels + alpha);
-  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, name,
-        ": damaged PNG (", header.message, ")");
-  if (alpha != 0 || mixes) {  // leaves out the transparency, or makes three colors one gray
+  PngReader reader(plain.bytes, name);
+  reader.read_info();
+  Image made;
+  bool color = false;
+  reader.attempt([&](png_structp png, png_infop info) {
+    made.height = static_cast<int>(png_get_image_height(png, info));
+    made.width = static_cast<int>(png_get_image_width(png, info));
+    color = (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) != 0;
+    png_set_expand(png);  // of palettes, and of grays with fewer than 8 bits
+    png_set_scale_16(png);
+    png_set_strip_alpha(png);
+    if (!color && options.channels == 3) png_set_gray_to_rgb(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+  });
+  check_decode(as_size(made.height), as_size(made.width), name, options);
+  made = Image::blank(made.height, made.width, color ? 3 : options.channels);
+  std::vector<png_bytep> rows;
+  for (int y = 0; y < made.height; ++y) rows.push_back(made.pixels.data() + made.at(y, 0));
+  reader.attempt([&](png_structp png, png_infop) { png_read_image(png, rows.data()); });
+  if (color && options.channels == 1) {
     auto* to = made.pixels.data();
-    for (const auto* from = to; from != made.pixels.data() + made.pixels.size();
-         from += channels + alpha)
-      if (mixes) *to++ = gray_of(from[0], from[1], from[2]);
-      else to = std::copy_n(from, channels, to);
-    made.channels = options.channels;
+    for (const auto* from = to; from != made.pixels.data() + made.pixels.size(); from += 3)
+      *to++ = gray_of(from[0], from[1], from[2]);
+    made.channels = 1;
     made.pixels.resize(made.at(made.height, 0));
   }
   return oriented(std::move(made), plain.orientation, options);

@@ -100,7 +100,7 @@ class ShardImages {
   [[nodiscard]] static std::string left_out_text(const Found& found) {
     const auto& [members, first] = found.index.left_out;
     if (members == 0) return {};
-    return concat(", ", members, members == 1 ? " member" : " members",
+    return concat(", ", detail::many(members, "member"),
                   " of no sample (NAME.png with NAME.cls or NAME.json) left out, first: ", first);
   }
   [[nodiscard]] const detail::ShardSample& sample(std::int64_t index) const {

@@ -27,7 +27,6 @@ struct ShardFile {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
     check(S_ISREG(status.st_mode), path, ": is not a file");
-    check(status.st_size > 0, path, ": the shard is empty");
     return {.path = path,
             .bytes = static_cast<std::uint64_t>(status.st_size),
             .modified_ns =
@@ -95,6 +94,7 @@ struct ShardIndex {
     ScannedFile file(shard.path);
     shard.tar = ends_in(shard.path, ".tar") ||
                 (file.size() > magic_at + 5 && file.text(magic_at, 5) == "ustar");
+    if (file.size() == 0) return scan.damaged(shard.path + ": the shard is empty");
     if (shard.tar) scan_tar(shard.path, decoders, label_of_json, scan);
     else scan_tfrecord(shard.path, scan);
   });

@@ -109,7 +109,7 @@ inline void check_is_shard(ScannedFile& file) {
   const auto head = file.text(0, as_size(std::min<std::uint64_t>(file.size(), 64)));
   const auto known = known_file(head);
   check(known.empty(), file.path(), ", byte 0: is ", known,
-        "; samples are read at random, from tar and TFRecord files that are not packed");
+        "; samples are read in any order, which needs tar or TFRecord files that are not packed");
 }
 
 /// Limit of the size of an image or a record, in bytes.

@@ -61,7 +61,7 @@ struct ContextRows {
     for (int group = 0; group < groups; ++group) {
       by_group.push_back(context_runs(offsets, lengths, group, groups));
       auto& runs = by_group.back();
-      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // lists may contain row 0
+      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // lists may refer to row 0
       most = std::max(most, rows_of(by_group.back()));
     }
     equally_long = cut.groups > 0;

@@ -31,7 +31,7 @@ namespace detail {
 }
 [[nodiscard]] inline Shape shape_of_piece(int pieces, const Shape& all) {
   if (pieces == 1) return all;
-  check(all.rank() > 1 && all[0] == pieces, "a layer behind the tensor axis needs ", pieces,
+  check(all.rank() > 1 && all[0] == pieces, "a layer on the tensor axis needs ", pieces,
         " pieces, got ", all);
   Shape piece;
   for (int dim = 1; dim < all.rank(); ++dim) piece.push_back(all[dim]);

@@ -49,6 +49,7 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
   void take_whole_rows() { sum_.shares() = {}; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    check_there(x.shape());
     auto all = by_rows_ ? x.share() : gathered(dev, x.share(), tape);
     return forward_of(dev, std::move(all), std::move(x), tape);
   }
@@ -152,6 +153,7 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
     return shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    check_there(in);
     const auto own = by_rows_ ? shape_of_piece(pieces(), in) : in;
     const auto height =
         by_rows_ ? own.rows() : own.with(0, sum_.shares().all(batch, own[0])).rows();
@@ -242,6 +244,10 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
     return piece.with(piece.rank() - 1, spec().shape[1]);
   }
 
+  void check_there(const Shape& in) const {
+    check(in.rank() > 0, "a layer with the weight ", spec().name, " needs an x of [.., ",
+          spec().shape[1], "], but x is empty; the micro-batches (or samples) need an input");
+  }
   void check_columns(const Shape& in) const {
     check(in.back() == spec().local_shape()[1], "a layer with the weight ", spec().name,
           ", placement ", spec().placement, ", has ", spec().local_shape()[1], " of ",

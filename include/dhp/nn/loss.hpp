@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/core/crc32c.hpp>
 #include <dhp/nn/layer.hpp>
 
 #include <cmath>
@@ -189,9 +190,31 @@ struct GlobalLoss {
 };
 
 namespace detail {
+/// Returns a request to gather_losses(): 1 to stop, else 0; and a number whose sum over all ranks is 0 if the ranks of
+/// each tensor group have the same micro-batches, or if `compares` is false.
+template <class Dev>
+[[nodiscard]] std::vector<double> request_of(Dev& dev, Mesh<Dev>& mesh, bool stops,
+                                             const std::vector<MicroBatch<Dev>>& batches,
+                                             bool compares) {
+  const auto& group = mesh.tensor();
+  std::uint32_t sum = 0;
+  if constexpr (has_data<Dev>) {
+    const auto add = [&](const Tensor<Dev>& x) {
+      auto copy = dev.start_copy_to_host(x.view().bytes(), x.size_bytes());
+      sum = crc32c(copy.template wait<std::byte>(), sum);
+    };
+    for (const auto& batch : batches) {
+      if (!compares || group.size() == 1 || group.transport() == "none") break;  // none: planned
+      if (batch.input) add(batch.input);
+      for (const auto& [name, x] : batch.side) add(x);
+    }
+  }
+  return {stops ? 1.0 : 0.0, sum * (group.rank() == 0 ? group.size() - 1.0 : -1.0)};
+}
+
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
 /// and the pipeline axis and, if there is a request, over the tensor axis. mine: the losses of this rank's `batches`;
-/// zeros on ranks without the loss. request: f64 [1], a value to sum over all ranks; the sum begins an additional last
+/// zeros on ranks without the loss. request: f64 [2], values to sum over all ranks; the sums begin an additional last
 /// row of the result.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,

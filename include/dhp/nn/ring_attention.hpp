@@ -70,7 +70,7 @@ class RingAttention {
     sums.end(dev_, y);
   }
 
-  /// Gradients travel around the ring one step behind their keys and values, and finally to the rank that owns these.
+  /// Gradients travel around the ring one step behind their keys and values, then to the rank that owns the keys.
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {

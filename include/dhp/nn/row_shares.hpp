@@ -12,8 +12,8 @@
 
 namespace dhp {
 
-/// Each rank's share of the rows that the side input "row_numbers" numbers. Shares follow the order of the ranks and
-/// are equally long, but the last shares may be shorter or empty. By default every rank has all rows.
+/// Each rank's share of an activation's rows, one row for each entry of the side input "row_numbers". Shares are in
+/// rank order and equally long, but the last ones may be shorter or empty. By default every rank has all rows.
 template <class Dev>
 class RowShares {
  public:

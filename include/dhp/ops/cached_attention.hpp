@@ -14,8 +14,8 @@ void check_cache(InView<Dev> cache, InView<Dev> q, InView<Dev> positions, int sh
             cache.dtype() == q.dtype(),
         "attention: a cache ", shape, " of ", cache.dtype(), " does not fit rows ", q.shape(),
         " of ", q.dtype());
-  check(positions.dtype() == DType::i32 && positions.count() == q.rows(), "attention: positions ",
-        positions.shape(), " of ", positions.dtype(), " are not i32 of ", q.rows(), " rows");
+  check(positions.dtype() == DType::i32 && positions.count() == q.rows(), "attention: ", q.rows(),
+        " rows need as many positions of i32, got ", positions.shape(), " of ", positions.dtype());
 }
 
 /// Appends k and v [R, key columns] to the cache [2, N, capacity, key columns]. Their rows are row_stride elements

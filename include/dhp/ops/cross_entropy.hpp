@@ -27,7 +27,7 @@ struct CrossEntropyOptions {
 // labels i32 [M]: -1 ignores the row. Other labels outside [0, classes) throw Error on a CPU, and give NaN on a GPU.
 
 namespace detail {
-/// Throws Error unless the columns have the expected number of classes and these are in [0, classes).
+/// Throws Error unless the local classes have columns and are in [0, classes), and the smoothing is in [0, 1].
 inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
   check(options.local_classes <= columns, "cross_entropy: logits of ", columns,
         " columns cannot have ", options.local_classes, " classes");

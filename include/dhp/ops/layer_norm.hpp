@@ -27,8 +27,8 @@ template <Device Dev>
 void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
                               const DropoutOptions& dropout) {
   check_dropout<Dev>(x, rows, dropout);
-  check(dropout.total_columns == x.columns(), "layer_norm: rows of ", x.columns(), " columns of ",
-        dropout.total_columns, " are not whole");
+  check(dropout.total_columns == x.columns(), "layer_norm: rows have only ", x.columns(),
+        " of their ", dropout.total_columns, " columns");
 }
 
 }  // namespace detail

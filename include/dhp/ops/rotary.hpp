@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al. 2021, "RoFormer", section 3.2.2) rotates each head of queries and keys by angles
-// that grow with the position, so that a product of query and key depends on their positions only by the distance.
+// that grow with the position, so that the product of a query and a key depends only on the distance of the two.
 // Column c of a head's first half and column c of its second half form a pair, as in Llama.
 #pragma once
 
@@ -54,8 +54,8 @@ void rotary(Dev& dev, OutView<Dev> x, InView<Dev> positions, const RotaryOptions
   check(options.base > 0, "rotary: the base must be above 0, got ", options.base);
   check(options.row_stride == 0 || options.row_stride >= x.columns(), "rotary: rows of ",
         x.columns(), " columns cannot be ", options.row_stride, " elements apart");
-  check(positions.dtype() == DType::i32 && positions.count() == x.rows(), "rotary: positions ",
-        positions.shape(), " of ", positions.dtype(), " are not i32 of ", x.rows(), " rows");
+  check(positions.dtype() == DType::i32 && positions.count() == x.rows(), "rotary: ", x.rows(),
+        " rows need as many positions of i32, got ", positions.shape(), " of ", positions.dtype());
   if (x.count() > 0) rotary_on(dev, x, positions, options);
 }
 

@@ -131,7 +131,7 @@ class SegmentTable {
           "parameter ", segment.parameter, " has ", segment.range.size(), " elements of ",
           value.shape(), " values of ", value.dtype(),
           ": a segment has as many elements as values, begins at a multiple of ", segment_alignment,
-          " elements, and its values at one of 16 bytes");
+          " elements, and its values at a multiple of 16 bytes");
     check(value.dtype() == accumulation() || value.dtype() == compute_, "the values of parameter ",
           segment.parameter, " are of ", value.dtype(), ", neither of ", compute_, " nor of ",
           accumulation());

@@ -23,7 +23,8 @@ namespace detail {
           .weight_decay = options.weight_decay};
 }
 [[nodiscard]] std::string adam_settings(const auto& options) {
-  return concat(options.beta1, " ", options.beta2, " ", options.epsilon, " ", options.weight_decay);
+  return concat("betas ", options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon,
+                ", weight decay ", options.weight_decay);
 }
 }  // namespace detail
 

@@ -21,7 +21,8 @@ class Lars final : public BufferedOptimizer<Dev> {
 
   [[nodiscard]] std::string name() const override { return "lars"; }
   [[nodiscard]] std::string settings() const override {
-    return concat(options_.momentum, " ", options_.weight_decay, " ", options_.trust);
+    return concat("momentum ", options_.momentum, ", weight decay ", options_.weight_decay,
+                  ", trust ", options_.trust);
   }
   void prepare(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
     const auto weights = norms_.weight_squares(dev, this->store_, this->masters());

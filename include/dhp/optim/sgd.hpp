@@ -25,7 +25,8 @@ class Sgd final : public BufferedOptimizer<Dev> {
 
   [[nodiscard]] std::string name() const override { return "sgd"; }
   [[nodiscard]] std::string settings() const override {
-    return concat(options_.momentum, " ", options_.nesterov, " ", options_.weight_decay);
+    return concat(options_.nesterov ? "Nesterov " : "", "momentum ", options_.momentum,
+                  ", weight decay ", options_.weight_decay);
   }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;

@@ -16,9 +16,11 @@ struct Action {
   /// reduce sums its gradients over the replicas (moves.hpp).
   enum class Kind { forward, backward, backward_input, backward_weight, unshard, reshard, reduce };
   Kind kind = Kind::forward;
-  /// Of a pass: its chunk or, in a list by layers (moves.hpp), the layer's index in the stage. Of a move: its unit.
+  /// The chunk of a pass or, in a list by layers (moves.hpp), the index of a layer in the stage; see unit(), too.
   int chunk = 0;
   int micro_batch = 0;  ///< 0 in a move
+  /// Returns the unit whose weights or gradients a move moves.
+  [[nodiscard]] constexpr int unit() const { return chunk; }
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -91,7 +93,7 @@ struct Wiring {
 }  // namespace detail
 
 [[nodiscard]] inline std::string to_text(const Action& action) {
-  if (detail::is_move(action)) return concat(name_of(action.kind), " of unit ", action.chunk);
+  if (detail::is_move(action)) return concat(name_of(action.kind), " of unit ", action.unit());
   return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
                 action.chunk);
 }

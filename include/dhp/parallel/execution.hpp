@@ -107,7 +107,7 @@ class Execution {
     for (; length < list.size(); ++length) {
       const auto& action = list[length];
       const bool belongs = is_move(action) ? action.kind != Action::Kind::reduce ||
-                                                 !stage_->units[action.chunk].tied()
+                                                 !stage_->units[action.unit()].tied()
                                            : stage_->layers.in_one_pass(list[0], action);
       if (!belongs) break;
     }
@@ -138,7 +138,7 @@ class Execution {
         case Action::Kind::backward_weight: backward_weight(action); break;
         case Action::Kind::unshard: replicas_->unshard(*dev_, bucket(action)); break;
         case Action::Kind::reshard: replicas_->reshard(*dev_, bucket(action)); break;
-        case Action::Kind::reduce: reduce(stage_->units[action.chunk], ready); break;
+        case Action::Kind::reduce: reduce(stage_->units[action.unit()], ready); break;
       }
     }
   }
@@ -251,7 +251,7 @@ class Execution {
 
   // --- moves ---
   [[nodiscard]] ShardedBucket<Dev>& bucket(const Action& move) {
-    return *stage_->units[move.chunk].bucket;
+    return *stage_->units[move.unit()].bucket;
   }
   /// Called when this replica's gradients of the unit are complete.
   void reduce(const typename StageUnits<Dev>::Unit& unit, Ready ready) {

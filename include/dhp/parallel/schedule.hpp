@@ -36,8 +36,8 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
         stage, " of ", stages);
   check(micro_batches >= 0, "schedule ", name, ": ", micro_batches, " micro-batches; 0 or more");
   check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
-  check(needed_chunks == 0 || chunks == needed_chunks, "schedule ", name, " keeps ", needed_chunks,
-        needed_chunks == 1 ? " chunk" : " chunks", " per stage, not ", chunks,
+  check(needed_chunks == 0 || chunks == needed_chunks, "schedule ", name, " keeps ",
+        detail::many(needed_chunks, "chunk"), " per stage, not ", chunks,
         "; set chunks to that, or choose the schedule interleaved");
 }
 

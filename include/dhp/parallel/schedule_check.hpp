@@ -64,8 +64,8 @@ class ScheduleChecker {
   void check_order(int stage) {
     const auto pairs = as_size(wiring_.chunks) * as_size(micro_batches_);
     check(list(stage).size() >= pairs / 2, "schedule: stage ", stage, " has only ",
-          list(stage).size(), " actions for ", micro_batches_, " micro-batches in ", wiring_.chunks,
-          " chunks");
+          list(stage).size(), " actions for ", many(micro_batches_, "micro-batch"), " in ",
+          many(wiring_.chunks, "chunk"));
     std::vector<State> states(pairs, State::waiting);
     const auto state_of = [&](int chunk, int micro_batch) -> State& {
       return states[as_size(chunk) * as_size(micro_batches_) + as_size(micro_batch)];
@@ -75,8 +75,8 @@ class ScheduleChecker {
       if (is_move(action)) continue;
       if (action.chunk < 0 || action.chunk >= wiring_.chunks || action.micro_batch < 0 ||
           action.micro_batch >= micro_batches_)
-        broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
-               wiring_.chunks, " chunks");
+        broken(stage, at, "does not exist: a stage has ", many(micro_batches_, "micro-batch"),
+               " in ", many(wiring_.chunks, "chunk"));
       check_neighbor(stage, at, state_of);
       advance(stage, at, state_of(action.chunk, action.micro_batch));
     }
@@ -249,9 +249,9 @@ class MoveChecker {
         run_pass(action);
         continue;
       }
-      if (action.chunk < 0 || action.chunk >= std::ssize(weights_))
-        broken("does not exist: there are ", weights_.size(), " units");
-      if (action.kind == Action::Kind::reduce) reduce(action.chunk);
+      if (action.unit() < 0 || action.unit() >= std::ssize(weights_))
+        broken("does not exist: a stage has ", many(weights_.size(), "unit"));
+      if (action.kind == Action::Kind::reduce) reduce(action.unit());
       else move_weights(action);
     }
     for (std::size_t unit = 0; unit < weights_.size(); ++unit)
@@ -278,8 +278,9 @@ class MoveChecker {
   }
   void move_weights(const Action& action) {
     const bool gathers = action.kind == Action::Kind::unshard;
-    auto& weights = weights_[as_size(action.chunk)];
-    if (!plan_.units()[as_size(action.chunk)].sharded) broken("moves weights that are not sharded");
+    auto& weights = weights_[as_size(action.unit())];
+    if (!plan_.units()[as_size(action.unit())].sharded)
+      broken("moves weights that are not sharded");
     if (gathers && weights != Weights::away) broken("gathers weights that are there");
     if (!gathers && weights == Weights::away) broken("frees weights that are not there");
     if (!gathers && weights == Weights::unused) broken("frees weights that wait for their use");

@@ -13,7 +13,7 @@
 namespace dhp {
 
 /// Time of an action in one chunk, in any unit; a whole backward takes the sum of both gradients. Moves take no time,
-/// because they run beside the passes.
+/// because they overlap with passes.
 struct ActionCosts {
   double forward = 1;
   double backward_input = 1;

@@ -24,7 +24,8 @@ namespace dhp {
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file that was loaded
-  /// Messages for people: damaged checkpoints that were skipped, another seed, tensors that no rank has read.
+  /// Messages for people: damaged checkpoints that were skipped, tensors that no rank has read, and another seed,
+  /// other settings of the optimizer or other data than the saved run's.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
@@ -49,10 +50,15 @@ namespace detail {
 template <class Dev>
 class Checkpoint {
  public:
-  /// Keeps references to mesh, store, optimizer and replicas, which must outlive it.
+  /// Keeps references to mesh, store, optimizer and replicas, which must outlive it. data: describes the data, as
+  /// StepSource::in_common() does; empty if they are not known.
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer,
-             Replicas<Dev>* replicas = nullptr)
-      : mesh_(mesh), store_(store), optimizer_(optimizer), replicas_(replicas) {
+             Replicas<Dev>* replicas = nullptr, std::string data = {})
+      : mesh_(mesh),
+        store_(store),
+        optimizer_(optimizer),
+        replicas_(replicas),
+        data_(std::move(data)) {
     detail::check_has_replicas(store, replicas);
   }
 
@@ -188,7 +194,7 @@ class Checkpoint {
     RunState::visit(state, detail::checkpoint::JsonWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
-    json["seed"] = store_.options().seed;
+    json.update(kept());
     for (const auto& [name, groups] : groups_of(store_.options()))
       if (groups > 1) json[name + "_groups"] = groups;
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
@@ -198,6 +204,14 @@ class Checkpoint {
     return record;
   }
 
+  /// Returns what a run normally keeps when it goes on, by the names in the index.
+  [[nodiscard]] nlohmann::ordered_json kept() const {
+    nlohmann::ordered_json facts{{"seed", store_.options().seed}};
+    if (const auto settings = optimizer_.settings(); !settings.empty())
+      facts["settings"] = settings;
+    if (!data_.empty()) facts["data"] = data_;
+    return facts;
+  }
   /// Returns each axis with its number of groups.
   [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
       const ParameterStoreOptions& store) {
@@ -218,7 +232,7 @@ class Checkpoint {
         loaded.state = load_format_1(dev, place, weights.only);
         return loaded;
       }
-      const auto damage = try_load(dev, loaded, weights.only);
+      const auto damage = try_load(dev, loaded, weights);
       if (damage.empty()) return loaded;
       passed_over.push_back(damage);
     }
@@ -245,7 +259,9 @@ class Checkpoint {
   };
   /// Fills in `loaded`. Returns damage, or an empty text, the same on all ranks. Throws Error if the model does not
   /// fit.
-  [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
+  [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded,
+                                     const WeightLoading& weights) {
+    const bool only_weights = weights.only;
     Attempt own;
     std::optional<SavedPieces> saved;
     try {
@@ -277,11 +293,12 @@ class Checkpoint {
       optimizer_.values_changed(dev);
       return "";
     }
-    const auto own_seed = store_.options().seed;
-    if (const auto seed = saved->index().about.value("seed", own_seed); seed != own_seed)
-      loaded.remarks.push_back(concat(loaded.from, " was saved with the seed ", seed,
-                                      " and this run has ", own_seed,
-                                      ": it draws other samples and dropouts from here on"));
+    const auto all_kept = weights.compare ? kept() : nlohmann::ordered_json::object();
+    for (const auto& [name, now] : all_kept.items())
+      if (const auto before = saved->index().about.value(name, now); before != now)
+        loaded.remarks.push_back(concat(loaded.from, " was saved with the ", name, " ",
+                                        before.dump(), " and this run has ", now.dump(),
+                                        ": it does not go on as the saved run would have"));
     for (const auto& [name, own_groups] : groups_of(store_.options()))
       if (const int groups = saved->index().about.value(name + "_groups", 1);
           groups > 1 && groups != own_groups)
@@ -325,8 +342,12 @@ class Checkpoint {
       const auto* stored = saved.find(name);
       if (stored == nullptr)
         return concat(saved.folder(), " has no tensor ", name,
-                      "; it was saved from another model, with other options of its optimizer, or "
-                      "while this weight was frozen: export its weights, and begin with those");
+                      name.starts_with("optimizer/")
+                          ? concat("; its weight was frozen then, or the optimizer had other "
+                                   "options: --export the weights and begin with those (in your "
+                                   "own program, files().load(\"",
+                                   saved.folder(), "\", {.only = true}))")
+                          : "; it was saved from another model");
       const auto& shape = stored->front().piece.shape;
       if (shape != held.piece.shape)
         return concat("tensor ", name, " of ", saved.folder(), " has the shape ", shape,
@@ -367,6 +388,7 @@ class Checkpoint {
   ParameterStore<Dev>& store_;
   Optimizer<Dev>& optimizer_;
   Replicas<Dev>* replicas_;
+  std::string data_;
 };
 
 }  // namespace dhp

@@ -22,6 +22,7 @@ namespace dhp {
 /// How a run begins from published weights.
 struct WeightLoading {
   bool only = false;       ///< loads only weights; remarks list only damage and left-over tensors
+  bool compare = true;     ///< remarks also list another seed, optimizer setting or data than saved
   bool all = false;        ///< a missing weight is an error; otherwise it keeps its initial value
   std::string new_head{};  ///< skips weights whose names begin with this; empty: none
   /// Prefix of the weights exported with the adapter. If set, only these and the adapter's may be missing in the files.

@@ -19,7 +19,7 @@ class RunFiles : detail::NonCopyable {
  public:
   explicit RunFiles(TrainingRun<Dev>& run)
       : run_(run),
-        checkpoint_(run.mesh(), run.store(), run.optimizer(), run.replicas()),
+        checkpoint_(run.mesh(), run.store(), run.optimizer(), run.replicas(), run.data_in_common()),
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(run_.device()); });
   }

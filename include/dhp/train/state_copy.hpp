@@ -89,7 +89,7 @@ class StateCopy {
   bool replayed_;
   std::vector<HeldPiece<Dev>> pieces_;
   std::vector<std::byte> on_host_;   // used if the host can read the device's memory
-  std::vector<HostCopy> copies_;     // used otherwise
+  std::vector<HostCopy> copies_;     // used if it cannot
   std::shared_ptr<std::byte> twin_;  // the second copy on the device
   std::size_t bytes_ = 0;
   std::atomic<bool> copied_{true};

@@ -39,7 +39,7 @@ class Trainer {
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         series_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {std::ssize(model.term_names())}),
-        request_(dev, DType::f64, {1}) {
+        request_(dev, DType::f64, {2}) {
     detail::make_copies_agree(dev, mesh);
     check(options.clip >= 0 && options.spike >= 0, "clip and spike are limits of norms, or 0, got ",
           options.clip, " and ", options.spike);
@@ -62,14 +62,15 @@ class Trainer {
     check(counts_.count() > 0, "the model's loss has no terms, so it cannot be trained");
     check(mine.micro_batches > 0, "a step of no micro-batches trains nothing");
     check(mesh_.shape().data > 1 || std::ssize(mine.batches) == mine.micro_batches, "a step of ",
-          mine.micro_batches, " micro-batches has ", mine.batches.size(),
-          " of them; one replica needs all");
+          mine.micro_batches, " micro-batches got ", mine.batches.size(),
+          "; a single replica takes all");
     StepTicket<Dev> ticket;
     ticket.step = now_.step + 1;
     ticket.learning_rate = options_.learning_rate.at(ticket.step);
     ticket.mine = mine.share();
     put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
-    put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
+    put(request_.mut(), detail::request_of(dev_, mesh_, stop_requested_, mine.batches,
+                                           !std::exchange(compared_, true)));
     detail::write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
     if (update_barrier_)
       interrupted_.emplace(
@@ -91,6 +92,8 @@ class Trainer {
     auto losses = ticket.losses.template wait<double>();
     const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
     const bool stop_requested = *request > 0;
+    check(request[1] == 0, "ranks of one tensor group have different micro-batches in step ",
+          ticket.step, "; give them the same, those of their replica Mesh::data_index()");
     losses.erase(request, losses.end());
     detail::check_counts<Dev>(losses, names, ticket.mine.batches);
     const auto loss = detail::sum_losses(losses, names.size());
@@ -320,8 +323,8 @@ class Trainer {
   }
   template <class T>
   void put(View<Dev> to, const std::vector<T>& values) {
-    check(to.size_bytes() == values.size() * sizeof(T), "a step has ", values.size(),
-          " values for ", to.shape());
+    check(to.size_bytes() == values.size() * sizeof(T), "a step's ", values.size(),
+          " values do not fit the tensor ", to.shape());
     dev_.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(values.data()),
                         to.size_bytes());
   }
@@ -382,8 +385,9 @@ class Trainer {
   Tensor<Dev> state_;    // StepState
   Tensor<Dev> series_;   // i32 [1]: the bits of RandomStream::series
   Tensor<Dev> counts_;   // i64 [terms], counts of this replica's micro-batches
-  Tensor<Dev> request_;  // f64 [1], nonzero if this rank asks to stop
+  Tensor<Dev> request_;  // f64 [2], see request_of()
   std::atomic<bool> stop_requested_{false};
+  bool compared_ = false;
   detail::StepRecorder<Dev> recorder_;
   std::vector<std::function<void()>> before_update_;
   std::function<void()> update_barrier_;

@@ -165,6 +165,10 @@ class TrainingRun : detail::NonCopyable {
             .replicas = mesh_.shape().data,
             .reads_input = mesh_.pipeline_index() == 0};
   }
+  /// Describes the run's own data, as StepSource::in_common() does; empty if the caller gives the micro-batches.
+  [[nodiscard]] std::string data_in_common() const {
+    return data_ == nullptr ? "" : data_->in_common();
+  }
   /// Makes a source deliver this replica's part, in the order given by this run's seed.
   void read(StepSource<Dev>& source) { source.read_as(reader()); }
 
@@ -262,7 +266,9 @@ template <class Dev>
 void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
   if constexpr (has_data<Dev>) {
     if (world.size() == 1 || world.transport() == "none") return;
-    const auto all = gather_texts(dev, world, data.in_common());
+    const auto all = gather_texts(
+        dev, world,
+        concat(data.in_common(), data.steps() > 0 ? concat(", ", many(data.steps(), "step")) : ""));
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       check(all[rank] == all[0], "rank ", rank, " reads ", all[rank], ", and rank 0 ", all[0],
             "; all ranks of a run need the same data");

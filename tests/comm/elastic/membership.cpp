@@ -171,7 +171,8 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes no newc
   job.options.gives_up = [] { return true; };
   auto stops = job.member(1);
   CHECK_FALSE(stops.next(first, {}).has_value());  // it has no state to save
-  CHECK(stops.waits_for().starts_with("2 ranks are left, and 3 replicas of 1 ranks are the least"));
+  CHECK(stops.waits_for().starts_with(
+      "only 2 ranks left, and at least 3 replicas of 1 rank are needed"));
   job.options.gives_up = {};
   job.options.timeout_s = 0.6;
   std::vector<std::string> said;
@@ -179,7 +180,7 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes no newc
       (void)job.member(1).next(first, {5}, [&](const auto& text) { said.push_back(text); }),
       dhp::Error);
   REQUIRE(said.size() == 1);
-  CHECK(said[0].starts_with("waits up to 0.6 s: 2 ranks are left, and 3 replicas"));
+  CHECK(said[0].starts_with("waits up to 0.6 s: only 2 ranks left, and at least 3 replicas"));
   job.options.timeout_s = Job().options.timeout_s;
   auto four = job.member(4);
   CHECK(job.next({&four}, {}, {}).front().members == Members{1, 2, 4});

@@ -1,12 +1,9 @@
 // GlooMessages over the loopback interface of this machine.
 #include <dhp/comm/gloo/gloo_messages.hpp>
-#include <tests/comm/messages/process_suite.hpp>
-
-#include <sys/wait.h>
-#include <unistd.h>
+#include <tests/comm/process_ranks.hpp>
+#include <tests/support/child.hpp>
 
 #include <cerrno>
-#include <csignal>
 
 namespace {
 
@@ -29,17 +26,13 @@ TEST_CASE("gloo: an address of another machine is refused") {
 // The wait status of a process that writes to a pipe without a reader.
 template <class Write>
 int status_after(Write write_to) {
-  const auto child = ::fork();
-  if (child == 0) {
-    ::signal(SIGPIPE, SIG_DFL);
-    int ends[2];
-    if (::pipe(ends) != 0) ::_exit(9);
-    ::close(ends[0]);
-    write_to(ends[1]);
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  const int status = Child([&](const Child::Say&) {
+                       ::signal(SIGPIPE, SIG_DFL);
+                       int ends[2];
+                       check(::pipe(ends) == 0, "there is no pipe");
+                       ::close(ends[0]);
+                       write_to(ends[1]);
+                     }).wait();
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 

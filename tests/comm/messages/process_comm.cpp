@@ -1,5 +1,5 @@
 #include <dhp/comm/messages/process_comm.hpp>
-#include <tests/comm/messages/process_suite.hpp>
+#include <tests/comm/process_ranks.hpp>
 
 TEST_CASE("process comm: over messages in memory, passes the tests of every engine") {
   // Worlds run one after the other. The ranks of a world have the same store, which gives them one network.

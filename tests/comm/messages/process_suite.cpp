@@ -1,7 +1,7 @@
 // A file of its own: the suite is the same for every engine, and takes long to compile.
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
-#include <tests/comm/messages/process_suite.hpp>
+#include <tests/comm/process_ranks.hpp>
 
 namespace tests {
 

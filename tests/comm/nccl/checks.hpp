@@ -8,16 +8,6 @@
 namespace tests {
 
 using Values = std::vector<int>;  // whole numbers, exact in every type
-inline Tensor<Cuda> on_gpu(Cuda& dev, DType dtype, const Values& values) {
-  Tensor<Cuda> made(dev, dtype, {static_cast<std::int64_t>(values.size())});
-  visit_any(dtype, [&]<class T>(TypeTag<T>) {
-    const auto typed = generate<T>(
-        made.count(), [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
-    dev.copy_from_host(made.mut().bytes(), reinterpret_cast<const std::byte*>(typed.data()),
-                       made.size_bytes());
-  });
-  return made;
-}
 inline bool holds(Cuda& dev, const Tensor<Cuda>& got, const Values& expected) {
   Values values;
   visit_any(got.dtype(), [&]<class T>(TypeTag<T>) {
@@ -78,9 +68,9 @@ inline int wrong_beside_others(Comm<Cuda>& world, Cuda& dev) {
     std::vector<Tensor<Cuda>> buckets;
     std::vector<Event<Cuda>> events;
     for (const std::size_t size : {3u, 50000u, 400u}) {
-      buckets.push_back(on_gpu(dev, DType::f32, Values(size, 1)));
+      buckets.push_back(tensor_of(dev, std::vector<float>(size, 1)));
       events.push_back(progress.start(dev, Collective<Cuda>::all_reduce(buckets.back().mut())));
-      auto x = on_gpu(dev, DType::f32, {2});
+      auto x = tensor_of<float>(dev, {2});
       world.all_reduce(dev, x.mut()).wait();
       wrong += !holds(dev, x, {2 * world.size()});
     }

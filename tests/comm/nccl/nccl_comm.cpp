@@ -45,7 +45,7 @@ std::string among_all(const char* name, Body body, double timeout_s = 60) {
 std::string end_of(Comm<Cuda>& group, Cuda& dev) {
   return message_of([&] {
     for (;;) {
-      auto x = on_gpu(dev, DType::f32, {1});
+      auto x = tensor_of<float>(dev, {1});
       group.all_reduce(dev, x.mut()).wait();
       (void)x.to_host<float>(dev);
     }
@@ -90,7 +90,7 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
   CHECK(none.size() == 1);
   CHECK(wrong_collectives(part, dev, {10}, {DType::f32}) == "");
   CHECK(wrong_collectives(none, dev, {10}, {DType::f32}) == "");
-  auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+  auto x = tensor_of<float>(dev, {1, 2, 3});
   CHECK(
       has(message_of([&] { world.send(dev, x.share(), 0); }), "rank 0 of 1 cannot send to rank 0"));
   CHECK(message_of([&] { world.broadcast(dev, x.mut(), 1); }) ==
@@ -146,7 +146,7 @@ TEST_CASE("nccl: an event orders the device, also if it is dropped") {
   if (no_gpu()) return;
   Cuda dev;
   auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
-  auto x = on_gpu(dev, DType::f32, {5}), y = on_gpu(dev, DType::f32, {0});
+  auto x = tensor_of<float>(dev, {5}), y = tensor_of<float>(dev, {0});
   for (int round = 0; round < 100; ++round) {
     const auto event = world.all_gather(dev, x, y.mut());
     event.wait();
@@ -188,7 +188,7 @@ TEST_CASE("nccl: collectives of several communicators overlap") {
 TEST_CASE("nccl end: unequal order of calls ends all ranks at the time limit" * doctest::skip()) {
   const auto work = [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
-    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+    auto x = tensor_of<float>(dev, {1}), y = tensor_of<float>(dev, {1});
     a.all_reduce(dev, x.mut()).wait();
     b.all_reduce(dev, y.mut()).wait();
     auto& first = world.rank() == 0 ? a : b;

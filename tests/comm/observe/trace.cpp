@@ -1,7 +1,7 @@
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/comm/rendezvous/key_value_store.hpp>
-#include <tests/comm/collectives.hpp>
+#include <tests/comm/ranks.hpp>
 
 namespace {
 
@@ -24,13 +24,6 @@ std::vector<std::vector<TraceSpan>> spans_of(int n, Body body) {
 std::vector<TraceSpan> only(TraceKind kind, std::vector<TraceSpan> spans) {
   std::erase_if(spans, [&](const TraceSpan& span) { return span.kind != kind; });
   return spans;
-}
-
-TEST_CASE("trace: traced calls have the same results") {
-  (void)spans_of(4, [](Comm<Cpu>& world, Cpu& dev) {
-    check(world.transport() == "threads of one process", world.transport());
-    check_as_before(world, dev);
-  });
 }
 
 TEST_CASE("trace: every call has a span in the track of its communicator, and a wait of its rank") {

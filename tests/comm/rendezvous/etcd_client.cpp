@@ -36,7 +36,7 @@ TEST_CASE("etcd client: endpoints are http or https URLs, and errors hide the pa
         "http://u:password@", "http://h:80#a", " http://h"})
     CHECK(message_of([&] { (void)parse_etcd_endpoint(wrong, 2); }) ==
           "endpoint 2 of etcd is not of the form http://HOST:2379 or "
-          "https://USER:PASSWORD@HOST:2379; several have commas between them");
+          "https://USER:PASSWORD@HOST:2379; commas separate endpoints");
   const auto options = dhp::etcd_options("http://u:hidden@a,https://b:1");
   CHECK(options.endpoints == std::vector<std::string>{"http://u:hidden@a", "https://b:1"});
   const EtcdClient client(options, "rank 0");

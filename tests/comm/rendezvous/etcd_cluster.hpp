@@ -26,13 +26,9 @@ class EtcdCluster {
       : more_(std::move(more)), scheme_(more_.empty() ? "http" : "https"), processes_(members) {
     // Another process may take a port between its choice and the member's start.
     for (int tries = 0; !start_all(); ++tries) {
-      end_all();
       check(tries < 5, "members of etcd end when they start; the log of the first: ", log_of(0));
     }
   }
-  EtcdCluster(const EtcdCluster&) = delete;
-  EtcdCluster& operator=(const EtcdCluster&) = delete;
-  ~EtcdCluster() { end_all(); }
 
   [[nodiscard]] std::string endpoint(std::size_t at = 0) const {
     return concat(scheme_, "://127.0.0.1:", ports_[at]);
@@ -43,11 +39,7 @@ class EtcdCluster {
     for (std::size_t at = 0; at < ports_.size(); ++at) options.endpoints.push_back(endpoint(at));
     return options;
   }
-  void end(std::size_t at) {
-    if (processes_[at] <= 0) return;
-    (void)::kill(processes_[at], SIGKILL);
-    (void)::waitpid(std::exchange(processes_[at], 0), nullptr, 0);
-  }
+  void end(std::size_t at) { processes_[at].reset(); }
   // Also restarts a member after end(), with its old data.
   void start(std::size_t at) {
     const auto own = concat("http://127.0.0.1:", peers_[at]);
@@ -68,17 +60,13 @@ class EtcdCluster {
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    const auto log = this->log(at);
-    const auto child = ::fork();
-    if (child == 0) {
+    processes_[at] = std::make_unique<Child>([&](const Child::Say&) {
       (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+      const int file = ::open(log(at).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
       (void)::dup2(file, 1);
       (void)::dup2(file, 2);
       ::execvp("etcd", arguments.data());
-      ::_exit(127);
-    }
-    processes_[at] = child;
+    });
   }
 
  private:
@@ -88,9 +76,6 @@ class EtcdCluster {
     text << std::ifstream(log(at)).rdbuf();
     return text.str();
   }
-  void end_all() {
-    for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
-  }
   // Returns false if a member has ended.
   [[nodiscard]] bool start_all() {
     std::vector<Socket> held;  // keeps chosen ports busy, so that none is chosen twice
@@ -99,34 +84,31 @@ class EtcdCluster {
       return held.back().own_end().port;
     };
     ports_.clear(), peers_.clear();
-    for (std::size_t at = 0; at < processes_.size(); ++at)
+    for (auto& process : processes_) {
+      process.reset();
       ports_.push_back(free()), peers_.push_back(free());
+    }
     held.clear();
     for (std::size_t at = 0; at < processes_.size(); ++at) {
       std::filesystem::remove_all(folder_ /
                                   concat("m", at));  // the data names the ports of the last try
       start(at);
     }
-    const auto lives = [&](std::size_t at) {
-      if (::waitpid(processes_[at], nullptr, WNOHANG) == processes_[at]) processes_[at] = 0;
-      return processes_[at] > 0;
-    };
     const Deadline deadline(hang_s);
     for (std::size_t at = 0; at < processes_.size(); ++at)
-      while (lives(at) && !Socket::connected({"127.0.0.1", ports_[at]}, deadline)) {
+      while (processes_[at]->lives() && !Socket::connected({"127.0.0.1", ports_[at]}, deadline)) {
         check(!deadline.passed(), "member ", at, " of etcd does not listen; its log: ", log_of(at));
         sleep_ms(10);
       }
-    for (std::size_t at = 0; at < processes_.size(); ++at)
-      if (!lives(at)) return false;
-    return true;
+    return std::all_of(processes_.begin(), processes_.end(),
+                       [](const auto& process) { return process->lives(); });
   }
 
   Folder folder_{"/dev/shm"};
   std::vector<std::string> more_;
   std::string scheme_;
   std::vector<int> ports_{}, peers_{};
-  std::vector<pid_t> processes_;
+  std::vector<std::unique_ptr<Child>> processes_;
 };
 
 // Sleeps longer than a lease of 5 s. A process that does not renew its lease counts as gone when it ends. Leases are

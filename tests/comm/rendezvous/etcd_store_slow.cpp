@@ -60,24 +60,18 @@ TEST_CASE("etcd store: the store works again when etcd is back, even after a lea
 TEST_CASE("etcd store: a killed process has left when its lease ends, a running one stays") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
-  int ready[2];
-  CHECK(::pipe(ready) == 0);
-  const auto child = ::fork();
-  if (child == 0) {  // the child uses no doctest
-    try {
-      EtcdStore store(etcd.options(), member(3));
-      store.set("from", "member 3");
-      if (::write(ready[1], "r", 1) == 1) sleep_ms(1e3 * hang_s);
-    } catch (...) {}
-    ::_exit(1);
-  }
-  char byte = 0;
-  CHECK(::read(ready[0], &byte, 1) == 1);
+  Child child([&](const Child::Say& say) {
+    EtcdStore store(etcd.options(), member(3));
+    store.set("from", "member 3");
+    say("ready");
+    sleep_ms(1e3 * hang_s);
+  });
+  CHECK(child.heard() == "ready");
   EtcdStore store(etcd.options(), member(4));
   outlive_a_lease();
   CHECK(store.list(dhp::detail::left_prefix).empty());
-  CHECK(::kill(child, SIGKILL) == 0);
-  CHECK(::waitpid(child, nullptr, 0) == child);
+  child.signal(SIGKILL);
+  (void)child.wait();
   const auto start = std::chrono::steady_clock::now();
   CHECK(!store.find("left/3").has_value());
   CHECK(store.get("left/3", hang_s).empty());
@@ -85,51 +79,36 @@ TEST_CASE("etcd store: a killed process has left when its lease ends, a running 
   CHECK(seconds_since(start) < hang_s);
   CHECK(store.find("from").value() == "member 3");
   CHECK(store.list(dhp::detail::left_prefix).size() == 1);
-  ::close(ready[0]);
-  ::close(ready[1]);
 }
 
 TEST_CASE("etcd store: a process that was stopped for longer than its lease writes nothing") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
-  int said[2];
-  CHECK(::pipe(said) == 0);
-  const auto child = ::fork();
-  if (child == 0) {  // the child uses no doctest
-    std::string end = "no end";
+  Child child([&](const Child::Say& say) {
+    EtcdStore own(etcd.options(), member(3));
+    std::string end;
+    // Calls fail before and after the thread that renews the lease finds out. SIGSTOP may come during any write.
     try {
-      EtcdStore own(etcd.options(), member(3));
-      // Calls fail before and after the thread that renews the lease finds out. SIGSTOP may come during any write.
-      try {
-        own.set("ready", "");
-        for (int i = 0;; ++i) own.set("written", concat(i));
-      } catch (const KeyValueStoreLost& lost) {
-        end = lost.sentence();
-      }
-      if (!has(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
-    } catch (...) {}
-    if (::write(said[1], end.data(), end.size()) < 0) ::_exit(2);
-    ::_exit(0);
-  }
+      own.set("ready", "");
+      for (int i = 0;; ++i) own.set("written", concat(i));
+    } catch (const KeyValueStoreLost& lost) {
+      end = lost.sentence();
+    }
+    if (!has(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
+    say(end);
+  });
   EtcdStore store(etcd.options(), member(4));
   CHECK(store.get("ready", hang_s).empty());
-  CHECK(::kill(child, SIGSTOP) == 0);
+  child.signal(SIGSTOP);
   CHECK(store.get("left/3", hang_s).empty());
   EtcdStore heir(etcd.options(), member(3));  // takes over the member number
   heir.set("written", "by another");
-  CHECK(::kill(child, SIGCONT) == 0);
-  int status = -1;
-  CHECK(::waitpid(child, &status, 0) == child);
-  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-  std::string end(4096, '\0');
-  end.resize(
-      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(said[0], end.data(), end.size()))));
-  CHECK(end == concat("member 3 has lost the ", store.description(),
-                      ": its lease has ended, since this process was not heard of for 5 s; the "
-                      "others count it as gone, so it has to start anew"));
+  child.signal(SIGCONT);
+  CHECK(child.heard() ==
+        concat("member 3 has lost the ", store.description(),
+               ": its lease has ended, since this process was not heard of for 5 s; the "
+               "others count it as gone, so it has to start anew"));
   CHECK(store.find("written").value() == "by another");
-  ::close(said[0]);
-  ::close(said[1]);
 }
 
 TEST_CASE("etcd store: works with a user and a password, and is refused without") {

@@ -3,8 +3,7 @@
 
 #include <dhp/comm/rendezvous/tcp_store.hpp>
 #include <tests/comm/ranks.hpp>
-
-#include <sys/wait.h>
+#include <tests/support/child.hpp>
 
 namespace tests {
 
@@ -60,7 +59,7 @@ class RawConnection {
   }
   // Returns false if the other side has closed.
   bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(hang_s)); }
-  std::optional<Frame> frame(double seconds = hang_s) {
+  std::optional<std::string> frame(double seconds = hang_s) {
     const Deadline deadline(seconds);
     for (std::string bytes;;) {
       if (auto got = reader_.next()) return got;

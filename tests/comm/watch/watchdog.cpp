@@ -16,11 +16,7 @@ Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
   for (int rank = 0; rank < ranks; ++rank) worlds.push_back(world_of(store, rank, ranks, options));
   return worlds;
 }
-bool soon(const std::function<bool()>& ready) {
-  const auto start = Clock::now();
-  while (!ready() && seconds_since(start) < hang_s) sleep_ms(1);
-  return ready();
-}
+bool soon(const std::function<bool()>& ready) { return dhp::detail::poll_until(ready, hang_s); }
 std::string end_of(Watchdog& world) {
   (void)soon([&] { return world.ended(); });
   return message_of([&] { world.check_alive(); });
@@ -70,27 +66,23 @@ TEST_CASE("watchdog: a rank that finishes and leaves during a check is not lost"
 TEST_CASE("watchdog: calls of an earlier world are not compared with those of this one") {
   const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
                                                                std::make_shared<FlightRecorder>()};
-  {
-    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
-                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
-  }
+  const auto call = [&](int rank, CallKind kind, std::int64_t count) {
+    return dhp::detail::GroupRecorder(recorders[static_cast<std::size_t>(rank)], rank, 2)
+        .begin({.kind = kind, .count = count, .other = 1 - rank});
+  };
+  (void)call(0, CallKind::send, 3);  // is over at once
   const auto store = std::make_shared<MemoryStore>();
   Worlds worlds;
   for (int rank = 0; rank < 2; ++rank)
     worlds.push_back(world_of(store, rank, 2,
                               {.timeout_s = 60, .recorders = {recorders[rank]}, .period_s = 0.02}));
   {
-    const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
-                              .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+    const auto receives = call(1, CallKind::recv, 5);
     sleep_ms(800);
     CHECK_FALSE(worlds[0]->ended());
   }
-  {
-    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
-                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
-  }
-  const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
-                            .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+  (void)call(0, CallKind::send, 3);
+  const auto receives = call(1, CallKind::recv, 5);
   CHECK(has(end_of(*worlds[1]), "ranks do not agree"));
 }
 
@@ -107,7 +99,8 @@ TEST_CASE("watchdog: a failure reaches every rank") {
 
 TEST_CASE("watchdog: a silent rank ends the world") {
   const auto store = std::make_shared<MemoryStore>();
-  store->set("state/1", dhp::detail::RankState{.beat = 1, .name = "thread 1"}.written());
+  store->set("state/1",
+             dhp::detail::RankState{.beat = 1, .name = "thread 1", .limit = {0.3}}.written());
   const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
   CHECK(has(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
@@ -253,6 +246,7 @@ struct Fake final : Watchdog::Channel {
     return *broken.load();
   }
   void end() noexcept override {
+    for (const auto& world : worlds) alive += world && !world->ended();
     // Waits until its neighbor ends, too: a device frees memory only when all its kernels have ended.
     ended = true;
     while (neighbor != nullptr && !neighbor->ended) sleep_ms(1);
@@ -264,6 +258,8 @@ struct Fake final : Watchdog::Channel {
   std::atomic<int> ends = 0;
   std::atomic<bool> ended = false;
   Fake* neighbor = nullptr;
+  Worlds worlds{};
+  std::atomic<int> alive = 0;  // number of the worlds that had not ended when it ended
 };
 
 TEST_CASE("watchdog: a broken channel ends all channels together, once") {
@@ -289,34 +285,9 @@ TEST_CASE("watchdog: a broken channel ends all channels together, once") {
   CHECK(gone->ends == 0);
 }
 
-TEST_CASE("watchdog: a broken channel ends the world in other processes") {
-  const std::string cut = "the cable is cut";
-  for (const std::size_t who : {0, 1}) {
-    const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2);
-    const auto channel = std::make_shared<Fake>();
-    channel->broken = &cut;
-    worlds[who]->watch(channel);
-    for (const auto& world : worlds) CHECK(has(end_of(*world), cut));
-  }
-}
-
-// Counts, at its end, the worlds that have not ended.
-struct Late final : Watchdog::Channel {
-  explicit Late(Worlds others) : worlds(std::move(others)) {}
-  std::string trouble() override { return *broken.load(); }
-  void end() noexcept override {
-    for (const auto& world : worlds)
-      if (world && !world->ended()) ++alive;
-    ended = true;
-  }
-  const std::string none;
-  std::atomic<const std::string*> broken = &none;
-  Worlds worlds;
-  std::atomic<int> alive = 0;
-  std::atomic<bool> ended = false;
-};
-
-TEST_CASE("watchdog: channels end only after all ranks know of the end or are silent") {
+TEST_CASE(
+    "watchdog: a broken channel ends all processes, whose channels end when all ranks know or are "
+    "silent") {
   const std::string cut = "the cable is cut";
   for (const bool silent : {false, true})
     for (const std::size_t who : {0, 1}) {
@@ -328,19 +299,22 @@ TEST_CASE("watchdog: channels end only after all ranks know of the end or are si
             std::make_shared<ProcessWatchdog>(store, rank, 3, WatchOptions{.timeout_s = 60}));
       sleep_ms(50);
       if (silent) worlds[2].reset();
-      const auto channel = std::make_shared<Late>(worlds);
+      const auto channel = std::make_shared<Fake>();
+      channel->worlds = worlds;
       worlds[who]->watch(channel);
       channel->broken = &cut;
       CHECK(soon([&] { return channel->ended.load(); }));
       CHECK(channel->alive == 0);
       channel->worlds.clear();
+      for (const auto& world : worlds)
+        if (world) CHECK(has(end_of(*world), cut));
     }
 }
 
-TEST_CASE("watchdog: leave() ends the own channels only") {
+TEST_CASE("watchdog: leave() ends the own channels only, and abandons one that does not end") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
-  const auto channel = std::make_shared<Late>(Worlds());
+  const auto channel = std::make_shared<Fake>();
   worlds[1]->watch(channel);
   store->vanish();  // like the store of an ended generation
   worlds[1]->leave();
@@ -350,27 +324,14 @@ TEST_CASE("watchdog: leave() ends the own channels only") {
   const auto never = std::make_shared<Fake>();
   Fake neighbor;
   never->neighbor = &neighbor;
-  Watchdog slow(2, {.end_limit_s = 0.05});
-  slow.watch(never);
-  slow.leave();
-  CHECK_FALSE(slow.wait_for_channels());
+  {
+    Watchdog slow(2, {.end_limit_s = 0.05});
+    slow.watch(never);
+    slow.leave();
+    CHECK_FALSE(slow.wait_for_channels());
+  }
   neighbor.ended = true;
   CHECK(soon([&] { return never->ends == 1; }));
-}
-
-TEST_CASE("watchdog: the destructor abandons a channel that does not end") {
-  const auto stuck = std::make_shared<Fake>();
-  Fake never;
-  stuck->neighbor = &never;
-  const auto start = Clock::now();
-  {
-    Watchdog world(2, {.end_limit_s = 0.05});
-    world.watch(stuck);
-    world.abort("stop");
-  }
-  CHECK(seconds_since(start) < hang_s);
-  never.ended = true;  // lets the thread go
-  CHECK(soon([&] { return stuck->ends == 1; }));
 }
 
 TEST_CASE("watchdog: wait_until() ends by its condition, the world's end or the time limit") {

@@ -24,8 +24,7 @@ inline constexpr dhp::detail::cuda::Grid grid{2, 64, 64 * sizeof(float)};
 template <bool faulty>
 struct MissingBarrier {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto* const shared = block.template shared<float>();
     shared[block.thread()] = 1;
     if constexpr (!faulty) block.sync();
@@ -35,8 +34,7 @@ struct MissingBarrier {
 template <bool faulty>
 struct WriteAfterRead {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto* const shared = block.template shared<float>();
     shared[block.thread()] = 1;
     block.sync();
@@ -49,8 +47,7 @@ struct WriteAfterRead {
 template <bool faulty>
 struct TwoBlocksWrite {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (block.thread() == 0) y[faulty ? 0 : block.index()] = static_cast<float>(block.index());
   }
 };
@@ -58,16 +55,14 @@ struct TwoBlocksWrite {
 template <bool faulty>
 struct ReadsNextBlock {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (block.thread() == 0) y[block.index()] = y[block.index() + (faulty ? 1 : 0)];
   }
 };
 template <bool faulty>
 struct ShuffleOfHalf {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto value = static_cast<float>(block.thread());
 #ifdef __CUDA_ARCH__
     value += __shfl_xor_sync(faulty ? 0xffffu : 0xffffffffu, value, 1);
@@ -80,8 +75,7 @@ struct ShuffleOfHalf {
 template <bool faulty>
 struct ShuffleInBranch {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto value = y[grid_thread(block)];
     if (!faulty || value > 0 || block.thread() % 2 == 0) value = block.shuffle_xor(value, 2);
     y[grid_thread(block)] = value;
@@ -90,8 +84,7 @@ struct ShuffleInBranch {
 template <bool faulty>
 struct BarrierInBranch {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (!faulty || block.thread() < 40) block.sync();
     y[grid_thread(block)] = 1;
     block.sync();
@@ -100,8 +93,7 @@ struct BarrierInBranch {
 template <bool faulty>
 struct ProductInBranch {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     float sums[4] = {};
     if (!faulty || y[grid_thread(block)] > 0 || block.thread() % 2 == 0)
       block.template multiply<dhp::bf16>(sums, {}, 0, 0);
@@ -111,8 +103,7 @@ struct ProductInBranch {
 template <bool faulty>
 struct MisalignedMatrix {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto* const shared = block.template shared<dhp::bf16>();
     shared[block.thread()] = dhp::bf16(1.0f);
     block.sync();
@@ -123,8 +114,7 @@ struct MisalignedMatrix {
 template <bool faulty>
 struct MisalignedPack {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto* const mine = y + 4 * grid_thread(block) + (faulty && block.thread() > 0 ? 1 : 0);
     dhp::detail::cuda::store(mine, dhp::detail::cuda::Pack<float, 4>{{1, 2, 3, 4}});
   }
@@ -135,8 +125,7 @@ struct IndexOf32Bits {
   float* y;
   std::int64_t first = std::int64_t{1} << 32;
   std::uint32_t columns = 1u << 16;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto row = (1u << 16) + static_cast<std::uint32_t>(block.index());
     const auto begins = faulty ? row * columns : std::int64_t{row} * columns;
     y[(begins - first) / 256 + block.thread()] = 1;
@@ -145,8 +134,7 @@ struct IndexOf32Bits {
 template <bool faulty>
 struct BeyondSharedMemory {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     auto* const shared = block.template shared<float>();
     shared[block.thread() + (faulty ? 1 : 0)] = 1;
     y[grid_thread(block)] = shared[block.thread() + (faulty ? 1 : 0)];
@@ -157,8 +145,7 @@ struct OtherArguments {
   float* y;
   std::array<int, faulty && on_gpu ? 3 : 1> filler{};
   int count = words;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (grid_thread(block) < count) y[grid_thread(block)] = 1;
   }
 };
@@ -166,8 +153,7 @@ struct OtherArguments {
 template <bool faulty>
 struct RoundedByAssembler {
   float* y;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const float x = 1 + static_cast<float>(block.thread()) / 1000;
     auto bits = dhp::bf16(x).bits;
 #ifdef __CUDA_ARCH__

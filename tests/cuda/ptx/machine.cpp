@@ -22,8 +22,7 @@ constexpr std::size_t alignment = 16;
   return storage.data() + (alignment - at % alignment) % alignment;
 }
 [[nodiscard]] int lowest(Mask mask) { return std::countr_zero(mask); }
-template <class Body>
-void each(Mask mask, const Body& body) {
+void each(Mask mask, const auto& body) {
   for (; mask != 0; mask &= mask - 1) body(static_cast<std::size_t>(lowest(mask)));
 }
 

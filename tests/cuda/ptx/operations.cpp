@@ -1,5 +1,5 @@
 // The arithmetic of instructions. Each is a function of one thread's operands, which the compiler loops over a warp.
-#include <dhp/core/error.hpp>
+#include <dhp/core/types.hpp>
 #include <tests/cuda/ptx/kernel.hpp>
 
 #include <bit>
@@ -13,6 +13,7 @@
 namespace tests::ptx {
 namespace {
 
+using dhp::bf16, dhp::f16;
 __extension__ using Unsigned128 = unsigned __int128;
 
 /// Reads a register of 16, 32 or 64 bits as type T; PTX registers have no types.
@@ -30,8 +31,7 @@ Bits bits(T value) {
   else return static_cast<Bits>(value);  // extends the sign
 }
 
-template <class Body>
-void each(Mask mask, const Body& body) {
+void each(Mask mask, const auto& body) {
   if (mask == whole_warp) {
 #pragma GCC ivdep
     for (int lane = 0; lane < lanes; ++lane) body(static_cast<std::size_t>(lane));
@@ -83,10 +83,7 @@ void compare(Table& table, const std::string& name) {
   }
 }
 
-template <class T>
-void check_divisor(T b) {
-  dhp::check(b != 0, "it divides by 0");
-}
+void check_divisor(auto b) { dhp::check(b != 0, "it divides by 0"); }
 
 template <class T>
 void integers(Table& table, const std::string& name) {
@@ -178,30 +175,21 @@ template <class T>
 T flushed(T a) {
   return std::abs(a) < std::numeric_limits<T>::min() ? std::copysign(T(0), a) : a;
 }
-/// Returns the bits of x as a half or bf16, with this many mantissa bits: rounded to nearest even, or towards zero.
-template <int exponent_bits, int mantissa_bits, bool truncates = false>
+/// Returns the bits of x, rounded to a 16-bit type; a GPU makes each NaN the same.
+template <class T>
 std::uint16_t narrowed(float x) {
-  constexpr int bias = (1 << (exponent_bits - 1)) - 1;
-  constexpr std::uint32_t infinite = ((1u << exponent_bits) - 1) << mantissa_bits;
-  if (x != x) return 0x7fff;
-  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 16 & 0x8000u;
-  const double size = std::abs(static_cast<double>(x));
-  if (size == 0 || std::isinf(size)) return std::uint16_t(sign | (size == 0 ? 0 : infinite));
-  const int exponent = std::max(std::ilogb(size), 1 - bias);
-  const double scaled = std::ldexp(size, mantissa_bits - exponent);
-  const auto mantissa =
-      static_cast<std::uint32_t>(truncates ? std::trunc(scaled) : std::nearbyint(scaled));
-  // Subnormal numbers have no hidden bit. A mantissa that rounds up to 2 carries into the exponent.
-  const auto number = (static_cast<std::uint32_t>(exponent + bias - 1) << mantissa_bits) + mantissa;
-  return std::uint16_t(sign | std::min(number, infinite));
+  return x != x ? std::uint16_t{0x7fff} : T(x).bits;
 }
-float widened(std::uint16_t half) {
-  const int exponent = half >> 10 & 31, mantissa = half & 1023;
-  const float size = exponent == 31 ? (mantissa == 0 ? INFINITY : NAN)
-                     : exponent == 0
-                         ? std::ldexp(static_cast<float>(mantissa), -24)
-                         : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
-  return half & 0x8000 ? -size : size;
+template <class T>
+float widened(std::uint16_t bits) {
+  T value;
+  value.bits = bits;
+  return value;
+}
+/// Joins two rounded numbers.
+template <class T>
+std::uint32_t pair(float high, float low) {
+  return std::uint32_t{narrowed<T>(high)} << 16 | narrowed<T>(low);
 }
 
 /// Calls visit(any number of a type, the type's name).
@@ -274,12 +262,11 @@ void unpack(Register* registers, const Instruction& instruction, Mask mask) {
 }
 
 /// mma.m16n8k16: a (16 x 16) is in from[0..3], b (16 x 8) in from[4..5], c (16 x 8) in from[6..9], as in PTX's manual.
-template <bool is_bf16>
+template <class T>
 void product(Register* registers, const Instruction& instruction, Mask) {
   double a[16][16], b[16][8];
   const auto element = [](Bits word, std::size_t half) -> double {
-    const auto part = static_cast<std::uint16_t>(word >> 16 * half);
-    return is_bf16 ? std::bit_cast<float>(std::uint32_t{part} << 16) : widened(part);
+    return widened<T>(static_cast<std::uint16_t>(word >> 16 * half));
   };
   for (std::size_t lane = 0; lane < lanes; ++lane)
     for (std::size_t half = 0; half < 2; ++half) {
@@ -319,18 +306,15 @@ Table all_operations() {
   floats<double>(table, ".f64");
   conversions<float>(table, ".f32");
   conversions<double>(table, ".f64");
-  table["cvt.f32.f16"] = of([](std::uint16_t a) { return widened(a); });
-  table["cvt.f16.f32"] = of([](float a) { return narrowed<5, 10>(a); });
-  table["cvt.bf16.f32"] = of([](float a) { return narrowed<8, 7>(a); });
-  table["cvt.bf16x2.f32"] = of([](float high, float low) {
-    return std::uint32_t{narrowed<8, 7>(high)} << 16 | narrowed<8, 7>(low);
-  });
-  table["cvt.f16x2.f32"] = of([](float high, float low) {
-    return std::uint32_t{narrowed<5, 10>(high)} << 16 | narrowed<5, 10>(low);
-  });
-  table["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = &product<true>;
-  table["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = &product<false>;
-  table["cvt.rz.bf16.f32"] = of([](float a) { return narrowed<8, 7, true>(a); });
+  table["cvt.f32.f16"] = of([](std::uint16_t a) { return widened<f16>(a); });
+  table["cvt.f16.f32"] = of([](float a) { return narrowed<f16>(a); });
+  table["cvt.bf16.f32"] = of([](float a) { return narrowed<bf16>(a); });
+  table["cvt.rz.bf16.f32"] =
+      of([](float a) { return std::uint16_t(std::bit_cast<std::uint32_t>(a) >> 16); });
+  table["cvt.f16x2.f32"] = of([](float high, float low) { return pair<f16>(high, low); });
+  table["cvt.bf16x2.f32"] = of([](float high, float low) { return pair<bf16>(high, low); });
+  table["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = &product<bf16>;
+  table["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = &product<f16>;
   table["ex2.approx.ftz.f32"] = of([](float a) { return flushed(std::exp2(flushed(a))); });
   table["rcp.approx.ftz.f32"] = of([](float a) { return 1 / flushed(a); });
   table["rcp.approx.ftz.f64"] = of([](double a) {  // only the upper half is exact

@@ -111,8 +111,7 @@ class Races {
     const std::byte* byte;
     bool shared;
   };
-  template <class Act>
-  void access(int thread, const std::byte* memory, std::size_t bytes, const Act& act) {
+  void access(int thread, const std::byte* memory, std::size_t bytes, const auto& act) {
     thread_ = static_cast<std::int16_t>(thread);
     const bool shared = holds(shared_, memory);
     const auto life = shared ? block_life_ : launch_;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""compressed.py DUMP_COMPRESSED: dhp's PowerSgd beside PyTorch's powerSGD_hook, on the same gradients from the same Q, in two
-processes over Gloo."""
+"""compressed.py DUMP_COMPRESSED: compares dhp's PowerSgd with PyTorch's powerSGD_hook, on the same gradients and the
+same first Q, in two processes over Gloo."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ PARAMETERS, MATRICES = (0, 1, 2, 5), (0, 2, 5)
 
 
 class Bucket:
-    """What the hook asks of a GradBucket."""
+    """The part of GradBucket's interface that the hook uses."""
 
     def __init__(self, gradients):
         self.flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
@@ -54,7 +54,7 @@ def replica(rank, dump, place, rank_of_matrices, results):
     for parameter in MATRICES:
         rows, *others = (int(n) for n in dump[f"shape {parameter}"])
         lengths[parameter] = rows, int(torch.tensor(others).prod())
-    # A Q that is there already is not drawn.
+    # The hook draws Q only if there is none.
     state.p_memory_dict[0] = torch.empty(sum(rows for rows, _ in lengths.values()) * rank_of_matrices)
     state.q_memory_dict[0] = torch.cat([torch.tensor(dump[f"normal {parameter}"][:columns * rank_of_matrices])
                                         for parameter, (_, columns) in lengths.items()])
@@ -90,7 +90,7 @@ def power_sgd(dump, rank_of_matrices):
 
 
 def largest_difference(ours, theirs):
-    """Of a tensor, over its largest value; the sums and the memories of all steps."""
+    """Returns the largest difference of the sums and memories of all steps, relative to each tensor's largest value."""
     assert set(ours) == set(theirs), set(ours) ^ set(theirs)
     worst = 0
     for name, values in ours.items():

@@ -79,7 +79,7 @@ namespace detail {
 /// Forms the generation after `last` from the reporting members and the newcomers, in their order. If the tensor and
 /// pipeline axes stay, complete replicas stay together. Their gaps are filled by members of the same position in
 /// another replica, then by spares, then by newcomers. Otherwise members keep their order. If too few members would
-/// stay, the leaving ones stay as well, and all should save and stop. Returns nullopt if these are still too few.
+/// stay, the leaving ones stay as well, and all should save and stop. Returns nullopt if all together are too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {

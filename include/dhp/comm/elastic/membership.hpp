@@ -46,34 +46,6 @@ class GenerationStore final : public KeyValueStore {
         prefix_(generation_prefix(generation_.number)),
         next_(generation_key(generation_.number + 1)) {}
 
-  void set(const std::string& key, const std::string& value) override {
-    fence(store_->set_unless(next_, prefix_ + key, value));
-  }
-  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
-                                const std::string& value) override {
-    fence(!store_->find(next_));
-    return store_->set_unless(prefix_ + guard, prefix_ + key, value);
-  }
-  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
-    if (!key.starts_with(left_prefix)) return store_->find(prefix_ + key);
-    const int rank = number_of<int>(key.substr(key.find('/') + 1)).value_or(-1);
-    if (rank < 0 || rank >= static_cast<int>(generation_.members.size())) return std::nullopt;
-    return store_->find(concat(left_prefix, generation_.members[as_size(rank)]));
-  }
-  [[nodiscard]] Entries list(const std::string& prefix) override {
-    Entries entries;
-    if (prefix == left_prefix) {  // translates members to ranks
-      for (const auto& [key, value] : store_->list(prefix)) {
-        if (const auto rank = generation_.rank_of(member_in(key)))
-          entries.emplace_back(concat(prefix, *rank), value);
-      }
-      return entries;
-    }
-    for (auto& [key, value] : store_->list(prefix_ + prefix))
-      entries.emplace_back(key.substr(prefix_.size()), std::move(value));
-    return entries;
-  }
-  void remove(const std::string& key) override { store_->remove(prefix_ + key); }
   [[nodiscard]] std::string own_address() override { return store_->own_address(); }
   [[nodiscard]] bool is_held_here() const override { return store_->is_held_here(); }
   [[nodiscard]] std::string description() const override {
@@ -81,6 +53,36 @@ class GenerationStore final : public KeyValueStore {
   }
 
  private:
+  [[nodiscard]] Answer answer(const Request& request) override {
+    if (request.key.starts_with(left_prefix)) return who_has_left(request);
+    auto inner = request;
+    inner.key.insert(0, prefix_);
+    inner.guard.insert(0, prefix_);
+    if (request.kind == Request::Kind::set) {
+      inner.kind = Request::Kind::set_unless;
+      inner.guard = next_;
+    } else if (request.kind == Request::Kind::set_unless) {
+      fence(!store_->find(next_));
+    }
+    auto found = store_->ask(inner);
+    fence(found.done || request.kind != Request::Kind::set);
+    for (auto& [key, value] : found.entries) key.erase(0, prefix_.size());
+    return found;
+  }
+  // The store names members; this one names their ranks.
+  [[nodiscard]] Answer who_has_left(Request request) {
+    Answer found;
+    if (request.kind == Request::Kind::list) {
+      for (auto& [key, value] : store_->list(left_prefix))
+        if (const auto rank = generation_.rank_of(member_in(key)))
+          found.entries.emplace_back(concat(left_prefix, *rank), std::move(value));
+      return found;
+    }
+    const auto rank = number_of<std::size_t>(request.key.substr(request.key.find('/') + 1));
+    if (!rank || *rank >= generation_.members.size()) return found;
+    request.key = concat(left_prefix, generation_.members[*rank]);
+    return store_->ask(request);
+  }
   void fence(bool open) const {
     if (!open)
       throw LeftOut(concat("this process was left out of generation ", generation_.number + 1,
@@ -196,7 +198,7 @@ class Membership {
   }
   /// Tells all processes that no further generation will come. why: the reason; empty if the job is done.
   void finish(const std::string& why = {}) { store_->set(finished_key, why); }
-  /// Ends the announcement of this process, which leaves.
+  /// Removes this process's announcement, when it leaves the job.
   void withdraw() { store_->remove(member_key()); }
   /// Waits up to limit_s until all other members have left the store. Call this before the process that holds it ends.
   void let_others_leave(double limit_s) {
@@ -302,12 +304,11 @@ class Membership {
     const auto next = next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
-      return concat(here + fresh.size(), " ranks are left, and ", options_.layouts.least_replicas,
-                    " replicas of ",
-                    options_.layouts.step_time
-                        ? "a size that the model and the ranks' memory allow"
-                        : concat(options_.tensor * options_.pipeline, " ranks"),
-                    " are the least; start more, or begin again from a checkpoint");
+      return concat("only ", many(here + fresh.size(), "rank"), " left, and at least ",
+                    many(options_.layouts.least_replicas, "replica"), " of ",
+                    options_.layouts.step_time ? "a size that the model and the ranks' memory allow"
+                                               : many(options_.tensor * options_.pipeline, "rank"),
+                    " are needed; start more, or begin again from a checkpoint");
     // A process that was left out becomes a newcomer only by announcing itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
@@ -320,7 +321,7 @@ class Membership {
     return {};
   }
 
-  static constexpr double proposer_s = 1;  // seconds that other members leave the first to propose
+  static constexpr double proposer_s = 1;  // seconds that the others wait for the first proposer
   static constexpr double newcomer_s = 1;  // seconds between a newcomer's attempts
 
   std::shared_ptr<KeyValueStore> store_;

@@ -6,7 +6,6 @@
 #include <dhp/comm/launch_process.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -60,21 +59,20 @@ class GenerationRank {
     return membership_.could_grow(now);
   }
   /// For spares: waits until the training ranks have left the generation, or leaves() is true. Throws Aborted if the
-  /// world ends before.
+  /// world ends first.
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
     for (;;) {
       watchdog_->check_alive();
       if (leaves()) return GenerationEnd::changed;
-      if (const auto end = watchdog_->store().find(end_key))
-        for (std::size_t at = 0; at < end_names.size(); ++at)
-          if (*end == end_names[at]) return static_cast<GenerationEnd>(at);
+      if (const auto text = watchdog_->store().find(end_key))
+        if (const auto end = detail::Fields::parsed<GenerationEnd>(*text)) return *end;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   /// On rank 0, publishes the body's result to the spares; does nothing on other ranks.
   void report_end(GenerationEnd end) {
-    if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
+    if (world.rank() == 0) watchdog_->store().set(end_key, detail::Fields::written(end));
   }
   /// Returns a function that throws Error if a newer generation exists. Call it before an action that only one job may
   /// take, such as making a checkpoint visible. Any thread may call it, even after the generation has ended.
@@ -84,7 +82,6 @@ class GenerationRank {
 
  private:
   static constexpr const char* end_key = "end";
-  static constexpr std::array end_names{"finished", "stopped", "changed"};
   detail::Membership& membership_;
   std::shared_ptr<ProcessWatchdog> watchdog_;
   Clock::time_point looked_{};
@@ -126,7 +123,7 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
   fail(text);
 }
 
-/// Returns whether this rank could not connect to another rank of the generation, or another rank not to this one.
+/// Returns whether a connection between this rank and another rank of the generation failed, in either direction.
 [[nodiscard]] inline bool is_unreached(KeyValueStore& store, int rank) {
   for (const auto& [key, value] : store.list("unreached/"))
     if (key.ends_with(concat("/", rank)) || key.starts_with(concat("unreached/", rank, "/")))

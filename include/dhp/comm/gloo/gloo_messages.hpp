@@ -4,6 +4,7 @@
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/comm/watch/process_watchdog.hpp>
+#include <dhp/core/fields.hpp>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -19,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,18 +82,16 @@ class Reach {
  public:
   Reach(ProcessWatchdog& watchdog, const std::string& address)
       : watchdog_(watchdog), address_(address), listener_(listening_at(address)) {
+    const HostPort here{address_, listener_.own_end().port};
     watchdog_.store().set(concat("reach/", watchdog_.rank()),
-                          concat(listener_.own_end().port, " ", address_, " ", host_name()));
+                          Fields::written(std::pair(here, host_name())));
   }
   /// Tries to reach one rank at each address. If one does not answer within limit_s, tells all ranks by the key
   /// "unreached/<this rank>/<that rank>", and throws NotConnected.
   void check_all(double limit_s) {
     std::set<std::string> known{address_};
     for (const auto& [key, value] : watchdog_.store().list("reach/")) {
-      std::istringstream text(value);
-      HostPort at;
-      std::string host;
-      std::getline(text >> at.port >> at.host >> std::ws, host);
+      const auto [at, host] = Fields::parsed<std::pair<HostPort, std::string>>(value).value();
       if (!known.insert(at.host).second) continue;
       // A rank that is connected, or has ended, does not listen any more.
       if (Socket::connected(at, Deadline(limit_s)) || errno == ECONNREFUSED) continue;
@@ -120,13 +118,11 @@ class GlooMessages final : public Messages {
   /// Connects all ranks of the world; this rank listens at `address`, an address of its machine. Throws NotConnected on
   /// failure, or Aborted if the world ends first. Collective.
   GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
-      : context_(std::make_shared<Context>(watchdog)),
-        members_(all_ranks(watchdog->size())),
-        id_(0) {
+      : context_(std::make_shared<Context>(watchdog)) {
     // Gloo's own error for a bad address is hard to read, and Gloo then leaks its resources.
     Reach reach(*watchdog, address);
-    // Gloo waits for a lost rank until Gloo's own limit. So a thread of its own connects, and is left behind if the
-    // world ends earlier, with a better reason. It shares ownership of its data, and ends at Gloo's limit.
+    // Gloo waits for a lost rank until Gloo's own limit. If the world ends earlier, its reason is the better error, so
+    // a separate thread connects and is left behind. It shares ownership of its data, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = watchdog->deadlines()->limit_s();
     // Gloo takes up to five times its time limit to connect. That should be a little longer than the world's limit.
@@ -165,34 +161,25 @@ class GlooMessages final : public Messages {
     if (const auto at = problem.find("] "); problem.starts_with('[') && at != problem.npos)
       problem.erase(0, at + 2);  // a line of Gloo's source
     reach.check_all(tries_s);
-    throw NotConnected(concat(
-        "rank ", watchdog->rank(), " cannot connect to the other ranks by Gloo: ", problem,
-        problem.starts_with("connect ")
-            ? concat("; this one is at ", address, ": choose the interface of a network of all")
-            : "; for each of them it needs a port and a file descriptor (ulimit -n)"));
+    throw NotConnected(
+        concat("rank ", watchdog->rank(), " cannot connect to the other ranks by Gloo: ", problem,
+               problem.starts_with("connect ")
+                   ? concat("; this one is at ", address, ": choose an interface that all reach")
+                   : "; for each of them it needs a port and a file descriptor (ulimit -n)"));
   }
 
-  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, Peer to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
     // Gloo has one buffer type for both directions, and does not write to a buffer that it sends.
-    return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to,
-                                          world_rank(to), slot(tag), true, std::move(owner));
+    return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to, tag,
+                                          true, std::move(owner));
   }
-  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, Peer from,
                                std::uint64_t tag) override {
-    return std::make_unique<GlooTransfer>(context_, data, bytes, from, world_rank(from), slot(tag),
-                                          false, nullptr);
+    return std::make_unique<GlooTransfer>(context_, data, bytes, from, tag, false, nullptr);
   }
   /// Each message synchronizes threads on both sides, so few long messages are faster than many short ones.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 23; }
-  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
-                                                  std::uint32_t id) override {
-    auto part = std::shared_ptr<GlooMessages>(new GlooMessages(*this));
-    part->id_ = id;
-    part->members_.clear();
-    for (const int member : members) part->members_.push_back(world_rank(member));
-    return part;
-  }
   [[nodiscard]] std::string description() const override { return context_->description; }
 
  private:
@@ -218,7 +205,21 @@ class GlooMessages final : public Messages {
     std::set<Buffer*> buffers{};
     bool ended = false;
   };
-  /// The connections, shared by the GlooMessages of all groups.
+  /// A wait in progress, if the world has not ended.
+  struct Waiting : NonCopyable {
+    Waiting(Waits& among, Buffer* of) : waits(among), buffer(of) {
+      const std::lock_guard lock(waits.mutex);
+      begun = !waits.ended && waits.buffers.insert(buffer).second;
+    }
+    ~Waiting() {
+      const std::lock_guard lock(waits.mutex);
+      waits.buffers.erase(buffer);
+    }
+    Waits& waits;
+    Buffer* buffer;
+    bool begun = false;
+  };
+  /// The connections, which pending transfers share.
   struct Context {
     explicit Context(const std::shared_ptr<ProcessWatchdog>& of)
         : watchdog(of),
@@ -235,45 +236,28 @@ class GlooMessages final : public Messages {
 
   class GlooTransfer final : public Transfer {
    public:
-    GlooTransfer(std::shared_ptr<Context> context, std::byte* data, std::size_t bytes, int peer,
-                 int world_rank, std::uint64_t slot, bool sends, std::shared_ptr<const void> owner)
+    GlooTransfer(std::shared_ptr<Context> context, std::byte* data, std::size_t bytes, Peer peer,
+                 std::uint64_t tag, bool sends, std::shared_ptr<const void> owner)
         : context_(std::move(context)),
           owner_(std::move(owner)),
           buffer_(context_->gloo.createUnboundBuffer(data, bytes)),
           peer_(peer),
           sends_(sends) {
       guarded([&] {
-        if (sends_) buffer_->send(world_rank, slot);
-        else buffer_->recv(world_rank, slot);
+        if (sends_) buffer_->send(peer_.world_rank, tag);
+        else buffer_->recv(peer_.world_rank, tag);
       });
     }
     void wait() override {
       bool done = false;
-      if (begin_wait()) {
-        try {
-          guarded([&] { done = sends_ ? buffer_->waitSend(forever) : buffer_->waitRecv(forever); });
-        } catch (...) {
-          end_wait();
-          throw;
-        }
-        end_wait();
-      }
+      if (const Waiting waiting(*context_->waits, buffer_.get()); waiting.begun)
+        guarded([&] { done = sends_ ? buffer_->waitSend(forever) : buffer_->waitRecv(forever); });
       if (done) return;
       context_->watchdog->check_alive();
       throw PeerLost(peer_, "its connection has ended");
     }
 
    private:
-    // Returns false if the world has ended.
-    [[nodiscard]] bool begin_wait() {
-      const std::lock_guard lock(context_->waits->mutex);
-      if (!context_->waits->ended) context_->waits->buffers.insert(buffer_.get());
-      return !context_->waits->ended;
-    }
-    void end_wait() {
-      const std::lock_guard lock(context_->waits->mutex);
-      context_->waits->buffers.erase(buffer_.get());
-    }
     void guarded(auto action) {
       const NoPipeSignal quiet;
       try {
@@ -285,21 +269,11 @@ class GlooMessages final : public Messages {
     std::shared_ptr<Context> context_;
     std::shared_ptr<const void> owner_;
     std::unique_ptr<Buffer> buffer_;
-    int peer_;
+    Peer peer_;
     bool sends_;
   };
 
-  GlooMessages(const GlooMessages&) = default;
-  [[nodiscard]] int world_rank(int rank) const { return members_[as_size(rank)]; }
-  // Puts 20 bits of the group's number above the 44 bits of the tag.
-  [[nodiscard]] std::uint64_t slot(std::uint64_t tag) const {
-    constexpr std::uint64_t mask = (1u << 20) - 1;
-    return (id_ & mask) << 44 | tag;
-  }
-
   std::shared_ptr<Context> context_;
-  std::vector<int> members_{};  // world ranks of the group
-  std::uint64_t id_;            // number of the group
 };
 
 }  // namespace dhp::detail

@@ -37,8 +37,10 @@ class Scratch {
 class MessageCollective {
  public:
   /// scratch must outlive the transfers, even if an exception ends them. The transfers use the tags `tag` and tag + 1.
-  MessageCollective(Messages& messages, Scratch& scratch, int rank, int size, std::uint64_t tag)
-      : messages_(&messages), scratch_(&scratch), rank_(rank), size_(size), tag_(tag) {}
+  /// members: world ranks of the group.
+  MessageCollective(Messages& messages, Scratch& scratch, int rank, const std::vector<int>& members,
+                    std::uint64_t tag)
+      : messages_(&messages), scratch_(&scratch), rank_(rank), members_(&members), tag_(tag) {}
 
   void run(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
@@ -70,7 +72,7 @@ class MessageCollective {
   }
 
  private:
-  /// Block r of `out`, of `bytes`, comes from rank r. The blocks of `in` for the ranks are `step` bytes apart.
+  /// Block r of `out` has `bytes` bytes and comes from rank r. The blocks of `in` for the ranks are `step` bytes apart.
   void exchange(const std::byte* in, std::size_t step, std::byte* out, std::size_t bytes) {
     const auto from = [&](int rank) { return in + as_size(rank) * step; };
     const auto to = [&](int rank) { return out + as_size(rank) * bytes; };
@@ -140,7 +142,7 @@ class MessageCollective {
     // A chunk's result arrives only after this rank's own chunk was received, so both may use the same memory.
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
-        returning_.add(messages_->receive(at(chunk), bytes(chunk), rank, tag_ + 1));
+        begin_return(at(chunk), bytes(chunk), rank);
     });
     const auto give = [&](Range chunk) {
       for_others([&](int rank) { begin_send(at(chunk), bytes(chunk), rank, 1); });
@@ -171,9 +173,7 @@ class MessageCollective {
     } else {
       slice(me(), [&](std::byte* at, std::size_t n) { begin_receive(at, n, root); });
       const auto receive_back = [&](int rank) {
-        slice(rank, [&](std::byte* at, std::size_t n) {
-          returning_.add(messages_->receive(at, n, rank, tag_ + 1));
-        });
+        slice(rank, [&](std::byte* at, std::size_t n) { begin_return(at, n, rank); });
       };
       if (scatter) for_others(receive_back);
       finish_all(incoming_);
@@ -218,7 +218,8 @@ class MessageCollective {
 
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
-  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int size() const { return static_cast<int>(members_->size()); }
+  [[nodiscard]] Peer peer(int rank) const { return {rank, (*members_)[as_size(rank)]}; }
   // Each rank starts with its successor, so that the ranks do not all send to one rank at the same time.
   void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
@@ -233,10 +234,13 @@ class MessageCollective {
   }
   /// phase: 0 or 1, separates the two exchanges of one call.
   void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {
-    outgoing_.add(messages_->send(data, bytes, to, tag_ + phase));
+    outgoing_.add(messages_->send(data, bytes, peer(to), tag_ + phase));
   }
   void begin_receive(std::byte* data, std::size_t bytes, int from) {
-    incoming_.add(messages_->receive(data, bytes, from, tag_));
+    incoming_.add(messages_->receive(data, bytes, peer(from), tag_));
+  }
+  void begin_return(std::byte* data, std::size_t bytes, int from) {
+    returning_.add(messages_->receive(data, bytes, peer(from), tag_ + 1));
   }
   void finish_one(Transfers& transfers) {
     auto& first = transfers.begun[transfers.finished++];
@@ -254,7 +258,8 @@ class MessageCollective {
 
   Messages* messages_;
   Scratch* scratch_;
-  int rank_, size_;
+  int rank_;
+  const std::vector<int>* members_;
   std::uint64_t tag_;
   Transfers incoming_, returning_, outgoing_;
 };

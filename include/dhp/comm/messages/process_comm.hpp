@@ -24,7 +24,7 @@ class ProcessComm {
  public:
   /// Makes rank `rank` of the world. messages: the Messages of all ranks of the world.
   ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
-      : state_(new State{std::move(latch), std::move(messages), all_ranks(size), rank,
+      : state_(new State{std::move(latch), std::move(messages), all_ranks(size), rank, 0,
                          std::make_shared<std::uint32_t>(1)}) {}
 
   [[nodiscard]] int rank() const { return state_->rank; }
@@ -33,14 +33,12 @@ class ProcessComm {
   [[nodiscard]] std::string transport() const { return state_->messages->description(); }
 
   Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
-    collective.check_for(size());
     run(collective);
     return {};
   }
   void barrier(CallSite where) { run({.call = {.kind = CallKind::barrier, .where = where}}); }
 
   void send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
-    check_message(CallKind::send, rank(), size(), to, where);
     auto& edge = state_->edge(to);
     const ExclusiveUse use(edge.sending, CallKind::send, where);
     state_->guarded([&] {
@@ -51,12 +49,11 @@ class ProcessComm {
       const auto tag = state_->tag_of(message_kind, ++edge.sent, text(message));
       auto owner = std::make_shared<const Tensor<Cpu>>(std::move(message));
       const auto view = owner->view();
-      edge.under_way.push_back(
-          state_->messages->send(view.bytes(), view.size_bytes(), to, tag, std::move(owner)));
+      edge.under_way.push_back(state_->messages->send(view.bytes(), view.size_bytes(),
+                                                      state_->peer(to), tag, std::move(owner)));
     });
   }
   void recv(Cpu&, View<Cpu> buffer, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
     auto& edge = state_->edge(from);
     const ExclusiveUse use(edge.receiving, CallKind::recv, where);
     state_->guarded([&] {
@@ -70,7 +67,6 @@ class ProcessComm {
     });
   }
   void expect(Cpu& dev, DType dtype, const Shape& shape, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
     auto& edge = state_->edge(from);
     const ExclusiveUse use(edge.receiving, CallKind::recv, where);
     if (edge.expected.transfer) return;
@@ -103,8 +99,9 @@ class ProcessComm {
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;
       for (const int member : members) world_ranks.push_back(state_->members[as_size(member)]);
-      part.reset(new State{state_->latch, state_->messages->of_part(members, place, id),
-                           std::move(world_ranks), place, state_->next_group});
+      auto messages = state_->messages->of_part(members, place);
+      part.reset(new State{state_->latch, messages ? std::move(messages) : state_->messages,
+                           std::move(world_ranks), place, id, state_->next_group});
     });
     return ProcessComm(std::move(part));
   }
@@ -139,6 +136,7 @@ class ProcessComm {
       }
     }
     [[nodiscard]] Edge& edge(int other) { return edges[as_size(other)]; }
+    [[nodiscard]] Peer peer(int other) const { return {other, members[as_size(other)]}; }
     /// Runs action(). If a connection breaks, finds the cause and throws it, the same one on all ranks.
     void guarded(auto action) {
       latch->check_alive();
@@ -146,27 +144,30 @@ class ProcessComm {
         action();
       } catch (const PeerLost& error) {
         latch->check_alive();
-        latch->lost(members[as_size(error.rank())], error.what());
+        latch->lost(error.peer().world_rank, error.what());
       }
     }
     [[nodiscard]] Messages::Handle begin_receive(View<Cpu> buffer, int from) {
       const auto tag = tag_of(message_kind, ++edge(from).received, text(buffer));
-      return messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag);
+      return messages->receive(buffer.bytes(), buffer.size_bytes(), peer(from), tag);
     }
-    // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 18 bits of call
-    // number, 24 of a hash of the agreed call, 1 of kind, 1 of phase. A number repeats long after its call has ended.
+    // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 20 bits of the
+    // group's number, 18 of the call's, 24 of a hash of the agreed call, 1 of kind, 1 of phase. A number repeats long
+    // after its call has ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);
       hash ^= hash >> 24 ^ hash >> 48;
       constexpr std::uint64_t number_mask = (1u << 18) - 1, hash_mask = (1u << 24) - 1;
-      return (number & number_mask) << 26 | (hash & hash_mask) << 2 | kind << 1;
+      return std::uint64_t{id} << 44 | (number & number_mask) << 26 | (hash & hash_mask) << 2 |
+             kind << 1;
     }
 
     std::shared_ptr<Latch> latch;
     std::shared_ptr<Messages> messages;
     std::vector<int> members;  // world ranks of the group
     int rank;
+    std::uint32_t id;                           // number of the group
     std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
     std::vector<Edge> edges = std::vector<Edge>(members.size());  // indexed by the other rank
     std::uint64_t collectives = 0;
@@ -180,7 +181,7 @@ class ProcessComm {
     return concat(view.count(), " ", view.dtype());
   }
   [[nodiscard]] MessageCollective in_messages(std::uint64_t tag) {
-    return {*state_->messages, state_->scratch, rank(), size(), tag};
+    return {*state_->messages, state_->scratch, rank(), state_->members, tag};
   }
   void run(const Collective<Cpu>& collective) {
     begin(collective.call, [&](std::uint64_t tag) {

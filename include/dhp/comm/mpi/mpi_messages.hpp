@@ -27,17 +27,17 @@ class MpiMessages final : public Messages {
               std::size_t piece_bytes = longest_piece_bytes)
       : MpiMessages(latch, context, context->comm(), piece_bytes) {}
 
-  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, Peer to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
-    return begin(bytes, to, true, std::move(owner),
-                 [&](std::size_t at, int piece, MPI_Request* request) {
-                   return MPI_Isend(data + at, piece, MPI_BYTE, to, mpi_tag(tag), comm_, request);
-                 });
+    return begin(
+        bytes, to, true, std::move(owner), [&](std::size_t at, int piece, MPI_Request* request) {
+          return MPI_Isend(data + at, piece, MPI_BYTE, to.rank, mpi_tag(tag), comm_, request);
+        });
   }
-  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, Peer from,
                                std::uint64_t tag) override {
     return begin(bytes, from, false, {}, [&](std::size_t at, int piece, MPI_Request* request) {
-      return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
+      return MPI_Irecv(data + at, piece, MPI_BYTE, from.rank, mpi_tag(tag), comm_, request);
     });
   }
   /// Uses MPI's own collectives for barriers and small integer sums, because they need fewer rounds. Float sums must
@@ -60,8 +60,8 @@ class MpiMessages final : public Messages {
   // MPI copies a message inside the receiver's call, so a small chunk is still in cache when it is reduced.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }
   /// MPI_Comm_split has no time limit, but no rank is missing: all have just exchanged `members`.
-  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
-                                                  std::uint32_t) override {
+  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members,
+                                                  int rank) override {
     const int color = *std::min_element(members.begin(), members.end());
     MPI_Comm made = MPI_COMM_NULL;
     context_->call([&] {
@@ -95,7 +95,7 @@ class MpiMessages final : public Messages {
 
   class MpiTransfer : public Transfer, NonCopyable {
    public:
-    MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
+    MpiTransfer(const MpiMessages& of, Peer peer, bool sends, std::size_t bytes,
                 std::shared_ptr<const void> owner)
         : latch_(of.latch_),
           context_(of.context_),
@@ -163,7 +163,7 @@ class MpiMessages final : public Messages {
 
     Latch* latch_;
     std::shared_ptr<MpiContext> context_;
-    int peer_;
+    Peer peer_;
     bool sends_;
     std::size_t bytes_;
     std::shared_ptr<const void> owner_;
@@ -187,7 +187,7 @@ class MpiMessages final : public Messages {
     View<Cpu> out_;
   };
 
-  [[nodiscard]] Handle begin(std::size_t bytes, int peer, bool sends,
+  [[nodiscard]] Handle begin(std::size_t bytes, Peer peer, bool sends,
                              std::shared_ptr<const void> owner, auto start) {
     auto made = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
     context_->call([&] {
@@ -207,7 +207,7 @@ class MpiMessages final : public Messages {
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
     const int other = context_->rank() == 0 ? 1 : 0;
     // MPI cannot cancel a collective. Like a send, it gets time to finish, and then its memory is kept.
-    auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
+    auto transfer = std::make_unique<MpiTransfer>(*this, Peer{other, other}, true, bytes, memory);
     context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
     return std::make_unique<OwnCollective>(std::move(transfer), memory, out);
   }

@@ -121,21 +121,23 @@ class MpiSession : detail::NonCopyable {
     const auto store = detail::rendezvous_over_mpi(
         *context_, options.address, options.timeout_s > 0 ? options.timeout_s : forever_s);
     const int rank = context_->rank(), size = context_->size();
-    watchdog_ = std::make_shared<ProcessWatchdog>(store, rank, size,
-                                                  WatchOptions{.timeout_s = options.timeout_s,
-                                                               .deadlines = options.deadlines,
-                                                               .recorders = {options.recorder},
-                                                               .name = detail::process_name(),
-                                                               .stuck = options.stuck});
-    world_ = detail::recorded(*watchdog_, detail::ProcessComm(watchdog_, rank, size,
-                                                              std::make_shared<detail::MpiMessages>(
-                                                                  *watchdog_, context_)));
+    const auto watchdog =
+        std::make_shared<ProcessWatchdog>(store, rank, size,
+                                          WatchOptions{.timeout_s = options.timeout_s,
+                                                       .deadlines = options.deadlines,
+                                                       .recorders = {options.recorder},
+                                                       .name = detail::process_name(),
+                                                       .stuck = options.stuck});
+    latch_ = watchdog;
+    world_ = detail::recorded(
+        *watchdog, detail::ProcessComm(watchdog, rank, size,
+                                       std::make_shared<detail::MpiMessages>(*watchdog, context_)));
   }
   /// Closes the session. During an exception, first tells the other ranks that this rank has failed.
   ~MpiSession() {
     try {
-      if (std::uncaught_exceptions() > exceptions_)
-        fail_all(
+      if (std::uncaught_exceptions() > exceptions_ && !latch_->ended())
+        latch_->abort(
             "an exception has left the scope of its MpiSession; run() tells the other ranks its "
             "text");
       close();
@@ -150,12 +152,13 @@ class MpiSession : detail::NonCopyable {
   /// Error("rank 3: ..."). Throws Aborted if another rank is the cause.
   void run(auto body, CallSite where = CallSite::current()) {
     try {
-      body(world());
-    } catch (const std::exception& error) {
-      leave(detail::sentence_of(error));
-      detail::leave_rank(context_->rank(), error, where);
+      detail::run_in(
+          *latch_, context_->rank(), [&] { body(world()); }, where);
     } catch (...) {
-      leave("an exception of unknown type");
+      try {
+        close();
+      } catch (const std::exception&) {  // the exception of the body says more
+      }
       throw;
     }
   }
@@ -166,30 +169,17 @@ class MpiSession : detail::NonCopyable {
     int finalized = 0;
     check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
     if (finalized != 0) return;
-    if (watchdog_) {
-      const auto end = [&] {
-        world_.barrier();
-        watchdog_->finish(context_->rank());
-      };
-      detail::run_in(*watchdog_, context_->rank(), end, CallSite::current());
-    }
+    const auto end = [&] {
+      world_.barrier();
+      latch_->finish(context_->rank());
+    };
+    detail::run_in(*latch_, context_->rank(), end, CallSite::current());
     context_->call([&] { context_->close(); });
   }
 
  private:
-  void fail_all(const std::string& why) {
-    if (watchdog_ && !watchdog_->ended()) watchdog_->abort(why);
-  }
-  void leave(const std::string& why) noexcept {
-    try {
-      fail_all(why);
-      close();
-    } catch (const std::exception&) {  // the caller's exception says more
-    }
-  }
-
   std::shared_ptr<detail::MpiContext> context_;
-  std::shared_ptr<ProcessWatchdog> watchdog_{};
+  std::shared_ptr<Latch> latch_ = std::make_shared<Latch>();  // of more than one rank, a watchdog
   Comm<Cpu> world_{};
   bool closed_ = false;
   int exceptions_ = std::uncaught_exceptions();

@@ -74,43 +74,35 @@ class NcclComm {
     state_->channel = std::move(channel);
   }
 
-  [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
-  [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
+  [[nodiscard]] int rank() const { return state_->channel ? state_->channel->place().rank : 0; }
+  /// After a split that leaves this rank alone, the size is 1, and a Comm makes no other call.
+  [[nodiscard]] int size() const { return state_->channel ? state_->channel->place().size : 1; }
   /// Limit of unreceived messages to one rank. Beyond it the sender's *device* waits, never its host.
   [[nodiscard]] int send_capacity() const { return message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
   Event<Cuda> start(Cuda& dev, const Collective<Cuda>& collective) {
-    if (alone()) return self_.start(dev, collective);
-    collective.check_for(size());
     auto end = state_->channel->issue(
         dev, collective.call, [&](auto... on) { return put(collective, rank(), size(), on...); });
     return Event<Cuda>(std::make_shared<NcclEvent>(state_->channel, std::move(end), dev.stream()));
   }
 
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
-    check_message(CallKind::send, rank(), size(), to, where);
     messages(where).send(dev, std::move(message), to, where);
   }
   /// Makes the device, not the host, wait for the message.
   void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
   /// Blocks the host until the device is done; throws Aborted if the world has ended.
-  void synchronize(Cuda& dev) {
-    if (alone()) dev.synchronize();
-    else state_->channel->synchronize(dev);
-  }
+  void synchronize(Cuda& dev) { state_->channel->synchronize(dev); }
   /// Blocks the host until all ranks have arrived and this communicator's collectives are done.
-  void barrier(CallSite where) {
-    if (!alone()) state_->channel->barrier(where);
-  }
+  void barrier(CallSite where) { state_->channel->barrier(where); }
   /// Blocks the host until the other ranks have arrived.
   [[nodiscard]] NcclComm split(int color, int key, CallSite where) {
     NcclComm part(state_->watchdog, state_->options);
     const int ctas = state_->options.collective_ctas;
-    if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
+    part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
   /// Ends all ranks of this world with this message. Without a common store, processes only see a broken connection.
@@ -127,7 +119,6 @@ class NcclComm {
   NcclComm(std::shared_ptr<Watchdog> watchdog, const NcclOptions& options)
       : state_(std::make_shared<State>(State{std::move(watchdog), options})) {}
 
-  [[nodiscard]] bool alone() const { return state_->channel == nullptr; }
   [[nodiscard]] NcclMessages& messages(CallSite where) {
     if (!state_->messages)
       state_->messages.emplace(*state_->channel, state_->options.message_ctas, where);
@@ -177,7 +168,6 @@ class NcclComm {
   }
 
   std::shared_ptr<State> state_;
-  SelfComm<Cuda> self_;
 };
 }  // namespace detail
 

@@ -2,10 +2,10 @@
 // member does not answer, the client asks the next. Needs libcurl and nlohmann/json.
 #pragma once
 
-#include <dhp/comm/rendezvous/http_post.hpp>
 #include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/rendezvous/socket.hpp>
 
+#include <curl/curl.h>
 #include <nlohmann/json.hpp>
 #include <openssl/evp.h>
 
@@ -86,8 +86,8 @@ struct EtcdEndpoint {
   check(parsed && (scheme == "http" || scheme == "https") && (path.empty() || path == "/") &&
             part(CURLUPART_QUERY).empty() && part(CURLUPART_FRAGMENT).empty(),
         "endpoint ", number,
-        " of etcd is not of the form http://HOST:2379 or https://USER:PASSWORD@HOST:2379; several "
-        "have commas between them");
+        " of etcd is not of the form http://HOST:2379 or https://USER:PASSWORD@HOST:2379; commas "
+        "separate endpoints");
   auto host = part(CURLUPART_HOST);
   const auto given = part(CURLUPART_PORT);
   const auto address = concat(scheme, "://", host, ":", given.empty() ? "2379" : given);
@@ -114,15 +114,21 @@ class EtcdRefusal : public Error {
   int code_;
 };
 
-/// Not thread-safe.
+/// Keeps connections open between requests. Not thread-safe.
 class EtcdClient {
  public:
   using Json = nlohmann::json;
   static constexpr double first_attempts_s = 3;  ///< limit of the first attempts; it grows later
 
   /// who: this process in messages, such as "rank 3".
-  EtcdClient(const EtcdOptions& options, std::string who)
-      : http_(options.ca_file), who_(std::move(who)) {
+  EtcdClient(const EtcdOptions& options, std::string who) : who_(std::move(who)) {
+    check(library_.ready && curl_, "libcurl cannot start; is there memory left?");
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_PROXY, "");  // ignores http_proxy, which is meant for hosts outside the cluster
+    set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
+    set(CURLOPT_ERRORBUFFER, problem_.data());
+    set(CURLOPT_WRITEFUNCTION, &EtcdClient::take);
+    if (!options.ca_file.empty()) set(CURLOPT_CAINFO, options.ca_file.c_str());
     check(!options.endpoints.empty(), who_,
           " is to use etcd, but has no endpoint; give one, such as http://HOST:2379");
     for (const auto& text : options.endpoints)
@@ -169,8 +175,9 @@ class EtcdClient {
                                        "; look, and ask again"));
       refused += trusted_ ? 0 : 1;
       if (refused == endpoints_.size())
-        throw KeyValueStoreLost(concat(who_, " does not trust the ", description(), ": ", problem,
-                                       "; name the file of the authority that signs its own"));
+        throw KeyValueStoreLost(
+            concat(who_, " does not trust the ", description(), ": ", problem,
+                   "; name the file of the authority that signed its certificate"));
       if (deadline.passed())
         throw KeyValueStoreLost(
             concat(who_, " cannot reach the ", description(), ": no member has answered within ",
@@ -186,7 +193,7 @@ class EtcdClient {
 
  private:
   /// Returns whether another member or a later attempt may succeed.
-  [[nodiscard]] static bool passes(int status) {
+  [[nodiscard]] static bool passes(long status) {
     return status == 408 || status == 429 || status >= 500;
   }
 
@@ -220,27 +227,76 @@ class EtcdClient {
     // The empty "Expect:" keeps libcurl from waiting for "100 Continue" before it sends large bodies.
     std::vector<std::string> headers{"Content-Type: application/json", "Expect:"};
     if (!token_.empty()) headers.push_back("Authorization: " + token_);
-    const auto answer = http_.post(concat(endpoint.url, "/v3/", path), body, headers,
-                                   std::max(0.001, deadline.left_s()));
-    sent_ = answer.sent;
-    trusted_ = answer.trusted;
-    why = answer.problem;
-    if (answer.status == 0) return std::nullopt;
-    auto json = Json::parse(answer.body, nullptr, false);
+    const auto url = concat(endpoint.url, "/v3/", path);
+    std::string text;
+    const auto code = perform(url, headers, body, deadline, text);
+    trusted_ = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
+    if (code != CURLE_OK) {
+      why = problem_[0] != '\0' ? problem_.data() : curl_easy_strerror(code);
+      return std::nullopt;
+    }
+    long status = 0;
+    (void)curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
+    auto json = Json::parse(text, nullptr, false);
     const bool object = json.is_object();
-    if (answer.status == 200 && object) return json;
+    if (status == 200 && object) return json;
     why = etcd_text(json, "message");
     if (why.empty()) why = etcd_text(json, "error");
-    if (why.empty()) why = concat("HTTP status ", answer.status, " and no message");
-    if (passes(answer.status) || answer.status == 200) return std::nullopt;
-    const auto code = json.find("code");
-    throw EtcdRefusal(code != json.end() && code->is_number_integer() ? code->get<int>() : 0,
+    if (why.empty()) why = concat("HTTP status ", status, " and no message");
+    if (passes(status) || status == 200) return std::nullopt;
+    const auto number = json.find("code");
+    throw EtcdRefusal(number != json.end() && number->is_number_integer() ? number->get<int>() : 0,
                       concat("the ", description(), " refuses ", path, " of ", who_, ": ", why,
                              "; is it etcd 3.4 or later, and may its user do this?"));
   }
 
-  HttpPost http_;
-  bool sent_ = false, trusted_ = true;  // results of the last attempt
+  /// headers: lines such as "Authorization: ...". The body of the answer is appended to `text`.
+  [[nodiscard]] CURLcode perform(const std::string& url, const std::vector<std::string>& headers,
+                                 const std::string& body, const Deadline& deadline,
+                                 std::string& text) {
+    std::unique_ptr<curl_slist, void (*)(curl_slist*)> list(nullptr, curl_slist_free_all);
+    for (const auto& line : headers) {
+      auto* const longer = curl_slist_append(list.get(), line.c_str());
+      check(longer != nullptr, "libcurl has no memory for a header");
+      (void)list.release();
+      list.reset(longer);
+    }
+    problem_[0] = '\0';
+    set(CURLOPT_URL, url.c_str());
+    set(CURLOPT_HTTPHEADER, list.get());
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    set(CURLOPT_POSTFIELDS, body.c_str());
+    set(CURLOPT_WRITEDATA, &text);
+    set(CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(deadline.left_s() * 1e3)));
+    const auto code = curl_easy_perform(curl_.get());
+    long sent = 0;
+    (void)curl_easy_getinfo(curl_.get(), CURLINFO_REQUEST_SIZE, &sent);
+    sent_ = sent > 0;
+    return code;
+  }
+  void set(CURLoption option, auto value) {
+    const auto code = curl_easy_setopt(curl_.get(), option, value);
+    check(code == CURLE_OK, "libcurl refuses option ", static_cast<int>(option), ": ",
+          curl_easy_strerror(code));
+  }
+  static std::size_t take(const char* bytes, std::size_t size, std::size_t count, void* text) {
+    try {
+      static_cast<std::string*>(text)->append(bytes, size * count);
+      return size * count;
+    } catch (...) {  // out of memory; libcurl ends the request
+      return 0;
+    }
+  }
+
+  struct Library : NonCopyable {  // libcurl counts its initializations
+    bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+    ~Library() { curl_global_cleanup(); }
+  };
+  Library library_;
+  std::vector<char> problem_ = std::vector<char>(CURL_ERROR_SIZE, '\0');  // in libcurl's words
+  std::unique_ptr<CURL, void (*)(CURL*)> curl_{curl_easy_init(), curl_easy_cleanup};
+  bool sent_ = false;    // the server may have received the last request
+  bool trusted_ = true;  // false: its certificate is refused; a retry cannot help
   std::string who_;
   std::vector<EtcdEndpoint> endpoints_{};
   std::size_t current_ = 0;

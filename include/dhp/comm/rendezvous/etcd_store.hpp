@@ -58,29 +58,41 @@ class EtcdStore final : public KeyValueStore {
     return address;
   }
 
-  void set(const std::string& key, const std::string& value) override {
-    check_writable(key);
-    check_entry(key, value);
-    (void)write(Json::array(), put(key_of(key), value, lease_.job()));
+ private:
+  [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
+  [[nodiscard]] std::string key_of(const std::string& key) const {
+    return concat(prefix_, "keys/", key);
   }
-  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
-    check_key(key);
-    if (key.starts_with(left_prefix)) {
-      for (auto& [name, value] : list(key))
-        if (name == key) return std::move(value);
-      return std::nullopt;
+  [[nodiscard]] std::string alive() const { return concat(prefix_, "alive/", options_.rank); }
+  [[nodiscard]] Answer answer(const Request& request) override {
+    const auto& [kind, key, value, guard] = request;
+    using Kind = Request::Kind;
+    if (kind == Kind::list || (kind == Kind::find && key.starts_with(left_prefix))) {
+      auto entries = entries_of(key);
+      if (kind == Kind::find)
+        std::erase_if(entries, [&](const auto& entry) { return entry.first != request.key; });
+      return {.entries = std::move(entries)};
     }
-    auto found = keys_of(ask("kv/range", Json{{"key", to_base64(key_of(key))}}), key_of(""));
-    return found.empty() ? std::nullopt : std::optional(std::move(found.front().second));
+    const auto own = to_base64(key_of(key));
+    if (kind == Kind::find)
+      return {.entries = keys_of(locked_call("kv/range", {{"key", own}}), key_of(""))};
+    for (const auto* const written : {&key, &guard})
+      check(!written->starts_with(left_prefix), "keys under ", left_prefix,
+            " are read-only for a job, but \"", *written,
+            "\" was to be written or used as a guard");
+    auto conditions = Json::array();
+    if (kind == Kind::set_unless) conditions.push_back(is_missing(key_of(guard)));
+    return {write(conditions, kind == Kind::remove ? Json{{"requestDeleteRange", {{"key", own}}}}
+                                                   : put(key_of(key), value, lease_.job()))};
   }
-  [[nodiscard]] Entries list(const std::string& prefix) override {
+  [[nodiscard]] Entries entries_of(const std::string& prefix) {
     const std::string_view left = left_prefix;
     Json reads = Json::array({range(key_of(prefix))});
     const bool with_left = left.starts_with(prefix) || prefix.starts_with(left);
     if (with_left)  // one transaction reads all three consistently
       for (const char* const folder : {"member/", "alive/"})
         reads.push_back(range(prefix_ + folder));
-    const auto answer = ask("kv/txn", Json{{"success", reads}});
+    const auto answer = locked_call("kv/txn", Json{{"success", reads}});
     const auto answers = responses(answer);
     check(answers.size() == reads.size(), name(), " cannot read what the ", description(),
           " lists");
@@ -95,29 +107,6 @@ class EtcdStore final : public KeyValueStore {
     }
     std::sort(entries.begin(), entries.end());
     return entries;
-  }
-  void remove(const std::string& key) override {
-    check_writable(key);
-    (void)write(Json::array(), Json{{"requestDeleteRange", {{"key", to_base64(key_of(key))}}}});
-  }
-  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
-                                const std::string& value) override {
-    check_writable(guard);
-    check_writable(key);
-    check_entry(key, value);
-    return write(Json::array({is_missing(key_of(guard))}), put(key_of(key), value, lease_.job()));
-  }
-
- private:
-  [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
-  [[nodiscard]] std::string key_of(const std::string& key) const {
-    return concat(prefix_, "keys/", key);
-  }
-  [[nodiscard]] std::string alive() const { return concat(prefix_, "alive/", options_.rank); }
-  static void check_writable(const std::string& key) {
-    check_key(key);
-    check(!key.starts_with(left_prefix), "keys under ", left_prefix,
-          " are read-only for a job, but \"", key, "\" was to be written or used as a guard");
   }
 
   [[nodiscard]] static std::string escaped(const std::string& job) {
@@ -176,7 +165,7 @@ class EtcdStore final : public KeyValueStore {
     return entries;
   }
 
-  [[nodiscard]] Json ask(const char* path, const Json& request) {
+  [[nodiscard]] Json locked_call(const char* path, const Json& request) {
     const std::lock_guard lock(mutex_);
     return call(path, request);
   }
@@ -240,7 +229,7 @@ class EtcdStore final : public KeyValueStore {
                                  put(alive(), sequence(0), lease_.own())})},
         {"failure", Json::array({read(alive())})}};
     const auto claims = [&] {
-      const auto answer = ask("kv/txn", request);
+      const auto answer = locked_call("kv/txn", request);
       return succeeded(answer) || holder(answer).first == lease_.own();
     };
     check(poll_until(claims, options_.refused_s + lease_.seconds()), "the ", description(),

@@ -1,9 +1,9 @@
 // The first three frames of a connection to a store. Each side sends a nonce and an HMAC, which proves knowledge of the
 // job's secret without showing it. Later frames are not authenticated.
 //
-//   server: hello     nonce
-//   client: hello     nonce, rank, job, proof
-//   server: welcome   its own proof; or refused, with a reason
+//   server: nonce
+//   client: Hello
+//   server: Welcome
 #pragma once
 
 #include <dhp/comm/rendezvous/wire.hpp>
@@ -17,10 +17,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 
@@ -65,48 +64,34 @@ inline constexpr std::size_t hmac_bytes = 32;
 
 namespace handshake {
 
-inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
 inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
 /// Limit of the payload of an unauthenticated peer's frame, in bytes.
 inline constexpr std::size_t longest_payload = 512;
 
-enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
-
-/// The client's hello. Both sides prove knowledge of the secret by an HMAC of it; the secret itself is never sent.
+/// The client's words. Both sides prove knowledge of the secret by an HMAC of it; the secret itself is never sent.
 struct Hello {
-  std::string server_nonce{};  // from the server, so the client does not send it back
   std::string client_nonce{};
   std::uint32_t rank = 0;
   std::string job{};
+  std::string proof{};  ///< of the side "client"
+  void pass(Fields& fields) { fields(client_nonce, rank, job, proof); }
 
   /// side: "client" or "server", so that neither can send back the other's proof.
-  [[nodiscard]] std::string proof(std::string_view side, std::string_view secret) const {
-    std::string message;
-    append_field(message, side);
-    for (const auto* const field : {&job, &server_nonce, &client_nonce})
-      append_field(message, *field);
-    append_number(message, rank);
-    return hmac_sha256(secret, message);
+  [[nodiscard]] std::string proof_of(const char* side, const std::string& server_nonce,
+                                     std::string_view secret) const {
+    return hmac_sha256(secret, Fields::written(std::vector<std::string>{
+                                   side, job, server_nonce, client_nonce, concat(rank)}));
   }
 };
 
-[[nodiscard]] inline std::string write_hello(const Hello& hello, std::string_view secret) {
-  std::string payload = hello.client_nonce;
-  append_number(payload, hello.rank);
-  append_field(payload, hello.job);
-  return payload + hello.proof("client", secret);
-}
-/// Reads the hello and its proof; returns nullopt if they are invalid.
-[[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(
-    std::string_view payload, const std::string& server_nonce) {
-  FieldReader fields(payload);
-  const auto client_nonce = fields.bytes(nonce_bytes);
-  const auto rank = fields.number();
-  const auto job = fields.field();
-  const auto proof = fields.bytes(hmac_bytes);
-  if (!client_nonce || !rank || !job || !proof || !fields.empty()) return std::nullopt;
-  return std::pair(Hello{server_nonce, *client_nonce, *rank, *job}, *proof);
-}
+enum class Refusal : char { none, job, secret, connected, rank };
+
+/// The server's answer: its own proof, or why it refuses the client.
+struct Welcome {
+  Refusal refusal = Refusal::none;
+  std::string proof{};
+  void pass(Fields& fields) { fields(refusal, proof); }
+};
 
 }  // namespace handshake
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/core/fields.hpp>
 #include <dhp/core/poll_until.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,18 +37,51 @@ class KeyValueStore : detail::NonCopyable {
   static constexpr std::size_t longest_key_bytes = 256;
   static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
 
+  /// A call as a value. Stores differ only in how they answer it.
+  struct Request {
+    enum class Kind : std::uint8_t { find, list, set, set_unless, remove };
+    Kind kind = Kind::find;
+    std::string key{}, value{}, guard{};
+    void pass(detail::Fields& fields) { fields(kind, key, value, guard); }
+    [[nodiscard]] bool reads() const { return kind == Kind::find || kind == Kind::list; }
+  };
+  struct Answer {
+    bool done = true;     ///< false: set_unless() has found its guard
+    Entries entries{};    ///< what find() and list() have found
+    std::string error{};  ///< why another process has refused the request; empty if it has not
+    void pass(detail::Fields& fields) { fields(done, entries, error); }
+  };
+
   virtual ~KeyValueStore() = default;
 
-  virtual void set(const std::string& key, const std::string& value) = 0;
+  void set(const std::string& key, const std::string& value) {
+    (void)ask({Request::Kind::set, key, value});
+  }
   /// Returns nullopt if the key is not set.
-  [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
+  [[nodiscard]] std::optional<std::string> find(const std::string& key) {
+    auto found = ask({Request::Kind::find, key}).entries;
+    return found.empty() ? std::nullopt : std::optional(std::move(found.front().second));
+  }
   /// Returns the keys that begin with the prefix, with their values, sorted by key.
-  [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
-  virtual void remove(const std::string& key) = 0;
+  [[nodiscard]] Entries list(const std::string& prefix) {
+    return ask({Request::Kind::list, prefix}).entries;
+  }
+  void remove(const std::string& key) { (void)ask({Request::Kind::remove, key}); }
   /// Sets the key unless the key `guard` exists, in one atomic step. Returns whether this call has set the key. If
   /// guard and key are the same, only one of many callers gets true.
-  [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
-                                        const std::string& value) = 0;
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) {
+    return ask({Request::Kind::set_unless, key, value, guard}).done;
+  }
+  [[nodiscard]] Answer ask(const Request& request) {
+    if (request.kind == Request::Kind::set_unless) check_key(request.guard);
+    if (request.kind != Request::Kind::list) check_key(request.key);
+    check(request.value.size() <= longest_value_bytes, "a store keeps values of at most ",
+          longest_value_bytes, " bytes, but \"", request.key, "\" is to have ",
+          request.value.size());
+    return answer(request);
+  }
+
   /// Returns the numeric local address of this machine's connection to the store; on rank 0, of another rank's
   /// connection, preferably from another machine. Empty if unknown.
   [[nodiscard]] virtual std::string own_address() { return {}; }
@@ -64,17 +100,41 @@ class KeyValueStore : detail::NonCopyable {
     return std::move(*value);
   }
 
- protected:
+ private:
+  /// Answers a request whose key, guard and value have the right sizes.
+  [[nodiscard]] virtual Answer answer(const Request& request) = 0;
+
   static void check_key(const std::string& key) {
     check(!key.empty() && key.size() <= longest_key_bytes, "a key of a store has 1 to ",
           longest_key_bytes, " bytes, got ", key.size());
   }
-  static void check_entry(const std::string& key, const std::string& value) {
-    check_key(key);
-    check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
-          longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
-  }
 };
+
+namespace detail {
+
+/// The keys and values of a store in the memory of its process. Not thread-safe.
+class StoreTable {
+ public:
+  [[nodiscard]] KeyValueStore::Answer answer(const KeyValueStore::Request& request) {
+    const auto& [kind, key, value, guard] = request;
+    using Kind = KeyValueStore::Request::Kind;
+    KeyValueStore::Answer answer;
+    if (request.reads())
+      for (auto at = table_.lower_bound(key); at != table_.end() && at->first.starts_with(key) &&
+                                              (kind == Kind::list || at->first == key);
+           ++at)
+        answer.entries.push_back(*at);
+    else if (kind == Kind::remove) table_.erase(key);
+    else if (kind == Kind::set_unless && table_.contains(guard)) answer.done = false;
+    else table_[key] = value;
+    return answer;
+  }
+
+ private:
+  std::map<std::string, std::string> table_;
+};
+
+}  // namespace detail
 
 /// How this rank meets the others: rank 0 listens, the others connect.
 ///

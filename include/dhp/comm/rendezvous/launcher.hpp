@@ -53,7 +53,7 @@ class Environment {
   Variables variables_;
 };
 
-/// Returns the names of the set variables that make a process a rank: "RANK, WORLD_SIZE".
+/// Returns which variables that make a process a rank are set: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
   std::istringstream known(
       "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "

@@ -46,6 +46,7 @@ class Deadline {
 struct HostPort {
   std::string host;  // a name or a numeric address; IPv6 without brackets
   int port = 0;
+  void pass(auto& fields) { fields(host, port); }
 
   /// Returns "10.0.0.1:29400" or "[::1]:29400".
   friend std::string to_text(const HostPort& at) {

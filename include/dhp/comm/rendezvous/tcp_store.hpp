@@ -27,7 +27,7 @@ class TcpStore final : public KeyValueStore {
     TcpStore store(std::move(options), Unconnected{});
     const double limit_s = store.options_.refused_s;
     std::string why;
-    auto found = Found::refused;  // a refusal may pass: another process may be looking
+    auto found = Found::refused;  // tries again after a refusal, which may be temporary
     for (int tries = 0; ports > 0 && found == Found::refused && tries < 5; ++tries) {
       if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       found = store.look(why, limit_s, Deadline(limit_s));
@@ -41,36 +41,6 @@ class TcpStore final : public KeyValueStore {
     return socket_.own_end().host;
   }
 
-  void set(const std::string& key, const std::string& value) override {
-    check_entry(key, value);
-    (void)ask(store_request::set, {key, value}, store_answer::done);
-  }
-  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
-    check_key(key);
-    auto answer = ask(store_request::find, {key}, store_answer::value, store_answer::none);
-    if (answer.type == store_answer::none) return std::nullopt;
-    return std::move(answer.payload);
-  }
-  [[nodiscard]] Entries list(const std::string& prefix) override {
-    const auto answer = ask(store_request::list, {prefix}, store_answer::entries);
-    auto entries = Fields::parsed<Entries>(answer.payload);
-    check(entries.has_value(), name(), " cannot read what the ", description(),
-          " lists; do all ranks run the same program?");
-    return std::move(*entries);
-  }
-  void remove(const std::string& key) override {
-    check_key(key);
-    (void)ask(store_request::remove, {key}, store_answer::done);
-  }
-  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
-                                const std::string& value) override {
-    check_key(guard);
-    check_entry(key, value);
-    const auto answer = ask(store_request::set_unless, {guard, key, value}, store_answer::done,
-                            store_answer::not_set);
-    return answer.type == store_answer::done;
-  }
-
  private:
   struct Unconnected {};
   TcpStore(RendezvousOptions options, Unconnected) : options_(std::move(options)) {}
@@ -80,23 +50,20 @@ class TcpStore final : public KeyValueStore {
     return concat("TCP store at ", HostPort{options_.master, port});
   }
 
-  /// Sends a request and returns its answer, whose type must be `expected` or `or_else`.
-  Frame ask(std::uint8_t type, std::initializer_list<std::string_view> fields,
-            std::uint8_t expected, std::uint8_t or_else = 0) {
-    std::string payload;
-    for (const auto field : fields) append_field(payload, field);
+  [[nodiscard]] Answer answer(const Request& request) override {
     const std::lock_guard lock(mutex_);
     if (!lost_.empty()) throw KeyValueStoreLost(lost_);
     const Deadline deadline(options_.operation_timeout_s);
-    if (!socket_.send(write_frame(type, payload), deadline)) lose(std::strerror(errno));
-    auto answer = read(socket_, reader_, deadline);
-    if (!answer)
+    if (!socket_.send(write_frame(Fields::written(request)), deadline)) lose(std::strerror(errno));
+    const auto frame = read(socket_, reader_, deadline);
+    if (!frame)
       lose(!reader_.refusal().empty() ? reader_.refusal()
            : errno == ETIMEDOUT
                ? concat("it has not answered within ", options_.operation_timeout_s, " s")
                : concat("it has closed the connection (", std::strerror(errno), ")"));
-    if (answer->type == store_answer::failed) throw Error(answer->payload);
-    if (answer->type != expected && answer->type != or_else) lose("its answer makes no sense");
+    auto answer = Fields::parsed<Answer>(*frame);
+    if (!answer) lose("its answer makes no sense");
+    check(answer->error.empty(), answer->error);
     return std::move(*answer);
   }
   [[noreturn]] void lose(const std::string& why) {
@@ -106,8 +73,8 @@ class TcpStore final : public KeyValueStore {
     throw KeyValueStoreLost(lost_);
   }
   /// Returns nullopt on failure, with the reason in reader.refusal() or, if that is empty, in errno.
-  [[nodiscard]] static std::optional<Frame> read(const Socket& socket, FrameReader& reader,
-                                                 const Deadline& deadline) {
+  [[nodiscard]] static std::optional<std::string> read(const Socket& socket, FrameReader& reader,
+                                                       const Deadline& deadline) {
     std::string bytes;
     for (;;) {
       if (auto frame = reader.next()) return frame;
@@ -184,29 +151,27 @@ class TcpStore final : public KeyValueStore {
     socket.prepare();
     why = "the program that listens there is no store, or does not answer";
     FrameReader reader(handshake::longest_payload);
-    const auto greeting = read(socket, reader, deadline);
-    if (!greeting || greeting->type != handshake::server_hello ||
-        greeting->payload.size() != handshake::nonce_bytes)
-      return Found::no_store;
-    const handshake::Hello mine{greeting->payload, nonce(handshake::nonce_bytes),
-                                static_cast<std::uint32_t>(options_.rank), options_.job};
-    if (!socket.send(write_frame(handshake::client_hello, write_hello(mine, options_.secret)),
-                     deadline))
-      return Found::no_store;
-    const auto answer = read(socket, reader, deadline);
+    const auto server_nonce = read(socket, reader, deadline);
+    if (!server_nonce || server_nonce->size() != handshake::nonce_bytes) return Found::no_store;
+    handshake::Hello mine{nonce(handshake::nonce_bytes), static_cast<std::uint32_t>(options_.rank),
+                          options_.job};
+    mine.proof = mine.proof_of("client", *server_nonce, options_.secret);
+    if (!socket.send(write_frame(Fields::written(mine)), deadline)) return Found::no_store;
+    const auto frame = read(socket, reader, deadline);
+    const auto answer = frame ? Fields::parsed<handshake::Welcome>(*frame) : std::nullopt;
     if (!answer) return Found::no_store;
-    if (answer->type == handshake::refused) return refusal(address.port, answer->payload, why);
+    if (answer->refusal != handshake::Refusal::none)
+      return refusal(address.port, answer->refusal, why);
     why = concat("the ", at(address.port), " cannot prove that it belongs to this job");
-    if (answer->type != handshake::welcome ||
-        !equal_in_constant_time(answer->payload, mine.proof("server", options_.secret)))
+    if (!equal_in_constant_time(answer->proof,
+                                mine.proof_of("server", *server_nonce, options_.secret)))
       return Found::other_job;
     socket_ = std::move(socket);
     port_ = address.port;
     return Found::store;
   }
-  Found refusal(int port, const std::string& reason, std::string& why) const {
+  Found refusal(int port, handshake::Refusal refusal, std::string& why) const {
     using handshake::Refusal;
-    const auto refusal = static_cast<Refusal>(reason.size() == 1 ? reason[0] : '?');
     why = concat("the ", at(port), " belongs to another job");
     if (refusal == Refusal::job) return Found::other_job;
     why = concat("the ", at(port), " refuses ", name(), ": ",
@@ -227,7 +192,7 @@ class TcpStore final : public KeyValueStore {
   int port_ = 0;
   std::mutex mutex_;
   Socket socket_;
-  FrameReader reader_{longest_answer};
+  FrameReader reader_{longest_answer_bytes};
   std::string lost_{};  // why the store is lost, as a sentence; empty if it is not
 };
 

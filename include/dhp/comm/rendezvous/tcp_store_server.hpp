@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <exception>
 #include <list>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,16 +20,9 @@
 
 namespace dhp::detail {
 
-namespace store_request {
-inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
-}
-namespace store_answer {  // failed: with a sentence; not_set: the guard exists
-inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
-                              not_set = 37;
-}
-/// Limits of payloads, in bytes. One answer may list all keys of a job.
-inline constexpr std::size_t longest_request = std::size_t{1} << 21;
-inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
+/// Limits of payloads. One answer may list all keys of a job.
+inline constexpr std::size_t longest_request_bytes = std::size_t{1} << 21;
+inline constexpr std::size_t longest_answer_bytes = std::size_t{1} << 28;
 
 /// Returns where rank 0 listens. host: its name for others, which resolves to `found` here. A machine's own name often
 /// resolves to loopback on itself; with a secret, rank 0 then listens at all its addresses.
@@ -69,41 +61,12 @@ class TcpStoreServer final : public KeyValueStore {
     return reached_.host;
   }
 
-  void set(const std::string& key, const std::string& value) override {
-    check_entry(key, value);
+ private:
+  [[nodiscard]] Answer answer(const Request& request) override {
     const std::lock_guard lock(mutex_);
-    table_[key] = value;
-  }
-  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
-    check_key(key);
-    const std::lock_guard lock(mutex_);
-    const auto at = table_.find(key);
-    return at == table_.end() ? std::nullopt : std::optional(at->second);
-  }
-  [[nodiscard]] Entries list(const std::string& prefix) override {
-    const std::lock_guard lock(mutex_);
-    Entries entries;
-    for (auto at = table_.lower_bound(prefix); at != table_.end() && at->first.starts_with(prefix);
-         ++at)
-      entries.push_back(*at);
-    return entries;
-  }
-  void remove(const std::string& key) override {
-    check_key(key);
-    const std::lock_guard lock(mutex_);
-    table_.erase(key);
-  }
-  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
-                                const std::string& value) override {
-    check_key(guard);
-    check_entry(key, value);
-    const std::lock_guard lock(mutex_);
-    if (table_.contains(guard)) return false;
-    table_[key] = value;
-    return true;
+    return table_.answer(request);
   }
 
- private:
   struct Client {
     Socket socket;
     HostPort address;
@@ -191,7 +154,7 @@ class TcpStoreServer final : public KeyValueStore {
       const auto address = socket.other_end();
       auto& client =
           clients_.emplace_back(Client{std::move(socket), address, Deadline(options_.silence_s)});
-      send(client, write_frame(handshake::server_hello, client.server_nonce));
+      send(client, write_frame(client.server_nonce));
     }
   }
   /// Ends the oldest unauthenticated connection.
@@ -228,7 +191,7 @@ class TcpStoreServer final : public KeyValueStore {
       if (!frame) return;
       client.asked = client.rank >= 0;
       if (client.rank < 0) authenticate(client, *frame);
-      else if (const auto made = answer(*frame)) send(client, *made);
+      else if (const auto made = reply(*frame)) send(client, *made);
       else end(client, "its request makes no sense");
     }
   }
@@ -244,18 +207,19 @@ class TcpStoreServer final : public KeyValueStore {
     if (client.out.empty() && client.closing) client.ended = true;
   }
 
-  void authenticate(Client& client, const Frame& frame) {
+  void authenticate(Client& client, const std::string& frame) {
     using handshake::Refusal;
-    const auto read = frame.type == handshake::client_hello
-                          ? handshake::read_hello(frame.payload, client.server_nonce)
-                          : std::nullopt;
-    if (!read) return end(client, "its first frame is no hello");
-    const auto& [hello, proof] = *read;
-    const auto rank = static_cast<std::int64_t>(hello.rank);
+    const auto hello = Fields::parsed<handshake::Hello>(frame);
+    if (!hello) return end(client, "its first frame is no hello");
+    const auto proof_of = [&](const char* side) {
+      return hello->proof_of(side, client.server_nonce, options_.secret);
+    };
+    const auto rank = static_cast<std::int64_t>(hello->rank);
     const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
-    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it tries other ports
-    if (!equal_in_constant_time(proof, hello.proof("client", options_.secret)))
+    if (hello->job != options_.job)
+      return refuse(client, Refusal::job, {});  // it tries other ports
+    if (!equal_in_constant_time(hello->proof, proof_of("client")))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it does not have the secret of the job"));
     if (rank >= ranks)
@@ -264,14 +228,15 @@ class TcpStoreServer final : public KeyValueStore {
       return refuse(client, Refusal::connected,
                     concat(options_.name_of(static_cast<int>(rank)), " is connected already"));
     client.rank = static_cast<int>(rank);
-    client.reader.allow(longest_request);
+    client.reader.allow(longest_request_bytes);
     note_reached(client.socket.own_end());
-    send(client, write_frame(handshake::welcome, hello.proof("server", options_.secret)));
+    send(client,
+         write_frame(Fields::written(handshake::Welcome{Refusal::none, proof_of("server")})));
   }
   void refuse(Client& client, handshake::Refusal refusal, const std::string& why) {
     if (!why.empty()) report(client, why);
     client.closing = true;
-    send(client, write_frame(handshake::refused, std::string(1, static_cast<char>(refusal))));
+    send(client, write_frame(Fields::written(handshake::Welcome{refusal})));
   }
   void note_reached(const HostPort& here) {
     const std::lock_guard lock(mutex_);
@@ -279,33 +244,16 @@ class TcpStoreServer final : public KeyValueStore {
   }
 
   /// Returns nullopt if the frame is no request.
-  [[nodiscard]] std::optional<std::string> answer(const Frame& request) {
-    FieldReader fields(request.payload);
-    const bool guarded = request.type == store_request::set_unless;
-    const auto guard = guarded ? fields.field() : std::string();
-    const auto key = fields.field();
-    const auto value =
-        guarded || request.type == store_request::set ? fields.field() : std::string();
-    if (!guard || !key || !value || !fields.empty()) return std::nullopt;
+  [[nodiscard]] std::optional<std::string> reply(const std::string& frame) {
+    const auto request = Fields::parsed<Request>(frame);
+    if (!request || request->kind > Request::Kind::remove) return std::nullopt;
+    Answer made;
     try {
-      switch (request.type) {
-        case store_request::set: set(*key, *value); return write_frame(store_answer::done, {});
-        case store_request::find: {
-          const auto found = find(*key);
-          return write_frame(found ? store_answer::value : store_answer::none, found.value_or(""));
-        }
-        case store_request::list:
-          return write_frame(store_answer::entries, Fields::written(list(*key)));
-        case store_request::remove: remove(*key); return write_frame(store_answer::done, {});
-        case store_request::set_unless: {
-          const bool was_set = set_unless(*guard, *key, *value);
-          return write_frame(was_set ? store_answer::done : store_answer::not_set, {});
-        }
-        default: return std::nullopt;
-      }
+      made = ask(*request);
     } catch (const Error& error) {
-      return write_frame(store_answer::failed, error.sentence());
+      made.error = error.sentence();
     }
+    return write_frame(Fields::written(std::move(made)));
   }
 
   static constexpr int most_logged = 100;
@@ -315,7 +263,7 @@ class TcpStoreServer final : public KeyValueStore {
   std::string only_here_{};  // why other machines cannot reach it, for messages
   Socket listener_, wake_;
   std::mutex mutex_;  // guards table_ and reached_
-  std::map<std::string, std::string> table_;
+  StoreTable table_;
   HostPort reached_{};           // own end of a connection, preferably from another machine
   std::list<Client> clients_{};  // clients_ and logged_ are used by the serving thread only
   int logged_ = 0;

@@ -1,25 +1,19 @@
-// The format of store connections: frames of version, type, length and payload. Reading malformed input never throws.
+// The format of store connections: frames of version, length and payload. Reading malformed input never throws.
 #pragma once
 
 #include <dhp/core/fields.hpp>
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace dhp::detail {
 
-struct Frame {
-  static constexpr char version = 4;
-  static constexpr std::size_t header_bytes = 6;
-  std::uint8_t type;
-  std::string payload;
-};
+inline constexpr char frame_version = 5;
+inline constexpr std::size_t frame_header_bytes = 5;
 
-[[nodiscard]] inline std::string write_frame(std::uint8_t type, std::string_view payload) {
-  std::string frame{Frame::version, static_cast<char>(type)};
+[[nodiscard]] inline std::string write_frame(std::string_view payload) {
+  std::string frame(1, frame_version);
   append_field(frame, payload);
   return frame;
 }
@@ -35,19 +29,18 @@ class FrameReader {
   void feed(std::string_view bytes) {
     if (refusal_.empty()) buffer_ += bytes;
   }
-  /// Returns nullopt if the frame is incomplete or refused.
-  [[nodiscard]] std::optional<Frame> next() {
+  /// Returns the payload of the next frame; nullopt if it is incomplete or refused.
+  [[nodiscard]] std::optional<std::string> next() {
     FieldReader fields(buffer_);
-    const auto first = fields.bytes(2);
+    (void)fields.bytes(1);
     const auto length = fields.number();
-    if (!buffer_.empty() && buffer_[0] != Frame::version)
+    if (!buffer_.empty() && buffer_[0] != frame_version)
       refusal_ = "its bytes are no frames of this version of a store";
     else if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
     if (!refusal_.empty() || !length) return std::nullopt;
     auto payload = fields.bytes(*length);
-    if (!payload) return std::nullopt;
-    buffer_.erase(0, Frame::header_bytes + *length);
-    return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
+    if (payload) buffer_.erase(0, frame_header_bytes + *length);
+    return payload;
   }
   /// Returns why frames are refused, as the end of a sentence; an empty text if they are not.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }

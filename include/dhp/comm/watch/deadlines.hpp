@@ -87,7 +87,6 @@ class Deadlines {
     limit_ = std::move(limit);
   }
 
-  [[nodiscard]] bool fixed() const { return fixed_; }
   [[nodiscard]] detail::TimeLimit limit() const {
     const std::lock_guard lock(mutex_);
     return limit_;

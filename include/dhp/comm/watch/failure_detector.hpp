@@ -17,16 +17,11 @@ namespace dhp::detail {
 
 class FailureDetector {
  public:
-  struct Limits {
-    double timeout_s = 300;  ///< limit of each wait and of a rank's silence; 0: no limit
-    bool learned = false;    ///< the ranks' learned limits replace timeout_s
-    /// A rank with a broken connection is gone after this many seconds of silence; a failed rank reports earlier.
-    double lost_s = 1;
-  };
+  /// A rank with a broken connection is gone after this many seconds of silence; a failed rank reports earlier.
+  static constexpr double lost_s = 1;
 
-  FailureDetector(int ranks, Limits limits)
-      : limits_(limits), limit_{limits.timeout_s}, seen_(as_size(ranks)) {}
-  [[nodiscard]] const Limits& limits() const { return limits_; }
+  /// limit: limit of each wait and of a rank's silence, until a rank reports its own.
+  FailureDetector(int ranks, TimeLimit limit) : limit_(std::move(limit)), seen_(as_size(ranks)) {}
 
   /// Records the state that rank `rank` reported at time now_s of a monotonic clock.
   void update(int rank, RankState state, double now_s) {
@@ -47,14 +42,14 @@ class FailureDetector {
   [[nodiscard]] bool all_ended(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (!at(rank).state.ended && !at(rank).state.finished && !at(rank).left &&
-          silence_s(rank, now_s) <= limits_.lost_s)
+          silence_s(rank, now_s) <= lost_s)
         return false;
     return true;
   }
   /// Returns why the world must end; an empty text if it need not.
   [[nodiscard]] std::string find_failure(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
-    if (limits_.learned) look_at_limits(now_s);
+    look_at_limits(now_s);
     forget_ranks_that_came();
     for (auto text :
          {gone(now_s), failed(), disagreement(), waits_for_finished(), late(now_s), silent(now_s)})
@@ -126,8 +121,7 @@ class FailureDetector {
                       last_seen(rank), first_busy());
     for (int witness = 0; witness < ranks(); ++witness)
       for (const int rank : at(witness).state.lost) {
-        if (!is_rank(rank) || !at(rank).state.failed.empty() ||
-            silence_s(rank, now_s) <= limits_.lost_s)
+        if (!is_rank(rank) || !at(rank).state.failed.empty() || silence_s(rank, now_s) <= lost_s)
           continue;
         if (at(rank).state.finished)
           return concat("rank ", witness, " in ", at(witness).state.place(), " is not done with ",
@@ -253,7 +247,6 @@ class FailureDetector {
 
   // A rank that has been silent for this many seconds has missed several reports.
   static constexpr double beats_s = 2;
-  Limits limits_;
   TimeLimit limit_;  // current limit of all waits of the world
   double shortened_s_ = -1e300;
   std::vector<Seen> seen_;

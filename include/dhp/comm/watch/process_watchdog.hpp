@@ -31,7 +31,7 @@ class ProcessWatchdog final : public Watchdog {
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
     channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
-    // Up to 100 ranks glimpse at the store at most 400 times a second in total; more ranks, once per period_s each.
+    // Up to 100 ranks glimpse at the store at most 400 times a second in total. With more, each does so every period_s.
     glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
@@ -167,10 +167,10 @@ class ProcessWatchdog final : public Watchdog {
     }
     const double silence_s = now_s - rank_zero_heard_s_;
     const auto& lost = state.lost;
-    if (!finished && silence_s > detector_.limits().lost_s &&
+    if (!finished && silence_s > detail::FailureDetector::lost_s &&
         std::find(lost.begin(), lost.end(), 0) != lost.end())
       return store_lost(state, "the connection to it has broken, and it says nothing");
-    const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);
+    const bool longer = zero && zero->limit.longer_than(state.limit);
     const auto& limit = longer ? zero->limit : state.limit;
     if (finished || !limit.passed_by(silence_s)) return {};
     return store_lost(

@@ -4,6 +4,7 @@
 
 #include <dhp/comm/latch.hpp>
 #include <dhp/comm/watch/failure_detector.hpp>
+#include <dhp/core/poll_until.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -122,7 +123,7 @@ class Watchdog : public Latch {
         options_(std::move(options)),
         deadlines_(options_.deadlines ? options_.deadlines
                                       : std::make_shared<Deadlines>(options_.timeout_s)),
-        detector_(size, {.timeout_s = deadlines_->limit_s(), .learned = !deadlines_->fixed()}) {
+        detector_(size, deadlines_->limit()) {
     check(size >= 1 && local >= 1, "a world has at least 1 rank, got ", size);
     states_.resize(detail::as_size(local));
     for (auto& state : states_) state.name = options_.name;
@@ -172,7 +173,7 @@ class Watchdog : public Latch {
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< used by the watching thread alone
   States states_;                     ///< states of the ranks of this process
-  std::chrono::seconds grace_{0};     ///< extra time for engines: the detector knows the cause
+  std::chrono::seconds grace_{0};     ///< extra time of engines, so that the detector reports first
   double channels_period_s_ = 0.05;   ///< seconds between two checks of channels
   double glimpse_period_s_ = 1e6;
   bool reported_finish_ = false;  ///< the watching thread has reported finish()
@@ -278,10 +279,7 @@ class Watchdog : public Latch {
         end_one();
       }
     }
-    const auto start = Clock::now();
-    while (*left > 0 && Clock::now() - start < seconds(options_.end_limit_s))
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return *left == 0;
+    return detail::poll_until([&] { return *left == 0; }, options_.end_limit_s);
   }
 
   std::vector<std::uint64_t> calls_before_;  // number of calls of earlier worlds, per recorder
