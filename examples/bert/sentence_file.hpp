@@ -82,7 +82,7 @@ class SentenceFile {
       if (at == header.end()) continue;
       numbers.push_back(static_cast<std::size_t>(at - header.begin()));
       if (std::find(at + 1, header.end(), column) != header.end())
-        wrong(first->line, "column ", column, " stands there twice; rename one of them");
+        reject(first->line, "column ", column, " stands there twice; rename one of them");
     }
     const bool named = !numbers.empty() || !std::all_of(columns.begin(), columns.end(), counts);
     if (!named) {
@@ -95,13 +95,13 @@ class SentenceFile {
     while (auto row = next_row()) {
       auto& [line, fields] = *row;
       if (fields.size() != header.size())
-        wrong(line, "it has ", fields.size(), " fields, and the first line has ", header.size(),
-              "; a text with ", kind_ == "csv" ? "a comma" : "a tab", " stands in quotes");
+        reject(line, "it has ", fields.size(), " fields, and the first line has ", header.size(),
+               "; a text with ", kind_ == "csv" ? "a comma" : "a tab", " stands in quotes");
       auto& chosen = found.emplace_back(TableRow{line, {}}).fields;
       for (const auto number : numbers) {
         if (number >= fields.size())
-          wrong(line, "it has ", fields.size(), " fields, and number ", number + 1,
-                " is asked for");
+          reject(line, "it has ", fields.size(), " fields, and number ", number + 1,
+                 " is asked for");
         chosen.push_back(fields[number]);
       }
     }
@@ -116,7 +116,7 @@ class SentenceFile {
     return dhp::detail::ends_in(plain, ".ndjson") ? "jsonl" : "";
   }
   template <class... Parts>
-  [[noreturn]] void wrong(std::size_t line, const Parts&... parts) const {
+  [[noreturn]] void reject(std::size_t line, const Parts&... parts) const {
     dhp::fail(name_, ", line ", line, ": ", parts...);
   }
   std::string_view line() {
@@ -157,24 +157,24 @@ class SentenceFile {
     std::string twice;
     const auto json = dhp::detail::parse_strictly(std::string(text), twice);
     if (json.is_discarded()) no_json(text);
-    if (!json.is_object()) wrong(line_, "is of type ", json.type_name(), ", and no JSON object");
+    if (!json.is_object()) reject(line_, "is of type ", json.type_name(), ", and no JSON object");
     std::vector<std::string> found;
     for (std::size_t at = 0; at < columns.size(); ++at) {
       const auto& column = columns[at];
       if (!json.contains(column)) {
         std::vector<std::string> names;
         for (const auto& [name, value] : json.items()) names.push_back(name);
-        wrong(line_, "the object has no \"", column, "\", but ", listed(names));
+        reject(line_, "the object has no \"", column, "\", but ", listed(names));
       }
-      if (twice == column) wrong(line_, "the object has \"", column, "\" twice");
+      if (twice == column) reject(line_, "the object has \"", column, "\" twice");
       const auto& member = json[column];
       const bool value = at + values >= columns.size();
       if (!member.is_string() && (!value || !member.is_primitive() || member.is_null()))
-        wrong(line_, "\"", column, "\" is ", member.is_null() ? "" : "of type ", member.type_name(),
-              "; a ", value ? "text or number" : "text", " would be right");
+        reject(line_, "\"", column, "\" is ", member.is_null() ? "" : "of type ",
+               member.type_name(), "; a ", value ? "text or number" : "text", " would be right");
       if (member.is_number_float() && std::abs(member.get<double>()) >= 0x1p53)
-        wrong(line_, "\"", column,
-              "\" has more digits than a number keeps; write it as a text, in quotes");
+        reject(line_, "\"", column,
+               "\" has more digits than a number keeps; write it as a text, in quotes");
       found.push_back(member.is_string() ? member.get<std::string>() : member.dump());
     }
     return found;
@@ -188,12 +188,12 @@ class SentenceFile {
     }
     const auto rest = text.substr(at);
     if (rest.empty())
-      wrong(line_,
-            "the object does not end in this line; jq -c . writes one a line, unless the "
-            "file is cut off");
+      reject(line_,
+             "the object does not end in this line; jq -c . writes one a line, unless the "
+             "file is cut off");
     const bool number = rest.starts_with("N") || rest.starts_with("I") || rest.starts_with("a");
-    wrong(line_, "is not JSON at its byte ", at + 1, ", \"", rest.substr(0, 20), "\"",
-          number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
+    reject(line_, "is not JSON at its byte ", at + 1, ", \"", rest.substr(0, 20), "\"",
+           number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
   }
 
   /// Decides whether the quotes of a .tsv enclose fields, as in the files of pandas, or belong to the texts. They
@@ -236,16 +236,16 @@ class SentenceFile {
         } else if (now == '"' && field.empty() && quotes_ && !closed) {
           quoted = true;
         } else if (now == '"' && quotes_ && field.find_first_not_of(' ') == field.npos) {
-          wrong(made.line, "a space stands before a quote; leave it out");
+          reject(made.line, "a space stands before a quote; leave it out");
         } else if (now != '\r' || next != '\n') {
           if (closed)
-            wrong(made.line, "after a closing quote comes \"", text_.substr(at, 1),
-                  "\"; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
+            reject(made.line, "after a closing quote comes \"", text_.substr(at, 1),
+                   "\"; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
           field += now;
         }
         blank = blank && (now == ' ' || now == '\r' || (now == '\t' && comma != now));
       }
-      if (quoted) wrong(made.line, "a quote is not closed");
+      if (quoted) reject(made.line, "a quote is not closed");
       text_.remove_prefix(std::min(at + 1, text_.size()));
       if (!blank) return made;
     }

@@ -92,7 +92,7 @@ class ByteCursor {
   [[nodiscard]] std::size_t left() const { return bytes_.size() - offset_; }
   [[nodiscard]] std::span<const std::byte> take(std::size_t count, const char* what) {
     if (count > left())
-      wrong("ends in the middle of ", what, ": ", count, " bytes wanted, ", left(), " left");
+      reject("ends in the middle of ", what, ": ", count, " bytes wanted, ", left(), " left");
     const auto part = bytes_.subspan(offset_, count);
     offset_ += count;
     return part;
@@ -113,7 +113,7 @@ class ByteCursor {
     return value;
   }
   /// Throws Error("NAME, byte OFFSET: ...").
-  [[noreturn]] void wrong(const auto&... parts) const {
+  [[noreturn]] void reject(const auto&... parts) const {
     throw Error(concat(name_, ", byte ", offset_, ": ", parts...));
   }
 
@@ -130,9 +130,9 @@ class ByteCursor {
   std::uint64_t bytes = size_of(dtype);
   for (const auto extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
-      at.wrong("its dims exceed the limit of ", limit_bytes, " bytes");
+      at.reject("its dims exceed the limit of ", limit_bytes, " bytes");
   const auto elements = at.take(as_size(bytes), "the elements");
-  if (at.left() != 0) at.wrong(at.left(), " bytes more than its header says");
+  if (at.left() != 0) at.reject(at.left(), " bytes more than its header says");
   Shape shape;
   for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));
   return {dtype, shape, elements};

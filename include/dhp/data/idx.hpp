@@ -18,17 +18,17 @@ namespace detail {
   ByteCursor at(bytes, name);
   if (at.big_endian(2, "the IDX magic") != 0) {
     const auto known = known_file(text_in(bytes));
-    at.wrong("not an IDX file: it ",
-             known.empty() ? "does not begin with two zero bytes" : "is " + std::string(known));
+    at.reject("not an IDX file: it ",
+              known.empty() ? "does not begin with two zero bytes" : "is " + std::string(known));
   }
   const auto type = at.big_endian(1, "the IDX type");
-  if (type != 0x08) at.wrong("IDX type ", type, " is not supported, only 8 (unsigned byte)");
+  if (type != 0x08) at.reject("IDX type ", type, " is not supported, only 8 (unsigned byte)");
   const auto dims = at.big_endian(1, "the number of dims");
-  if (dims < 1 || dims > 4) at.wrong("IDX with ", dims, " dims; 1 to 4 would be right");
+  if (dims < 1 || dims > 4) at.reject("IDX with ", dims, " dims; 1 to 4 would be right");
   std::vector<std::uint64_t> extents;
   for (std::uint64_t dim = 0; dim < dims; ++dim) {
     extents.push_back(at.big_endian(4, "the dims"));
-    if (extents.back() == 0) at.wrong("dim ", dim, " is 0: it holds no samples");
+    if (extents.back() == 0) at.reject("dim ", dim, " is 0: it holds no samples");
   }
   return take_array(at, DType::u8, extents, limit_bytes);
 }

@@ -24,16 +24,16 @@ class NpyHeader {
       expect(':');
       if (key == "descr" && (seen & 1) == 0) {
         seen |= 1;
-        if (accept('[')) wrong("structured arrays are not supported: save one field");
+        if (accept('[')) reject("structured arrays are not supported: save one field");
         dtype = type_of(quoted());
       } else if (key == "fortran_order" && (seen & 2) == 0) {
         seen |= 2;
-        if (word() != "False") wrong("Fortran order is not supported: use np.ascontiguousarray()");
+        if (word() != "False") reject("Fortran order is not supported: use np.ascontiguousarray()");
       } else if (key == "shape" && (seen & 4) == 0) {
         seen |= 4;
         read_shape();
       } else {
-        wrong("the key '", key, "' is unknown or repeated");
+        reject("the key '", key, "' is unknown or repeated");
       }
       if (!accept(',')) {
         expect('}');
@@ -41,15 +41,15 @@ class NpyHeader {
       }
     }
     skip_space();
-    if (place_ != text_.size() || seen != 7) wrong("it is not the dict of an .npy header");
+    if (place_ != text_.size() || seen != 7) reject("it is not the dict of an .npy header");
   }
 
   DType dtype = DType::u8;
   std::vector<std::uint64_t> extents;
 
  private:
-  [[noreturn]] void wrong(const auto&... parts) const {
-    at_.wrong("in the .npy header: ", parts...);
+  [[noreturn]] void reject(const auto&... parts) const {
+    at_.reject("in the .npy header: ", parts...);
   }
   void skip_space() {
     while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\n')) ++place_;
@@ -61,12 +61,12 @@ class NpyHeader {
     return true;
   }
   void expect(char wanted) {
-    if (!accept(wanted)) wrong("'", wanted, "' was expected at its character ", place_);
+    if (!accept(wanted)) reject("'", wanted, "' was expected at its character ", place_);
   }
   std::string_view quoted() {
     expect('\'');
     const auto end = text_.find('\'', place_);
-    if (end == text_.npos) wrong("a quoted word does not end");
+    if (end == text_.npos) reject("a quoted word does not end");
     const auto found = text_.substr(place_, end - place_);
     place_ = end + 1;
     return found;
@@ -85,9 +85,10 @@ class NpyHeader {
       std::uint64_t extent = 0;
       const auto* first = text_.data() + place_;
       const auto [end, error] = std::from_chars(first, text_.data() + text_.size(), extent);
-      if (error != std::errc{} || extent > (std::uint64_t{1} << 62)) wrong("a bad extent in shape");
+      if (error != std::errc{} || extent > (std::uint64_t{1} << 62))
+        reject("a bad extent in shape");
       place_ += as_size(end - first);
-      if (extents.size() == Shape::max_rank) wrong("more than 6 dims");
+      if (extents.size() == Shape::max_rank) reject("more than 6 dims");
       extents.push_back(extent);
       if (!accept(',')) {
         expect(')');
@@ -101,8 +102,8 @@ class NpyHeader {
     if (descr == "<i8") return DType::i64;
     if (descr == "<f4") return DType::f32;
     if (descr == "<f8") return DType::f64;
-    wrong("elements of type '", descr, "' are not supported, only |u1 <i4 <i8 <f4 <f8; ",
-          "array.astype() makes them");
+    reject("elements of type '", descr, "' are not supported, only |u1 <i4 <i8 <f4 <f8; ",
+           "array.astype() makes them");
   }
 
   std::string_view text_;
@@ -115,12 +116,12 @@ class NpyHeader {
   ByteCursor at(bytes, name);
   if (text_in(at.take(6, "the .npy magic")) != "\x93NUMPY") {
     const auto known = known_file(text_in(bytes));
-    at.wrong("not an .npy file: ", known.empty() ? "wrong magic" : "it is ", known);
+    at.reject("not an .npy file: ", known.empty() ? "wrong magic" : "it is ", known);
   }
   const auto version = at.big_endian(2, "the version");
   if (version != 0x0100 && version != 0x0200)
-    at.wrong(".npy version ", version >> 8, ".", version & 255,
-             " is not supported, only 1.0 and 2.0");
+    at.reject(".npy version ", version >> 8, ".", version & 255,
+              " is not supported, only 1.0 and 2.0");
   const auto header_bytes = at.little_endian(version == 0x0100 ? 2 : 4, "the header length");
   const NpyHeader header(text_in(at.take(as_size(header_bytes), "the header")), at);
   return take_array(at, header.dtype, header.extents, limit_bytes);

@@ -25,7 +25,7 @@ struct PlainPng {
   ByteCursor at(bytes, name);
   const auto magic = at.take(8, "the PNG magic");
   if (png_sig_cmp(reinterpret_cast<png_const_bytep>(magic.data()), 0, 8) != 0)
-    at.wrong("not a PNG file: wrong magic");
+    at.reject("not a PNG file: wrong magic");
   PlainPng made{.bytes = Bytes(magic.begin(), magic.end())};
   made.bytes.reserve(bytes.size());
   for (;;) {

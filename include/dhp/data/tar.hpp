@@ -30,10 +30,10 @@ class TarMembers {
     bool ended = false;
     for (;;) {
       if (at_ == file_->size()) {
-        if (!ended) wrong("the file ends without tar's end mark, so that members may be missing");
+        if (!ended) reject("the file ends without tar's end mark, so that members may be missing");
         return std::nullopt;
       }
-      if (file_->size() - at_ < block) wrong("the file ends in the middle of a tar header");
+      if (file_->size() - at_ < block) reject("the file ends in the middle of a tar header");
       const auto bytes = file_->read(at_, block);
       ended =
           std::all_of(bytes.begin(), bytes.end(), [](auto byte) { return byte == std::byte{}; });
@@ -47,11 +47,11 @@ class TarMembers {
       member.bytes =
           long_size && member.type != 'x' && member.type != 'g' ? *long_size : number(124, 12);
       if (member.bytes > file_->size() - member.first)
-        wrong("the member ", member.name, " of ", member.bytes, " bytes is cut off: the file has ",
-              file_->size() - member.first, " more");
+        reject("the member ", member.name, " of ", member.bytes, " bytes is cut off: the file has ",
+               file_->size() - member.first, " more");
       if (member.type == 'L' || member.type == 'x') {
         if (member.bytes > 1 << 20)
-          wrong("a header of ", member.bytes, " bytes is above the limit");
+          reject("a header of ", member.bytes, " bytes is above the limit");
         auto text = file_->text(member.first, as_size(member.bytes));
         if (member.type == 'L') long_name = text.substr(0, text.find('\0'));
         else read_pax(text, long_name, long_size);
@@ -70,7 +70,7 @@ class TarMembers {
  private:
   static constexpr std::uint64_t block = 512;
 
-  [[noreturn]] void wrong(const auto&... parts) const {
+  [[noreturn]] void reject(const auto&... parts) const {
     fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   // Checks a header's checksum: a sum of bytes, with the bytes of the checksum itself taken as spaces.
@@ -79,9 +79,9 @@ class TarMembers {
     for (std::size_t place = 0; place < bytes.size(); ++place)
       if (place < 148 || place >= 156) sum += std::to_integer<std::uint64_t>(bytes[place]);
     if (number(148, 8) != sum)
-      wrong(at_ == 0
-                ? "not a tar file, or damaged: its first header's checksum is wrong"
-                : "the checksum of a tar header is wrong, so that nothing after it can be read");
+      reject(at_ == 0
+                 ? "not a tar file, or damaged: its first header's checksum is wrong"
+                 : "the checksum of a tar header is wrong, so that nothing after it can be read");
   }
   [[nodiscard]] std::string text(std::uint64_t place, std::size_t count) const {
     const auto field = file_->text(at_ + place, count);
@@ -102,7 +102,7 @@ class TarMembers {
     }
     for (const char letter : field)
       if (letter >= '0' && letter <= '7') value = value << 3 | static_cast<unsigned>(letter - '0');
-      else if (letter != ' ' && letter != '\0') wrong("a number of a tar header is damaged");
+      else if (letter != ' ' && letter != '\0') reject("a number of a tar header is damaged");
     return value;
   }
   // Reads the lines of a pax header: "LENGTH KEY=VALUE".
@@ -113,11 +113,11 @@ class TarMembers {
       const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
       const auto digits = as_size(end - lines.data());
       if (error != std::errc() || length > lines.size() || length < digits + 2)
-        wrong("a pax header is damaged");
+        reject("a pax header is damaged");
       const auto line = lines.substr(digits + 1, length - digits - 2);
       lines.remove_prefix(length);
       if (line.starts_with("path=")) name = line.substr(5);
-      if (line.starts_with("GNU.sparse.")) wrong("a sparse member of a tar file cannot be read");
+      if (line.starts_with("GNU.sparse.")) reject("a sparse member of a tar file cannot be read");
       if (line.starts_with("size=")) size = number_of<std::uint64_t>(line.substr(5)).value_or(0);
     }
   }

@@ -33,7 +33,7 @@ class WireFields {
         case 1: (void)skip(8); continue;
         case 5: (void)skip(4); continue;
         case 2: break;
-        default: wrong("it is not a tf.Example");
+        default: reject("it is not a tf.Example");
       }
       field.is_bytes = true;
       const auto bytes = varint();
@@ -49,22 +49,22 @@ class WireFields {
   }
 
  private:
-  [[noreturn]] void wrong(const auto&... parts) const {
+  [[noreturn]] void reject(const auto&... parts) const {
     fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   std::uint64_t varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (at_ == last_) wrong("the record ends in the middle of a number");
+      if (at_ == last_) reject("the record ends in the middle of a number");
       const auto byte = file_->little_endian(at_++, 1);
       value |= (byte & 127) << shift;
       if (byte < 128) return value;
     }
-    wrong("a number has too many bytes: it is not a tf.Example");
+    reject("a number has too many bytes: it is not a tf.Example");
   }
   std::uint64_t skip(std::uint64_t bytes) {
     if (bytes > last_ - at_)
-      wrong("a field of ", bytes, " bytes in a record with ", last_ - at_, " left");
+      reject("a field of ", bytes, " bytes in a record with ", last_ - at_, " left");
     return std::exchange(at_, at_ + bytes);
   }
 
