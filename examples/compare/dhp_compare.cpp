@@ -21,7 +21,7 @@ constexpr int group_width = 15, what_width = 48;
 
 void print_rank(const FlightRecordFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
-               file.written, ", ", dhp::detail::many(file.calls, "call")));
+               file.written, ", ", dhp::detail::pluralize(file.calls, "call")));
   constexpr std::array widths{-8, -13, -11, group_width, 11, what_width};
   print_row(widths, {"call", "began at", "took", "group", "in group", "what"});
   std::size_t at = 0;

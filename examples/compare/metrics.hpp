@@ -173,7 +173,7 @@ class ValuesFile {
   }
   [[nodiscard]] std::string steps() const {
     const auto first = values_.begin()->second.step, last = values_.rbegin()->second.step;
-    return dhp::concat(dhp::detail::many(values_.size(), "value"), " of ",
+    return dhp::concat(dhp::detail::pluralize(values_.size(), "value"), " of ",
                        first == last ? "step " : "steps ", first,
                        first == last ? "" : dhp::concat(" to ", last));
   }

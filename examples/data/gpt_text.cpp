@@ -286,9 +286,10 @@ GptData load_gpt_text(const TextModelOptions& options) {
   made.config = config;
   made.description = dhp::concat(
       "text ",
-      run.synthetic() ? std::string("synthetic text")
-                      : dhp::concat(run.data, " (", dhp::detail::many(text->size(), "document"),
-                                    ", ", dhp::detail::many(text->items().size(), "token"), ")"),
+      run.synthetic()
+          ? std::string("synthetic text")
+          : dhp::concat(run.data, " (", dhp::detail::pluralize(text->size(), "document"), ", ",
+                        dhp::detail::pluralize(text->items().size(), "token"), ")"),
       ", vocabulary ", config.vocabulary);
   return made;
 }
@@ -327,16 +328,16 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
     auto text = std::make_shared<TokenText>();
     text->add_sentence(made.prompts.front());
     made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-    made.description = dhp::concat(dhp::detail::many(made.prompts.size(), "prompt"), ", ",
-                                   dhp::detail::many(tokens, "token"));
+    made.description = dhp::concat(dhp::detail::pluralize(made.prompts.size(), "prompt"), ", ",
+                                   dhp::detail::pluralize(tokens, "token"));
     return made;
   }
   const auto documents = read_documents(options.input, options.text_column);
   for (const auto& document : documents) made.bytes += static_cast<std::int64_t>(document.size());
   const auto text = encoded(documents, pairs, config.begin);
   made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-  made.description = dhp::concat(dhp::detail::many(documents.size(), "document"), ", ",
-                                 dhp::detail::many(text->items().size(), "token"));
+  made.description = dhp::concat(dhp::detail::pluralize(documents.size(), "document"), ", ",
+                                 dhp::detail::pluralize(text->items().size(), "token"));
   return made;
 }
 #else

@@ -135,8 +135,8 @@ ImageScoring prepare_images(const ScoreOptions& options) {
                  .wide = options.run.store.compute == dhp::DType::f64,
                  .best = true};
   made.description =
-      dhp::concat(dhp::detail::many(made.samples.size(), "image"), " of ", saved.config.image_size,
-                  " x ", saved.config.image_size, made.description);
+      dhp::concat(dhp::detail::pluralize(made.samples.size(), "image"), " of ",
+                  saved.config.image_size, " x ", saved.config.image_size, made.description);
   return made;
 }
 

@@ -100,7 +100,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
   data.mean = statistics.mean;
   data.deviation = statistics.deviation;
   data.description = dhp::concat("images ", description, ", ", size, " x ", size, " x ", channels,
-                                 ", ", dhp::detail::many(data.classes, "class"));
+                                 ", ", dhp::detail::pluralize(data.classes, "class"));
   if (options.augment)
     batch.augment = size <= 64 ? dhp::AugmentOptions{.crop_padding = size / 8, .flip = true}
                                : dhp::AugmentOptions{.flip = true, .random_resized_crop = true};
@@ -174,8 +174,8 @@ dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
 }
 
 std::string folder_text(const dhp::ImageFolder& folder, const std::string& path) {
-  auto text = dhp::concat(path, " (", dhp::detail::many(folder.size(), "image"), " in ",
-                          dhp::detail::many(folder.classes(), "folder"));
+  auto text = dhp::concat(path, " (", dhp::detail::pluralize(folder.size(), "image"), " in ",
+                          dhp::detail::pluralize(folder.classes(), "folder"));
   if (!folder.skipped().empty())
     text += dhp::concat(", ", folder.skipped().size(),
                         " that cannot be read were skipped, first: ", folder.skipped().front());
@@ -198,7 +198,7 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   const auto tar =
       std::count_if(shards.begin(), shards.end(), [](auto& shard) { return shard.tar; });
   const auto count = static_cast<std::ptrdiff_t>(shards.size());
-  auto text = dhp::concat(path, " (", dhp::detail::many(images.size(), "image"), " in ", count,
+  auto text = dhp::concat(path, " (", dhp::detail::pluralize(images.size(), "image"), " in ", count,
                           tar == count ? " tar"
                           : tar == 0   ? " TFRecord"
                                        : " tar and TFRecord",

@@ -247,9 +247,9 @@ LabeledText load_labeled_text(const BertOptions& options) {
              ": no sample is left to train on; choose a smaller --held-out");
   for (const auto& sample : held_out) made.labels.push_back(sample.label);
   made.description = dhp::concat(
-      "text ", run.data, " (", dhp::detail::many(train.size(), "sample"), " to train on, ",
+      "text ", run.data, " (", dhp::detail::pluralize(train.size(), "sample"), " to train on, ",
       held_out.size(), " held out, ", tokens, " tokens, ", were_cut, " cut off, ",
-      dhp::detail::many(bert.labels.size(), "class"), "), vocabulary ", vocabulary);
+      dhp::detail::pluralize(bert.labels.size(), "class"), "), vocabulary ", vocabulary);
   const auto batcher = [&](SentenceBatcher::Sentences samples) {
     return AnyBatcher(
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),

@@ -75,8 +75,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   made.output.wide = options.run.store.compute == dhp::DType::f64;
   made.output.best = head != BertHead::none;
   made.description =
-      dhp::concat(dhp::detail::many(tokens->size(), "sentence"), ", ",
-                  dhp::detail::many(total, "token"), were_cut == 0 ? "" : ", ",
+      dhp::concat(dhp::detail::pluralize(tokens->size(), "sentence"), ", ",
+                  dhp::detail::pluralize(total, "token"), were_cut == 0 ? "" : ", ",
                   were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
                   head != BertHead::none ? "logits"
                   : first                ? "the vector of the first token"

@@ -102,8 +102,8 @@ Tokenized tokenize(const BertOptions& options) {
   auto vocabulary = parse_vocabulary(words, path);
   check_fits(vocabulary, *tokens, path);
   auto description = dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (",
-                                 dhp::detail::many(tokens->sentences(), "sentence"), ", ",
-                                 dhp::detail::many(tokens->items().size(), "token"), ")");
+                                 dhp::detail::pluralize(tokens->sentences(), "sentence"), ", ",
+                                 dhp::detail::pluralize(tokens->items().size(), "token"), ")");
   return {std::move(vocabulary), std::move(tokens), wordnet ? Pairing::first : Pairing::next,
           std::move(description)};
 }

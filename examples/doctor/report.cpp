@@ -56,9 +56,10 @@ std::string three_digits(double value) {
 
 std::string page_of(const Report& report) {
   const std::set<std::string> hosts(report.hosts.begin(), report.hosts.end());
-  auto text = dhp::concat("dhp ", version(), ": ", dhp::detail::many(report.hosts.size(), "rank"),
-                          " on ", dhp::detail::many(hosts.size(), "host"), ", ", report.device,
-                          ", ", three_digits(report.seconds), " s\n\n");
+  auto text =
+      dhp::concat("dhp ", version(), ": ", dhp::detail::pluralize(report.hosts.size(), "rank"),
+                  " on ", dhp::detail::pluralize(hosts.size(), "host"), ", ", report.device, ", ",
+                  three_digits(report.seconds), " s\n\n");
   text += cell("check", check_width) + cell("verdict", verdict_width) + cell("figure", name_width) +
           cell("unit", unit_width) + "  least (rank)     median   most (rank)\n";
   for (const auto& finding : report.findings) {

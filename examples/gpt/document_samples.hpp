@@ -90,8 +90,8 @@ class DocumentSamples {
                                                                   std::uint64_t seed) const {
     auto kept = static_cast<std::int64_t>(held_out * static_cast<double>(size()));
     if (held_out > 0) kept = std::max<std::int64_t>(kept, 1);
-    dhp::check(size() - kept >= 1, "the text is ", dhp::detail::many(size(), "sequence"), " of ",
-               length_,
+    dhp::check(size() - kept >= 1, "the text is ", dhp::detail::pluralize(size(), "sequence"),
+               " of ", length_,
                " tokens, too few to train on and to hold some out; give a longer "
                "text, or a smaller --sequence-length");
     const dhp::Permutation order(size(), seed, -1);

@@ -205,7 +205,7 @@ void finish_layout(RunOptions& options) {
   const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
   dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
              pipeline.chunks, " needs --schedule interleaved; ", pipeline.schedule.name(),
-             " keeps ", dhp::detail::many(chunks, "part"), " per stage");
+             " keeps ", dhp::detail::pluralize(chunks, "part"), " per stage");
   pipeline.chunks = chunks;
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);

@@ -83,7 +83,7 @@ void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(
       trainer.learning_rate.decay != dhp::Decay::step || total_steps >= 3,
       "--lr-decay step drops the rate at a third and two thirds of the run, but the run has ",
-      dhp::detail::many(total_steps, "step"), "; give 3 or more by --steps or --epochs");
+      dhp::detail::pluralize(total_steps, "step"), "; give 3 or more by --steps or --epochs");
 }
 
 std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
@@ -91,7 +91,7 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
   if (total_steps > 0 && trainer.learning_rate.warmup_steps > total_steps)
     found.push_back(
         dhp::concat("--warmup ", trainer.learning_rate.warmup_steps, " is longer than this run of ",
-                    dhp::detail::many(total_steps, "step"),
+                    dhp::detail::pluralize(total_steps, "step"),
                     ": the learning rate does not reach --lr ", trainer.learning_rate.peak));
   if (pipeline.schedule.name() == dhp::Interleaved::name && pipeline.chunks == 1)
     found.push_back(
@@ -100,7 +100,7 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
   const auto micro_batches = global_batch / micro_batch;
   if (micro_batches < layout.data)
     found.push_back(
-        dhp::concat("a step has ", dhp::detail::many(micro_batches, "micro-batch"), " for ",
+        dhp::concat("a step has ", dhp::detail::pluralize(micro_batches, "micro-batch"), " for ",
                     layout.data, " replicas, so that ", layout.data - micro_batches,
                     " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
   if (!sums_all() && layout.replicas() == 1)

@@ -217,19 +217,19 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   MemoryPlanner planner(of);
   const auto [found, tried, possible] =
       best(planner, cluster, of, ranks, options.global_batch, asked.top);
-  dhp::check(tried > 0, "no layout of ", dhp::detail::many(ranks, "rank"),
+  dhp::check(tried > 0, "no layout of ", dhp::detail::pluralize(ranks, "rank"),
              " has the given axes and keeps every rank busy: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
   dhp::check(possible > 0, "the model cannot be divided by any of ",
-             dhp::detail::many(tried, "layout"), " of ", dhp::detail::many(ranks, "rank"), ": ",
-             planner.why_not(), planner.why_not().empty() ? "" : "; ",
+             dhp::detail::pluralize(tried, "layout"), " of ", dhp::detail::pluralize(ranks, "rank"),
+             ": ", planner.why_not(), planner.why_not().empty() ? "" : "; ",
              "give other --gpus, or other axes",
              ranks > options.global_batch
                  ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
                                ": each replica needs a sample")
                  : "");
-  dhp::check(!found.empty(), "none of ", dhp::detail::many(tried, "layout"), " of ",
-             dhp::detail::many(ranks, "rank"), " fits ", cluster.name,
+  dhp::check(!found.empty(), "none of ", dhp::detail::pluralize(tried, "layout"), " of ",
+             dhp::detail::pluralize(ranks, "rank"), " fits ", cluster.name,
              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   json.write(json_of(found));

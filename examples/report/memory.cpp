@@ -181,7 +181,7 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
         "memory of a rank", stages().size() > 1 ? dhp::concat(" of stage ", stage) : std::string(),
         ": weights ", bytes_text(plan.weights), ", gradients ", bytes_text(plan.gradients),
         ", optimizer ", bytes_text(plan.optimizer), ", activations ",
-        bytes_text(plan.activations()), " (", dhp::detail::many(plan.in_flight, "micro-batch"),
+        bytes_text(plan.activations()), " (", dhp::detail::pluralize(plan.in_flight, "micro-batch"),
         " in flight): ", bytes_text(plan.most), " of ", bytes_text(limit.bytes), where));
   }
   return lines;

@@ -168,7 +168,8 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
              " is a file of something else; choose another one");
   if (steps_before == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
-    dhp::check(steps <= replaces, "--metrics ", path, " has ", dhp::detail::many(steps, "step"),
+    dhp::check(steps <= replaces, "--metrics ", path, " has ",
+               dhp::detail::pluralize(steps, "step"),
                " of another run; go on with that run by --load, choose another file, or "
                "allow to --overwrite it");
   }

@@ -33,7 +33,7 @@ std::vector<std::string> RunSummary::lines() const {
     made.push_back("  " + name + std::string(width - name.size(), ' ') + text);
   };
   made.push_back(dhp::concat("summary of steps ", steps_before + 1, " to ", last_step, " on ",
-                             dhp::detail::many(ranks, "rank"), ":"));
+                             dhp::detail::pluralize(ranks, "rank"), ":"));
   auto training_first = values;
   std::stable_partition(training_first.begin(), training_first.end(),
                         [](const BestValue& value) { return value.name == "loss"; });

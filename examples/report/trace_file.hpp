@@ -186,7 +186,7 @@ class TraceReport {
     say(dhp::concat("exposed communication: ", percent(mean), " of a step, from ", percent(*least),
                     " on rank ", least - shares.begin(), " to ", percent(*most), " on rank ",
                     most - shares.begin(), "; the trace ", path_, " has ",
-                    dhp::detail::many(exposure.steps, "step")));
+                    dhp::detail::pluralize(exposure.steps, "step")));
     for (const auto& [call, seconds] : largest(exposure.exposed_by))
       say(dhp::concat("  rank 0 waits ", percent(seconds / exposure.steps_s), " for ", call));
     if (trace.left_out() > 0)

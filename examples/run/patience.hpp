@@ -47,7 +47,7 @@ class Patience {
   [[nodiscard]] std::string sentence() const {
     return dhp::concat(measure_, " was best after step ", best_.best_step, " (",
                        short_number(best_.best), "), and no better in ",
-                       dhp::detail::many(best_.without_better, "evaluation"), " since");
+                       dhp::detail::pluralize(best_.without_better, "evaluation"), " since");
   }
 
  private:

@@ -120,8 +120,8 @@ class Program {
     report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.store.compute), ", ",
-                dhp::detail::many(setup_.train.size(), "training sample"), ", ",
-                dhp::detail::many(total_, "step"), " of ", options_.global_batch);
+                dhp::detail::pluralize(setup_.train.size(), "training sample"), ", ",
+                dhp::detail::pluralize(total_, "step"), " of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, options_))
@@ -244,7 +244,7 @@ class Program {
     if (on_gpu && options_.cuda_graphs.value_or(training_options().trainer.record))
       report_.say(
           "replayed as a CUDA graph: ", replayed_steps_, " of ",
-          dhp::detail::many(total_ - steps_before_, "step"),
+          dhp::detail::pluralize(total_ - steps_before_, "step"),
           setup_.same_shapes || options_.resident() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
     else if (!early && changed) evaluate("at the end");

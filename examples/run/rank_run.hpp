@@ -83,11 +83,11 @@ class RankRun {
       const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
           !alone || micro_batches >= options_.layout.data, "step ", step, " of an epoch has ",
-          dhp::detail::many(micro_batches, "micro-batch"), " for ", options_.layout.data,
+          dhp::detail::pluralize(micro_batches, "micro-batch"), " for ", options_.layout.data,
           " replicas, but with --reducer local each needs one; choose --samples as a multiple of "
           "--global-batch");
       dhp::check(!setup_.waits_for_replicas || micro_batches % options_.layout.data == 0, "step ",
-                 step, " of an epoch has ", dhp::detail::many(micro_batches, "micro-batch"),
+                 step, " of an epoch has ", dhp::detail::pluralize(micro_batches, "micro-batch"),
                  " for ", options_.layout.data,
                  " replicas, but synchronized batch norm needs the same number on each; choose "
                  "--samples as a multiple of --global-batch");

@@ -183,7 +183,7 @@ class MpiProcess : dhp::detail::NonCopyable {
   if (!asked_for && (transport == "gloo" || !started_for_mpi(setup.me))) return false;
   const MpiProcess mpi;
   if (MpiProcess::size() != setup.me.size) {
-    dhp::check(!asked_for, "MPI has started ", dhp::detail::many(MpiProcess::size(), "rank"),
+    dhp::check(!asked_for, "MPI has started ", dhp::detail::pluralize(MpiProcess::size(), "rank"),
                ", but ", setup.me.launcher, " ", setup.me.size,
                "; srun needs --mpi=pmix for MPI to connect them, or use "
                "--transport gloo");

@@ -125,7 +125,7 @@ class SavedRun : dhp::detail::NonCopyable {
     done_ = !none_asked_for && (step == total || patience_.is_over());
     if (done_) {
       report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ",
-                  dhp::detail::many(total, "step"),
+                  dhp::detail::pluralize(total, "step"),
                   patience_.is_over() ? ", which has stopped early: " + patience_.sentence()
                                       : "; more --steps or --epochs go on from there");
       return loaded.from;

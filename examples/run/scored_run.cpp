@@ -79,7 +79,7 @@ void start_scoring(const ScoreOptions& options, const RowScoring& scoring,
     write_rows(scoring.output, [&](RowFile& file) { predict_all(&file); });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     const auto samples = static_cast<double>(scoring.rows_of.size());
-    scored.say(dhp::concat(dhp::detail::many(scoring.output.rows, "row"), " of ",
+    scored.say(dhp::concat(dhp::detail::pluralize(scoring.output.rows, "row"), " of ",
                            scoring.output.columns.size(), " in ", short_number(took.count()),
                            " s (", short_number(samples / took.count()), " ", scoring.what, "/s)",
                            options.output.empty() ? "" : ": " + options.output));

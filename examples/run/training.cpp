@@ -60,8 +60,9 @@ void choose_axes(TrainingSetup& setup) {
   auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
-             dhp::detail::many(given.mesh.size(), "rank"), " fits this model and the memory of ",
-             cluster.name, "; give other ranks, or a smaller --micro-batch");
+             dhp::detail::pluralize(given.mesh.size(), "rank"),
+             " fits this model and the memory of ", cluster.name,
+             "; give other ranks, or a smaller --micro-batch");
   options.layout = mesh;
   if (options.speaks() && best != found.end())
     std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),

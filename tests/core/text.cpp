@@ -13,8 +13,8 @@ TEST_CASE("concat: joins strings, characters, booleans and shortest exact number
 
 TEST_CASE("many: one thing has no plural") {
   using dhp::detail::many;
-  CHECK(many(1, "step") + ", " + many(0, "epoch") + ", " + many(2u, "micro-batch") + ", " +
-            many(std::size_t{3}, "class") ==
+  CHECK(pluralize(1, "step") + ", " + pluralize(0, "epoch") + ", " + pluralize(2u, "micro-batch") +
+            ", " + pluralize(std::size_t{3}, "class") ==
         "1 step, 0 epochs, 2 micro-batches, 3 classes");
 }
 

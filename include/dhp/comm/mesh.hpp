@@ -42,7 +42,7 @@ class Mesh {
     check(std::min({shape.data, shape.tensor, shape.pipeline, shape.context}) >= 1,
           "every axis of a mesh has at least 1 rank, got ", shape);
     check(shape.size() == world_.size(), "a mesh of ", shape, " needs ",
-          detail::many(shape.size(), "rank"), ", the world has ", world_.size());
+          detail::pluralize(shape.size(), "rank"), ", the world has ", world_.size());
     const int rank = world_.rank();
     const int replicas = shape.replicas(), replica = rank / shape.tensor % replicas;
     tensor_index_ = rank % shape.tensor;

@@ -105,7 +105,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
   [[nodiscard]] std::string in_common() const override {
     const auto& cut = options_;
-    return concat(detail::many(batching_.dataset_size(), "sample"), " in steps of ",
+    return concat(detail::pluralize(batching_.dataset_size(), "sample"), " in steps of ",
                   cut.global_batch, " and micro-batches of ", cut.micro_batch,
                   cut.shuffle ? ", shuffled" : "",
                   cut.shuffle_window > 0 ? concat(" ", cut.shuffle_window, " at a time") : "");
@@ -127,7 +127,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   /// Throws the error of the first unreadable micro-batch, which names the sample. The loader then stays at that step,
   /// and start_at(batching().after(steps_done() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
-    check(!finished(), "loader: the last of ", detail::many(steps(), "step"),
+    check(!finished(), "loader: the last of ", detail::pluralize(steps(), "step"),
           " was taken; start_at({}) begins anew");
     while (static_cast<int>(threads_.size()) < options_.threads) try {
         threads_.emplace_back([this] { work(); });

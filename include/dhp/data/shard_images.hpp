@@ -100,7 +100,7 @@ class ShardImages {
   [[nodiscard]] static std::string left_out_text(const Found& found) {
     const auto& [members, first] = found.index.left_out;
     if (members == 0) return {};
-    return concat(", ", detail::many(members, "member"),
+    return concat(", ", detail::pluralize(members, "member"),
                   " of no sample (NAME.png with NAME.cls or NAME.json) left out, first: ", first);
   }
   [[nodiscard]] const detail::ShardSample& sample(std::int64_t index) const {

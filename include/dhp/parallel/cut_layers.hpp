@@ -16,8 +16,8 @@ namespace dhp {
                                                           int parts) {
   const auto layers = costs.size();
   const auto stages = detail::as_size(parts);
-  check(parts >= 1 && stages <= layers, "the pipeline has ", detail::many(parts, "part"), " for ",
-        detail::many(layers, "layer"),
+  check(parts >= 1 && stages <= layers, "the pipeline has ", detail::pluralize(parts, "part"),
+        " for ", detail::pluralize(layers, "layer"),
         "; every part needs at least one: choose fewer stages or chunks");
   // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.
   const double infinite = std::numeric_limits<double>::infinity();

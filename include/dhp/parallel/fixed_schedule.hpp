@@ -23,10 +23,10 @@ struct FixedSchedule {
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {
     check(detail::as_size(stages) == lists.size(), "schedule ", name, " is for ",
-          detail::many(lists.size(), "stage"), ", and the pipeline axis has ", stages);
+          detail::pluralize(lists.size(), "stage"), ", and the pipeline axis has ", stages);
     const int most = lists.end_of_passes().micro_batch;
-    check(micro_batches <= most, "schedule ", name, " is for ", detail::many(most, "micro-batch"),
-          ", and a step has ", micro_batches,
+    check(micro_batches <= most, "schedule ", name, " is for ",
+          detail::pluralize(most, "micro-batch"), ", and a step has ", micro_batches,
           " on a replica; choose a larger micro-batch, or another schedule");
     auto list = lists.at(detail::as_size(stage));
     std::erase_if(list, [&](const Action& action) {

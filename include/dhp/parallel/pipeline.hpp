@@ -50,8 +50,9 @@ class PipelineParallel {
     check(layers > 0, "the model has no layers; give it some by Model::add");
     check(bool(model.loss), "the model has no loss; give it one by Model::loss");
     check(options_.chunks >= 1 && options_.chunks <= layers,
-          "pipeline: ", detail::many(options_.chunks, "chunk"), " per rank for ",
-          detail::many(layers, "layer"), "; every chunk needs at least one: choose fewer chunks");
+          "pipeline: ", detail::pluralize(options_.chunks, "chunk"), " per rank for ",
+          detail::pluralize(layers, "layer"),
+          "; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut. Measuring is collective over its tensor and context groups.
@@ -62,7 +63,7 @@ class PipelineParallel {
       else options_.costs = detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
-          " costs were given for ", detail::many(layers, "layer"));
+          " costs were given for ", detail::pluralize(layers, "layer"));
     auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
     parts_.layers = {std::move(model), std::move(cuts),
                      detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()},

@@ -37,7 +37,7 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
   check(micro_batches >= 0, "schedule ", name, ": ", micro_batches, " micro-batches; 0 or more");
   check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
   check(needed_chunks == 0 || chunks == needed_chunks, "schedule ", name, " keeps ",
-        detail::many(needed_chunks, "chunk"), " per stage, not ", chunks,
+        detail::pluralize(needed_chunks, "chunk"), " per stage, not ", chunks,
         "; set chunks to that, or choose the schedule interleaved");
 }
 

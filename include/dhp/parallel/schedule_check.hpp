@@ -64,8 +64,8 @@ class ScheduleChecker {
   void check_order(int stage) {
     const auto pairs = as_size(wiring_.chunks) * as_size(micro_batches_);
     check(list(stage).size() >= pairs / 2, "schedule: stage ", stage, " has only ",
-          list(stage).size(), " actions for ", many(micro_batches_, "micro-batch"), " in ",
-          many(wiring_.chunks, "chunk"));
+          list(stage).size(), " actions for ", pluralize(micro_batches_, "micro-batch"), " in ",
+          pluralize(wiring_.chunks, "chunk"));
     std::vector<State> states(pairs, State::waiting);
     const auto state_of = [&](int chunk, int micro_batch) -> State& {
       return states[as_size(chunk) * as_size(micro_batches_) + as_size(micro_batch)];
@@ -75,8 +75,8 @@ class ScheduleChecker {
       if (is_move(action)) continue;
       if (action.chunk < 0 || action.chunk >= wiring_.chunks || action.micro_batch < 0 ||
           action.micro_batch >= micro_batches_)
-        broken(stage, at, "does not exist: a stage has ", many(micro_batches_, "micro-batch"),
-               " in ", many(wiring_.chunks, "chunk"));
+        broken(stage, at, "does not exist: a stage has ", pluralize(micro_batches_, "micro-batch"),
+               " in ", pluralize(wiring_.chunks, "chunk"));
       check_neighbor(stage, at, state_of);
       advance(stage, at, state_of(action.chunk, action.micro_batch));
     }
@@ -250,7 +250,7 @@ class MoveChecker {
         continue;
       }
       if (action.unit() < 0 || action.unit() >= std::ssize(weights_))
-        broken("does not exist: a stage has ", many(weights_.size(), "unit"));
+        broken("does not exist: a stage has ", pluralize(weights_.size(), "unit"));
       if (action.kind == Action::Kind::reduce) reduce(action.unit());
       else move_weights(action);
     }

@@ -266,9 +266,10 @@ template <class Dev>
 void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
   if constexpr (has_data<Dev>) {
     if (world.size() == 1 || world.transport() == "none") return;
-    const auto all = gather_texts(
-        dev, world,
-        concat(data.in_common(), data.steps() > 0 ? concat(", ", many(data.steps(), "step")) : ""));
+    const auto all =
+        gather_texts(dev, world,
+                     concat(data.in_common(),
+                            data.steps() > 0 ? concat(", ", pluralize(data.steps(), "step")) : ""));
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       check(all[rank] == all[0], "rank ", rank, " reads ", all[rank], ", and rank 0 ", all[0],
             "; all ranks of a run need the same data");

@@ -304,10 +304,11 @@ class Membership {
     const auto next = next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
-      return concat("only ", many(here + fresh.size(), "rank"), " left, and at least ",
-                    many(options_.layouts.least_replicas, "replica"), " of ",
-                    options_.layouts.step_time ? "a size that the model and the ranks' memory allow"
-                                               : many(options_.tensor * options_.pipeline, "rank"),
+      return concat("only ", pluralize(here + fresh.size(), "rank"), " left, and at least ",
+                    pluralize(options_.layouts.least_replicas, "replica"), " of ",
+                    options_.layouts.step_time
+                        ? "a size that the model and the ranks' memory allow"
+                        : pluralize(options_.tensor * options_.pipeline, "rank"),
                     " are needed; start more, or begin again from a checkpoint");
     // A process that was left out becomes a newcomer only by announcing itself again.
     for (const auto member : last.members)

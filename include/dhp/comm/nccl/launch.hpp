@@ -25,7 +25,7 @@ class RankLauncher<Cuda> {
   static void run(int ranks, const Body& body, CallSite where, const WatchOptions& options = {}) {
     prepare_process_for_nccl();
     const int gpus = usable_gpus();
-    check(gpus >= ranks, "a world of ", detail::many(ranks, "rank"),
+    check(gpus >= ranks, "a world of ", detail::pluralize(ranks, "rank"),
           " needs as many GPUs, this process sees ", gpus,
           "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
     const auto watchdog = std::make_shared<Watchdog>(ranks, options);
