@@ -68,16 +68,18 @@ template <class Dev, class Now>
   const auto put = [&](const json& event) {
     text += ",\n" + event.dump(-1, ' ', false, json::error_handler_t::replace);
   };
-  const auto say = [&](const char* what, int track, const char* key, const json& value) {
+  const auto add_metadata = [&](const char* what, int track, const char* key, const json& value) {
     put({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{key, value}}}});
   };
   const auto microseconds = [](double s) { return std::round(s * 1e9) / 1e3; };
-  say("process_name", 0, "name", dhp::concat("rank ", rank, name.empty() ? "" : ", ", name));
-  say("process_sort_index", 0, "sort_index", rank);
-  say("thread_name", 0, "name", "work");
+  add_metadata("process_name", 0, "name",
+               dhp::concat("rank ", rank, name.empty() ? "" : ", ", name));
+  add_metadata("process_sort_index", 0, "sort_index", rank);
+  add_metadata("thread_name", 0, "name", "work");
   const auto tracks = trace.tracks();
   for (std::size_t track = 0; track < tracks.size(); ++track)
-    say("thread_name", static_cast<int>(track) + 1, "name", "communication, " + tracks[track]);
+    add_metadata("thread_name", static_cast<int>(track) + 1, "name",
+                 "communication, " + tracks[track]);
   auto spans = trace.spans();
   std::stable_sort(spans.begin(), spans.end(),
                    [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
