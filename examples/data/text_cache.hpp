@@ -62,7 +62,7 @@ struct TextCacheOptions {
   std::string folder;
   std::string name;  ///< equal for the same corpus and rules, so that stale files are replaced
   nlohmann::json made_of{};
-  std::function<void(const std::string&)> say = [](const std::string&) {};
+  std::function<void(const std::string&)> log = [](const std::string&) {};
   double wait_s = 3600;  ///< limit for waiting on another process that makes the file
 };
 
@@ -121,7 +121,7 @@ class TextCache {
     try {
       return parsed();
     } catch (const dhp::Error& error) {
-      if (speaks) options_.say(dhp::concat("warning: ", error.sentence(), "; it is made anew"));
+      if (speaks) options_.log(dhp::concat("warning: ", error.sentence(), "; it is made anew"));
     }
     return std::nullopt;
   }
@@ -195,7 +195,7 @@ class TextCache {
       const auto taken = [&] {
         const bool mine = lock->try_lock();
         if (!mine && !std::exchange(waited, true))
-          options_.say(dhp::concat("waits for another process, which is making ", path_));
+          options_.log(dhp::concat("waits for another process, which is making ", path_));
         return mine;
       };
       if (dhp::detail::poll_until(taken, options_.wait_s)) return lock;
@@ -206,7 +206,7 @@ class TextCache {
     return nullptr;
   }
   void warn(const std::string& why) const {
-    options_.say(dhp::concat("warning: ", why, "; the text is tokenized without a cache"));
+    options_.log(dhp::concat("warning: ", why, "; the text is tokenized without a cache"));
   }
 
   TextCacheOptions options_;
@@ -223,7 +223,7 @@ class TextCache {
   const TextCache cache({.folder = folder,
                          .name = dhp::detail::fnv1a_text(json_text(rules)),
                          .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
-                         .say = [speaks](const std::string& sentence) {
+                         .log = [speaks](const std::string& sentence) {
                            if (speaks) std::cerr << sentence + "\n";
                          }});
   return cache.get(make);

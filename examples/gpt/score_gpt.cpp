@@ -157,7 +157,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     }
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  scored.say(dhp::concat(
+  scored.log(dhp::concat(
       dhp::detail::pluralize(generated, "token"), " in ", examples::short_number(took.count()),
       " s (", examples::short_number(static_cast<double>(generated) / took.count()), " tokens/s)"));
   if (mesh.world().rank() != 0) return;

@@ -114,7 +114,7 @@ class RunReport {
   void end_of_steps() {
     if (progress_) progress_->finish();
   }
-  void say(const auto&... parts) {
+  void log(const auto&... parts) {
     if (!speaks_) return;
     const auto text = dhp::concat(parts...);
     if (progress_) progress_->line(text);
@@ -168,7 +168,7 @@ class RunReport {
         "no step has changed the weights: the gradients of all overflowed in fp16";
     dhp::check(!total || std::isfinite(last_loss_), what, ", and the last loss is ", last_loss_,
                "; are weights or data damaged? --precision bf16 or fp32 finds the layer");
-    say("warning: ", what, "; more steps lower the loss scale further");
+    log("warning: ", what, "; more steps lower the loss scale further");
   }
   /// Returns the line of the last step, also on ranks that write nothing. If the writing rank is lost, another rank
   /// continues after that line.
@@ -183,7 +183,7 @@ class RunReport {
       line.emplace_back("held_out_" + name, value);
       values_.take(step, "held_out_" + name, value);
     }
-    say(text);
+    log(text);
     if (metrics_) metrics_->write(line);
     if (step != drawn_until_) draw(line);
   }
@@ -199,7 +199,7 @@ class RunReport {
     of_all.values = values_.all();
     const auto lines = of_all.lines();
     if (lines.empty()) return;
-    for (const auto& line : lines) say(line);
+    for (const auto& line : lines) log(line);
     metrics_->write_summary(of_all.last_step, of_all.fields());
   }
 

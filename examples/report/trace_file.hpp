@@ -175,7 +175,7 @@ class TraceReport {
 
   /// Writes the file; rank 0 prints a summary of it. Returns the exposed share of a step, the mean over the ranks.
   /// Collective.
-  double end(auto say) {
+  double end(auto log) {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = dhp::gather(dev_, world_, {exposure.share()});
@@ -185,14 +185,14 @@ class TraceReport {
     const double mean =
         std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
     if (world_.rank() != 0) return mean;
-    say(dhp::concat("exposed communication: ", percent(mean), " of a step, from ", percent(*least),
+    log(dhp::concat("exposed communication: ", percent(mean), " of a step, from ", percent(*least),
                     " on rank ", least - shares.begin(), " to ", percent(*most), " on rank ",
                     most - shares.begin(), "; the trace ", path_, " has ",
                     dhp::detail::pluralize(exposure.steps, "step")));
     for (const auto& [call, seconds] : largest(exposure.exposed_by))
-      say(dhp::concat("  rank 0 waits ", percent(seconds / exposure.steps_s), " for ", call));
+      log(dhp::concat("  rank 0 waits ", percent(seconds / exposure.steps_s), " for ", call));
     if (trace.left_out() > 0)
-      say(dhp::concat("  the trace was full then: ", trace.left_out(),
+      log(dhp::concat("  the trace was full then: ", trace.left_out(),
                       " later spans of rank 0 are not in it"));
     return mean;
   }

@@ -230,7 +230,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     const bool repeats = std::exchange(repeats_, false) && rank.now.steps >= 0;
     if (rank.now.number == 1) return;
     const auto& from = before_.value_or(rank.now.layout);
-    program.say(dhp::concat(
+    program.log(dhp::concat(
         "generation ", rank.now.number, ": ", rank.now.layout,
         from == rank.now.layout
             ? ""

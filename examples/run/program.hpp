@@ -91,7 +91,7 @@ class Program {
   [[nodiscard]] const Measures& last_step() const { return report_.last_step(); }
   /// Returns whether run() has started a step.
   [[nodiscard]] bool has_steps() const { return has_steps_; }
-  void say(const std::string& line) { report_.say(line); }
+  void log(const std::string& line) { report_.log(line); }
 
   RunEnd run() {
     rank_.check_shares(total_);
@@ -118,16 +118,16 @@ class Program {
   /// Prints layout and data, warnings about them, memory, and how the ranks are connected. Collective.
   void announce() {
     report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
-    report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
+    report_.log("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.store.compute), ", ",
                 dhp::detail::pluralize(setup_.train.size(), "training sample"), ", ",
                 dhp::detail::pluralize(total_, "step"), " of ", options_.global_batch);
-    for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
+    for (const auto& doubt : options_.doubts(total_)) report_.log("warning: ", doubt);
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, options_))
-        report_.say("warning: ", lacking);
+        report_.log("warning: ", lacking);
     if (memory_ != nullptr)
-      for (const auto& line : memory_->lines(limit_)) report_.say(line);
+      for (const auto& line : memory_->lines(limit_)) report_.log(line);
     announce_redundancy();
     if (!goes_on_within_job()) announce_transports();
   }
@@ -137,7 +137,7 @@ class Program {
     const auto elements = store.redundant_elements();
     if (elements == 0) return;
     const auto bytes = elements * dhp::size_of(store.accumulation());
-    report_.say(
+    report_.log(
         "copies of other replicas' shares: ", bytes_text(bytes * run_.optimizer().state().size()),
         " of optimizer state on rank 0, ", bytes_text(bytes),
         " of gradients received in each step");
@@ -150,7 +150,7 @@ class Program {
     const auto bytes = std::clamp<std::size_t>(run_.store().weight_bytes() / 4, 1 << 20, 8 << 20);
     const auto measured = measure_transports(dev_, run_.mesh(), dhp::detail::host_name(),
                                              static_cast<std::int64_t>(bytes));
-    for (const auto& line : measured.lines()) report_.say(line);
+    for (const auto& line : measured.lines()) report_.log(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
   void check_evaluations() const {
@@ -196,7 +196,7 @@ class Program {
     work_.step_done(mine);
     report_.step(done, run_.term_names(), mine.samples,
                  more_fields(dev_, mine.batches, done.replayed), tokens_of_all(mine));
-    for (const auto& line : new_refusals(dev_)) report_.say(line);
+    for (const auto& line : new_refusals(dev_)) report_.log(line);
     under_way_.reset();
   }
   void train() {
@@ -218,7 +218,7 @@ class Program {
       if (!on_gpu || last || evaluates || saves) finish_step();
       if (step % Stragglers::period == 0)
         for (const auto& slow : work_.slow_ranks(run_.mesh().world()))
-          report_.say("warning: ", slow);
+          report_.log("warning: ", slow);
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
         const TimeParts::In saving(work_.parts(), Part::saving);
@@ -242,39 +242,39 @@ class Program {
     const bool changed = run_.steps() > steps_before_ || goes_on_within_job();
     if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(training_options().trainer.record))
-      report_.say(
+      report_.log(
           "replayed as a CUDA graph: ", replayed_steps_, " of ",
           dhp::detail::pluralize(total_ - steps_before_, "step"),
           setup_.same_shapes || options_.resident() ? "" : "; their shapes differ, see --layout");
-    if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
+    if (patience_.is_over()) report_.log("stops early: ", patience_.sentence());
     else if (!early && changed) evaluate("at the end");
     enter(dhp::Section::saving);
     if (changed || !early) {
       const TimeParts::In saving(work_.parts(), Part::saving);
       saved_.end();
     }
-    report_.say(use_.text());
+    report_.log(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
-          traced_->end([&](const std::string& line) { report_.say(line); }));
+          traced_->end([&](const std::string& line) { report_.log(line); }));
     auto summary = work_.summary(run_.mesh());
     summary.steps_before = steps_before_;
     summary.last_step = run_.steps();
     report_.summary(std::move(summary));
     if (early && changed)
-      report_.say(options_.save.empty()
+      report_.log(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
                       : dhp::concat("go on with --load ", options_.save));
     return early ? RunEnd::stopped : RunEnd::done;
   }
   void say_stopped(bool changed) {
     if (changed)
-      report_.say("stops after step ", run_.steps(), ", as ",
+      report_.log("stops after step ", run_.steps(), ", as ",
                   is_part_done() ? "--stop-after" : "a signal", " asked");
     else if (is_part_done())
-      report_.say("nothing is left to do up to --stop-after ", options_.stop_after, ": ",
+      report_.log("nothing is left to do up to --stop-after ", options_.stop_after, ": ",
                   options_.load, " is after step ", run_.steps());
-    else report_.say(Stopping::nothing);
+    else report_.log(Stopping::nothing);
   }
 
   /// Returns the world, or throws if the run exceeds the memory. Call it before anything is allocated.
@@ -314,7 +314,7 @@ class Program {
     enter(dhp::Section::evaluation);
     const auto measures = measured();
     if (!measures)
-      return report_.say("evaluation ", when, ": broken off, as a signal ",
+      return report_.log("evaluation ", when, ": broken off, as a signal ",
                          elastic_ == nullptr ? "" : "or its elastic job ", "asked",
                          run_.steps() < total_ || options_.save.empty()
                              ? ""

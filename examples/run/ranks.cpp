@@ -105,12 +105,12 @@ struct ProcessSetup {
   std::shared_ptr<const dhp::Deadlines> deadlines;
   FlightRecordOutput& records;
 
-  void say(const std::string& message) const {
+  void log(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
   }
   /// Ends the process; called when the world has ended but this rank does not return from its own work.
   void stuck(const std::string& message) const {
-    say(message + "; this rank does not return from its work and is ended");
+    log(message + "; this rank does not return from its work and is ended");
     records.write();
     std::_Exit(1);
   }
@@ -142,7 +142,7 @@ struct ProcessSetup {
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
   auto made = setup.shared_by_engines<dhp::ProcessOptions>();
   made.network_interface = setup.options.network_interface;
-  made.log = [&setup](const std::string& message) { setup.say(message); };
+  made.log = [&setup](const std::string& message) { setup.log(message); };
   return made;
 }
 #endif
@@ -188,7 +188,7 @@ class MpiProcess : dhp::detail::NonCopyable {
                "; srun needs --mpi=pmix for MPI to connect them, or use "
                "--transport gloo");
     if (setup.me.rank == 0)
-      setup.say(
+      setup.log(
           "MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
     return false;
   }

@@ -56,7 +56,7 @@ class SavedRun : dhp::detail::NonCopyable {
       problem = error.sentence();
     }
     if (!problem.empty())
-      report_.say("warning: ", problem, "; other runs could write to ", options_.save);
+      report_.log("warning: ", problem, "; other runs could write to ", options_.save);
   }
   /// Takes the measures of an evaluation; a save after the same step includes them.
   void evaluated(const Measures& found) {
@@ -69,13 +69,13 @@ class SavedRun : dhp::detail::NonCopyable {
     attempt([&] { files_.wait(); });
     attempt([&] {
       start();
-      report_.say("saves ", folder());
+      report_.log("saves ", folder());
     });
   }
   /// Abandons a save in progress; earlier checkpoints stay.
   void give_up() {
     if (files_.give_up())
-      report_.say("warning: the save of ", options_.save, "/",
+      report_.log("warning: the save of ", options_.save, "/",
                   dhp::CheckpointFolder::name_of(saved_step_),
                   " is incomplete, since ranks ended or changed meanwhile; earlier checkpoints are "
                   "unchanged");
@@ -87,9 +87,9 @@ class SavedRun : dhp::detail::NonCopyable {
     attempt([&] { files_.wait(); });
     if (saved_step_ != run_.trainer().steps_started()) start();
     files_.wait();
-    report_.say("saved ", folder());
+    report_.log("saved ", folder());
     if (options_.save_every > 0)
-      report_.say("training has waited for saves for ", short_number(stalled_s), " s");
+      report_.log("training has waited for saves for ", short_number(stalled_s), " s");
     if (rank() != 0) return;
     export_from(folder());
   }
@@ -102,7 +102,7 @@ class SavedRun : dhp::detail::NonCopyable {
     } catch (const dhp::SaveFailed& error) {
       if (!may_commit_) throw;
       saved_step_ = -1;
-      report_.say("warning: ", error.sentence(),
+      report_.log("warning: ", error.sentence(),
                   "; this save has failed, earlier checkpoints are unchanged, and the job goes on");
     }
   }
@@ -120,11 +120,11 @@ class SavedRun : dhp::detail::NonCopyable {
     const auto loaded = files_.load(options_.load, how);
     const auto step = loaded.state.step;
     for (const auto& remark : loaded.remarks)
-      report_.say(options_.begins_anew() ? "" : "warning: ", remark);
+      report_.log(options_.begins_anew() ? "" : "warning: ", remark);
     const bool none_asked_for = options_.evaluate_only || (total == 0 && step == 0);
     done_ = !none_asked_for && (step == total || patience_.is_over());
     if (done_) {
-      report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ",
+      report_.log("nothing is left to do: ", loaded.from, " is the end of this run of ",
                   dhp::detail::pluralize(total, "step"),
                   patience_.is_over() ? ", which has stopped early: " + patience_.sentence()
                                       : "; more --steps or --epochs go on from there");
@@ -133,13 +133,13 @@ class SavedRun : dhp::detail::NonCopyable {
     dhp::check(none_asked_for || step < total, "--load ", options_.load, " is after step ", step,
                " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");
-    report_.say("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
+    report_.log("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
                 step);
-    for (const auto& option : options_.differing) report_.say("warning: ", option);
+    for (const auto& option : options_.differing) report_.log("warning: ", option);
     if (!none_asked_for && step > 0)
-      for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
+      for (const auto& sentence : options_.not_saved()) report_.log("warning: ", sentence);
     if (const auto before = loaded.about.value("data", samples_); before != samples_)
-      report_.say("warning: the data have ", samples_, ", those of the checkpoint ", before,
+      report_.log("warning: the data have ", samples_, ", those of the checkpoint ", before,
                   ": the samples or their order differ from here on");
     return loaded.from;
   }
@@ -176,14 +176,14 @@ class SavedRun : dhp::detail::NonCopyable {
     write_files(to);
     dhp::export_weights(checkpoint, to + "/model.safetensors",
                         adapts() ? options_.tuning.adapters.scale() : 0);
-    report_.say("exported ", to, adapts() ? ", the adapters merged into it" : "");
+    report_.log("exported ", to, adapts() ? ", the adapters merged into it" : "");
   }
   void export_adapter(const std::string& checkpoint) {
     const auto& to = options_.tuning.export_adapter;
     write_files(to);
     dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
-    report_.say("exported the adapter ", to);
+    report_.log("exported the adapter ", to);
   }
   void write_files(const std::string& to) const {
     dhp::CheckpointFolder(to).make();

@@ -57,8 +57,8 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
                        if (speaks) std::cerr << line << "\n";
                      }};
     for (const auto& remark : loaded.remarks)
-      scored.say((run_options.begins_anew() ? "" : "warning: ") + remark);
-    scored.say(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
+      scored.log((run_options.begins_anew() ? "" : "warning: ") + remark);
+    scored.log(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
                            to_text(run.mesh()), ", ", precision_name(run_options.store.compute)));
     loader.start_at({});
     body(scored);
@@ -79,7 +79,7 @@ void start_scoring(const ScoreOptions& options, const RowScoring& scoring,
     write_rows(scoring.output, [&](RowFile& file) { predict_all(&file); });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     const auto samples = static_cast<double>(scoring.rows_of.size());
-    scored.say(dhp::concat(dhp::detail::pluralize(scoring.output.rows, "row"), " of ",
+    scored.log(dhp::concat(dhp::detail::pluralize(scoring.output.rows, "row"), " of ",
                            scoring.output.columns.size(), " in ", short_number(took.count()),
                            " s (", short_number(samples / took.count()), " ", scoring.what, "/s)",
                            options.output.empty() ? "" : ": " + options.output));

@@ -15,7 +15,7 @@ namespace examples {
 struct ScoredRun {
   dhp::TrainingRun<dhp::DefaultDevice>& run;
   dhp::Loader<dhp::DefaultDevice, AnyBatcher>& loader;  ///< loads the samples
-  std::function<void(const std::string&)> say;          ///< prints on rank 0
+  std::function<void(const std::string&)> log;          ///< prints on rank 0
 };
 using DescribeScored = dhp::TrainingRun<dhp::DefaultDevice>::Describe;
 

@@ -18,7 +18,7 @@ struct Used {
     return {.folder = folder.path + "/cache",
             .name = "text",
             .made_of = std::move(made_of),
-            .say = [this](const std::string& sentence) { said.push_back(sentence); }};
+            .log = [this](const std::string& sentence) { said.push_back(sentence); }};
   }
   [[nodiscard]] TokenizedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
@@ -119,7 +119,7 @@ TEST_CASE("text cache: of several processes one tokenizes while the others wait"
   std::atomic<int> same = 0;
   on_threads(4, [&](std::size_t) {  // file locks do not tell threads apart
     auto options = used.options();
-    options.say = [](const std::string&) {};
+    options.log = [](const std::string&) {};
     const auto found = TextCache(options).get([&] {
       ++used.made;
       std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -25,7 +25,7 @@ std::string goes_on(int size) {
   return x.to_host<float>(dev)[0] == 2 * static_cast<float>(size) ? "goes on" : "a wrong sum";
 }
 
-void say(int rank, const std::string& text) {
+void log(int rank, const std::string& text) {
   std::printf("rank %d: %s\n", rank, text.c_str());
   std::fflush(stdout);
 }
@@ -69,9 +69,9 @@ int main(int count, char** arguments) {
     MpiSession session(MPI_COMM_WORLD, {.timeout_s = std::atof(arguments[3])});
     session.run([&](Comm<Cpu> world) { tests::rounds(what, who, std::move(world), 300000); });
   } catch (const Aborted& error) {
-    say(me, concat("aborted: ", error.sentence()));
+    log(me, concat("aborted: ", error.sentence()));
   } catch (const Error& error) {
-    say(me, concat("failed: ", error.sentence()));
+    log(me, concat("failed: ", error.sentence()));
   }
   if (what == "stop" || what == "sleep" ||
       what == "absent") {  // a rank is missing: MPI calls cannot end
@@ -79,9 +79,9 @@ int main(int count, char** arguments) {
     MPI_Abort(MPI_COMM_WORLD, 3);
   }
   try {
-    say(me, goes_on(size));
+    log(me, goes_on(size));
   } catch (const Error& error) {
-    say(me, concat("does not go on: ", error.sentence()));
+    log(me, concat("does not go on: ", error.sentence()));
   }
   MPI_Comm_free(&others);
   MPI_Finalize();

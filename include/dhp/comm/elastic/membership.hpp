@@ -124,7 +124,7 @@ class Membership {
   /// finish(). say, if not null, is called once with the reason for the wait, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
-      const std::function<void(const std::string&)>& say = {}) {
+      const std::function<void(const std::string&)>& log = {}) {
     const auto begun = Clock::now();
     too_few_ = false;
     Generation newest = last;
@@ -137,7 +137,7 @@ class Membership {
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;  // time of the last proposal as a newcomer
-    bool said = !say;
+    bool said = !log;
     std::optional<Clock::time_point> asked;  // first time that gives_up() was true
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(generation_key(newest.number + 1))) {
@@ -175,7 +175,7 @@ class Membership {
         if (problem.empty()) continue;
       }
       if (waited_s > options_.timeout_s / 30 && !std::exchange(said, true))
-        say(concat("waits up to ", options_.timeout_s, " s: ", problem));
+        log(concat("waits up to ", options_.timeout_s, " s: ", problem));
       check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
             " of this process within ", options_.timeout_s, " s: ", problem);
       std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
