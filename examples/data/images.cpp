@@ -412,17 +412,17 @@ ImageData load_images(const ResNetOptions& options) {
                                         options.run.data, " the folder of the classes?"));
   if (const auto other = other_classes(options.run, made); !other.empty())
     made.warnings.push_back(other);
-  const auto said = [](std::int64_t count) {
+  const auto warning = [](std::int64_t count) {
     return dhp::concat("an EXIF orientation is not applied to ", count,
                        " of the images that were read; --exif turns them");
   };
   if (const auto count = turned->load(); count > 0) {
-    made.warnings.push_back(said(count));
+    made.warnings.push_back(warning(count));
   } else if (!options.exif) {
-    made.summary = [turned, said, before = std::move(made.summary)] {
+    made.summary = [turned, warning, before = std::move(made.summary)] {
       const auto late = turned->load();
       return (before ? before() : std::string()) +
-             (late > 0 ? (before ? "\n" : "") + ("warning: " + said(late)) : "");
+             (late > 0 ? (before ? "\n" : "") + ("warning: " + warning(late)) : "");
     };
   }
   return made;

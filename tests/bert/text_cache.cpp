@@ -11,14 +11,14 @@ namespace {
 /// A cache in a folder, and counts of its use.
 struct Used {
   tests::Folder folder;
-  std::vector<std::string> said{};
+  std::vector<std::string> lines{};
   std::atomic<int> made = 0;
 
   [[nodiscard]] TextCacheOptions options(nlohmann::json made_of = {{"file", 1}}) {
     return {.folder = folder.path + "/cache",
             .name = "text",
             .made_of = std::move(made_of),
-            .log = [this](const std::string& sentence) { said.push_back(sentence); }};
+            .log = [this](const std::string& sentence) { lines.push_back(sentence); }};
   }
   [[nodiscard]] TokenizedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
@@ -43,7 +43,7 @@ TEST_CASE("text cache: the text is tokenized once, and later reads are the same"
   Used used;
   for (int time = 0; time < 3; ++time) check_same(used.get());
   CHECK(used.made == 1);
-  CHECK(used.said.empty());
+  CHECK(used.lines.empty());
   const auto found = used.get();
   std::filesystem::remove_all(used.folder.path);  // the tokens stay mapped
   check_same(found);
@@ -62,7 +62,7 @@ TEST_CASE("text cache: a change of its description or of its files replaces it")
   for (int time = 0; time < 2; ++time)
     check_same(used.get(used.options({{"a name that is no UTF-8", "\xFF"}})));
   CHECK(used.made == 3);
-  CHECK(used.said.empty());
+  CHECK(used.lines.empty());
 
   const auto path = used.folder.path + "/a.txt";
   write(path, "a cat");
@@ -81,13 +81,13 @@ TEST_CASE("text cache: a damaged file is noticed and replaced") {
   const auto good = dhp::text_of(path);
   const auto damaged = [&](const std::string& bytes) {
     used.made = 0;
-    used.said.clear();
+    used.lines.clear();
     write(path, bytes);
     check_same(used.get());
     CHECK(used.made == 1);
-    REQUIRE(used.said.size() == 1);
-    CHECK(used.said[0].find("warning: " + path + " is ") == 0);
-    CHECK(has(used.said[0], "; it is made anew"));
+    REQUIRE(used.lines.size() == 1);
+    CHECK(used.lines[0].find("warning: " + path + " is ") == 0);
+    CHECK(has(used.lines[0], "; it is made anew"));
     CHECK(dhp::text_of(path) == good);
   };
   for (std::size_t at = 0; at < good.size(); at += at < 200 ? 3 : good.size() / 20) {
@@ -108,10 +108,10 @@ TEST_CASE("text cache: a folder that cannot be written to gives one warning") {
   write(used.folder.path + "/cache", "no folder");
   check_same(used.get());
   CHECK(used.made == 1);
-  REQUIRE(used.said.size() == 1);
-  CHECK(used.said[0].find("warning: cannot make the directory " + used.folder.path + "/cache") ==
+  REQUIRE(used.lines.size() == 1);
+  CHECK(used.lines[0].find("warning: cannot make the directory " + used.folder.path + "/cache") ==
         0);
-  CHECK(has(used.said[0], "; the text is tokenized without a cache"));
+  CHECK(has(used.lines[0], "; the text is tokenized without a cache"));
 }
 
 TEST_CASE("text cache: of several processes one tokenizes while the others wait") {
@@ -143,9 +143,9 @@ TEST_CASE("text cache: waiting has a time limit, and a failed attempt leaves no 
     options.wait_s = 0.1;
     check_same(used.get(options));
     CHECK(used.made == 1);
-    REQUIRE(used.said.size() == 2);
-    CHECK(used.said[0].find("waits for another process, which is making ") == 0);
-    CHECK(used.said[1].find("warning: another process has been making ") == 0);
+    REQUIRE(used.lines.size() == 2);
+    CHECK(used.lines[0].find("waits for another process, which is making ") == 0);
+    CHECK(used.lines[1].find("warning: another process has been making ") == 0);
   }
   check_same(used.get());
   check_same(used.get());

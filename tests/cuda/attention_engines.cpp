@@ -63,11 +63,11 @@ TEST_CASE("attention: a missing cuDNN engine is reported with its cost and a way
   const CudnnTarget a100(gpu.for_cudnn());
   const AttentionGpu as_asked{"A100", 8, 0, 108, 1.41e9, std::size_t{80} << 30};
   auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024);
-  const auto said = [&](const AttentionGpu& on, bool deterministic) {
+  const auto shortfalls = [&](const AttentionGpu& on, bool deterministic) {
     return attention_shortfalls(problem, a100, on, deterministic);
   };
-  CHECK(said(as_asked, false).empty());
-  const auto in_order = said(as_asked, true);
+  CHECK(shortfalls(as_asked, false).empty());
+  const auto in_order = shortfalls(as_asked, true);
   if (cudnnGetVersion() / 100 == 919) {
     REQUIRE(in_order.size() == 1);
     CHECK(in_order[0] ==
@@ -86,7 +86,7 @@ TEST_CASE("attention: a missing cuDNN engine is reported with its cost and a way
       of_many[0].starts_with("the scratch for gradients by heads of 16384 MiB is too large for "
                              "cuDNN for attention backward bf16 samples 512"));
   problem.dropout = 0.1;
-  CHECK(message_of([&] { (void)said(as_asked, true); })
+  CHECK(message_of([&] { (void)shortfalls(as_asked, true); })
             .ends_with(", so it cannot draw the dropout: run without --library-dropout "
                        "(CudaOptions::library_dropout)"));
 }

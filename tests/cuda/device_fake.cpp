@@ -264,12 +264,12 @@ TEST_CASE("device fake: if memory is short, free blocks are released; errors giv
     CHECK(dev.allocate(4 << 20) != nullptr);  // needs the freed block of 3 MiB
     CHECK(memory.held == most + (1 << 20));   // the graph has kept its own block
     CHECK(dev.memory().held_bytes() == memory.held - before);
-    const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
-    CHECK(has(said,
+    const auto error = message_of([&] { (void)dev.allocate(5 << 20); });
+    CHECK(has(error,
               "out of memory: cannot allocate 5242880 bytes for a tensor in GPU 0 (1049088 "
               "of its "));
-    CHECK(has(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
-    CHECK(has(said, "a smaller micro-batch, recomputation"));
+    CHECK(has(error, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
+    CHECK(has(error, "a smaller micro-batch, recomputation"));
     CHECK(cudaGetLastError() == cudaSuccess);  // the next kernel reports no error
     // A smaller allocation still succeeds.
     CHECK(dev.allocate(4 << 20) != nullptr);

@@ -161,9 +161,9 @@ TEST_CASE("graph fake: work that cannot be recorded is refused, and still runs u
       (void)x.to_host<float>(dev);
     };
     work();
-    const auto said = message_of([&] { (void)dev.record(work); });
+    const auto error = message_of([&] { (void)dev.record(work); });
     work();
-    return has(said, "a recorded step cannot contain a copy to the host") ? std::string() : said;
+    return has(error, "a recorded step cannot contain a copy to the host") ? std::string() : error;
   });
   for (const auto& text : wrong) CHECK(text == "");
 }

@@ -407,10 +407,10 @@ TEST_CASE("cudnn: attention with dropout can be compiled") {
     REQUIRE(!found.empty());
     // Without a GPU the plan cannot be loaded, but no earlier step may fail.
     const bool made = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
-    char said[512] = "";
-    if (!made) cudnnGetLastErrorString(said, sizeof said);
-    INFO(said);
-    CHECK((made || std::string_view(said).starts_with("cuLibraryLoadData")));
+    char error[512] = "";
+    if (!made) cudnnGetLastErrorString(error, sizeof error);
+    INFO(error);
+    CHECK((made || std::string_view(error).starts_with("cuLibraryLoadData")));
   }
 }
 

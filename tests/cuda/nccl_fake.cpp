@@ -222,12 +222,12 @@ TEST_CASE("nccl fake: concurrent communication kernels fit into the GPU together
           }) == "no error");
     CHECK(fake::ctas_of_world == gpu.collective);
     CHECK(fake::ctas_of_split == gpu.message);
-    const auto said =
+    const auto error =
         message_of([] { (void)NcclOptions{.collective_ctas = 24, .message_ctas = 4}.fitted(0); });
-    CHECK((said == "no error") == (gpu.multiprocessors >= 104));
+    CHECK((error == "no error") == (gpu.multiprocessors >= 104));
     if (gpu.multiprocessors == 56)
       CHECK(
-          said ==
+          error ==
           "NCCL: 3 collectives of 24 multiprocessors and 8 messages of 4 do not fit into "
           "the 56 of GPU 0 (Fake) together, and could wait for each other forever; leave "
           "NcclOptions' collective_ctas and message_ctas at 0, or take a larger GPU or MIG slice");
@@ -240,19 +240,19 @@ TEST_CASE("nccl fake: concurrent communication kernels fit into the GPU together
 TEST_CASE("nccl fake: an older or incompatible NCCL is refused with a sentence") {
   const auto says = [](int version) {
     fake::nccl_version = version;
-    const auto said = end_of(2, 60, [](Comm<Cuda>&, Cuda&) {});
+    const auto error = end_of(2, 60, [](Comm<Cuda>&, Cuda&) {});
     fake::nccl_version = NCCL_VERSION_CODE;
-    return said;
+    return error;
   };
   CHECK(says(NCCL_VERSION_CODE + 100) == "no error");
   constexpr int major = NCCL_MAJOR * 10000;
   for (const int version : {NCCL_VERSION_CODE - 1, major + 10000, major + 1000}) {
-    const auto said = says(version);
-    CAPTURE(said);
-    CHECK(has(said, concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100,
-                           " was loaded, but this program was compiled for ", NCCL_MAJOR, ".",
-                           NCCL_MINOR, ".", NCCL_PATCH)));
-    CHECK(has(said, "put the folder of the right libnccl into LD_LIBRARY_PATH"));
+    const auto error = says(version);
+    CAPTURE(error);
+    CHECK(has(error, concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100,
+                            " was loaded, but this program was compiled for ", NCCL_MAJOR, ".",
+                            NCCL_MINOR, ".", NCCL_PATCH)));
+    CHECK(has(error, "put the folder of the right libnccl into LD_LIBRARY_PATH"));
   }
 }
 
@@ -304,7 +304,7 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
       },
       options);
   for (const auto& text : wrong) CHECK(text == "");
-  std::map<std::string, std::set<std::string>> said;  // texts by key
+  std::map<std::string, std::set<std::string>> calls;  // texts by key
   std::map<std::string, int> times;
   for (const auto& recorder : recorders) {
     const auto contents = recorder->contents();
@@ -313,15 +313,15 @@ TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ran
       CHECK(to_text(record.call.where).starts_with("nccl_fake.cpp:"));
       REQUIRE(record.group);
       CHECK_FALSE(record.failed);
-      said[record.key()].insert(record.agreed());
+      calls[record.key()].insert(record.agreed());
       ++times[record.key()];
     }
   }
-  for (const auto& [key, what] : said) {
+  for (const auto& [key, what] : calls) {
     CAPTURE(key);
     CHECK(what.size() == 1);
   }
-  CHECK(said["world#3"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
+  CHECK(calls["world#3"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
   CHECK(times["world#3"] == 3);
   CHECK(times["world.2@2#1"] == 2);
   // Each queue of messages is a subgroup of the group.

@@ -34,7 +34,7 @@ struct Did {
   bool ran = true;
   int engine = -1;  // engine of the last problem
   int compilations = 0, plans_read = 0, heuristics = 0;
-  std::vector<std::string> said{};
+  std::vector<std::string> refusals{};
 };
 CudaOptions small(CudaOptions options) {
   options.device = 0;
@@ -52,7 +52,7 @@ Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"
     did.ran =
         did.ran && dev.cached<dhp::detail::cuda::CudnnPlans>().run(
                        dev, problem, rules, {}, [] { return dhp::detail::cuda::CudnnGraph(); });
-    for (auto& sentence : library_refusals(dev)) did.said.push_back(std::move(sentence));
+    for (auto& sentence : library_refusals(dev)) did.refusals.push_back(std::move(sentence));
   }
   did.engine = fake::engines_asked.back();
   did.compilations = fake::compilations;
@@ -68,7 +68,7 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
   const auto cold = process({.plan_cache = all.choices});
   CHECK(cold.ran);
   CHECK(cold.compilations == fake::engines);
-  CHECK(cold.said.empty());
+  CHECK(cold.refusals.empty());
   CHECK(all.files().size() == 1);
   for (int later = 0; later < 2; ++later) {
     const auto warm = process({.plan_cache = all.choices});
@@ -77,7 +77,7 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
     CHECK(warm.compilations == 0);
     CHECK(warm.plans_read == 1);
     CHECK(warm.heuristics == 0);
-    CHECK(warm.said.empty());
+    CHECK(warm.refusals.empty());
   }
   // Each problem has its own file.
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == fake::engines);
@@ -115,9 +115,9 @@ TEST_CASE("plans fake: cuDNN is not used if its gradients by heads would fill th
   CHECK_FALSE(plans(0, DqSums::dense));
   problem.dropout = 0.1;  // only cuDNN has these random numbers
   CHECK(plans(2, DqSums::rows));
-  const auto said = library_refusals(dev);
-  REQUIRE(said.size() == 1);  // one sentence for each kind of problem
-  CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
+  const auto refusals = library_refusals(dev);
+  REQUIRE(refusals.size() == 1);  // one sentence for each kind of problem
+  CHECK(refusals[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
 }
 
 TEST_CASE("plans fake: the allowed number of threads compiles candidates concurrently") {
@@ -170,8 +170,9 @@ TEST_CASE("plans fake: a damaged plan is compiled again, with one message") {
       CHECK(then.engine == cold.engine);
       CHECK(then.compilations == 2);
       CHECK(then.plans_read == 0);
-      REQUIRE(then.said.size() == 1);
-      CHECK(has(then.said[0], concat(all.choices, ".plans cannot be used (its file is damaged)")));
+      REQUIRE(then.refusals.size() == 1);
+      CHECK(has(then.refusals[0],
+                concat(all.choices, ".plans cannot be used (its file is damaged)")));
       CHECK(text_of(files[0]) == whole);
     }
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
@@ -189,9 +190,9 @@ TEST_CASE("plans fake: plans of another cuDNN version are ignored and replaced")
     CHECK(then.ran);
     CHECK(then.compilations == compiled);
     // With timed choices, there is none for this version, so the device asks for no kept plan.
-    REQUIRE(then.said.size() == (deterministic ? 1 : 0));
+    REQUIRE(then.refusals.size() == (deterministic ? 1 : 0));
     if (deterministic)
-      CHECK(has(then.said[0], "(it is of another GPU, driver or library version)"));
+      CHECK(has(then.refusals[0], "(it is of another GPU, driver or library version)"));
     CHECK(all.files().size() == 1);
     CHECK(process(options).compilations == 0);
     --fake::cudnn_version;
@@ -205,8 +206,8 @@ TEST_CASE("plans fake: a plan that cuDNN refuses is compiled again, with one mes
   const auto then = process({.plan_cache = all.choices}, {"a", "b"});
   CHECK(then.ran);
   CHECK(then.compilations == 2);
-  REQUIRE(then.said.size() == 1);
-  CHECK(has(then.said[0], "(cuDNN refuses it)"));
+  REQUIRE(then.refusals.size() == 1);
+  CHECK(has(then.refusals[0], "(cuDNN refuses it)"));
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
   fake::text_version = "1";
 }

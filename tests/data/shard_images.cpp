@@ -109,13 +109,13 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   folder.write("s/0.tfrecord", bytes_of(contents));
   folder.write("s/1.tar", bytes_of(member("k.toy", "word") + member("k.cls", "1") + tar_end));
   const auto images = open(folder / "s");
-  const auto said = [&](std::int64_t index, const std::string& sentence) {
+  const auto check_error = [&](std::int64_t index, const std::string& sentence) {
     CHECK_THROWS_WITH_AS((void)images.get(index), Contains(sentence.c_str()), dhp::Error);
   };
-  said(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
-  said(1, "its key is b.toy; --skip-bad leaves out");
-  said(3, ": damaged toy; its key is long.toy; --skip-bad");
-  said(4, "s/1.tar, byte 512: no image; this program reads .toy; its key is k.toy");
+  check_error(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
+  check_error(1, "its key is b.toy; --skip-bad leaves out");
+  check_error(3, ": damaged toy; its key is long.toy; --skip-bad");
+  check_error(4, "s/1.tar, byte 512: no image; this program reads .toy; its key is k.toy");
   const auto good = open(folder / "s", {.skip_bad = true, .threads = 2});
   CHECK(letters(good) == "a0S1");
   REQUIRE(good.skipped().size() == 3);

@@ -58,35 +58,38 @@ TEST_CASE("tar: long names in all three forms, and concatenated archives, are re
 }
 
 TEST_CASE("tar: errors name the byte") {
-  const auto said = [&](const std::string& contents, const std::string& sentence) {
+  const auto check_error = [&](const std::string& contents, const std::string& sentence) {
     CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence.c_str()), dhp::Error);
   };
   const auto good = member("1.toy", "TOY1") + member("1.cls", "1");
   const auto next = dhp::concat("a.tar, byte ", good.size(), ": ");
-  said(good, next + "the file ends without tar's end mark");
-  said(good + std::string(100, '\0'), next + "the file ends in the middle of a tar header");
-  said(good + member("2.toy", std::string(600, 'x')).substr(0, 700),
-       next + "the member 2.toy of 600 bytes is cut off");
+  check_error(good, next + "the file ends without tar's end mark");
+  check_error(good + std::string(100, '\0'), next + "the file ends in the middle of a tar header");
+  check_error(good + member("2.toy", std::string(600, 'x')).substr(0, 700),
+              next + "the member 2.toy of 600 bytes is cut off");
   auto bad = member("2.toy", "TOY2");
   bad[3] ^= 1;
-  said(good + bad + tar_end, next + "the checksum of a tar header is wrong");
-  said(bad, "not a tar file, or damaged");
-  said("\x1f\x8b\x08" + std::string(600, 'z'),
-       "is compressed by gzip (gunzip unpacks it); samples");
-  said("version https://git-lfs.github.com/spec/v1\n" + std::string(600, 'z'), "git lfs pull");
-  said("<html>404</html>", "a.tar, byte 0: is an HTML page");
-  said(member("1.toy", "TOY1") + tar_end, "byte 0: the sample 1 has no label");
-  said(member("1.cls", "1") + tar_end,
-       "byte 0: the sample 1 has a label and no image (.toy) among 1.cls");
-  said(member("1.cls", "cat") + tar_end,
-       "1.cls: \"cat\" is not the number of a class; --skip-bad leaves out what is damaged");
-  said(member("1.cls", "-1") + tar_end, "1.cls: the label is -1");
-  said(member("1.cls", "99999999999") + tar_end, "is 99999999999; 0 to 2147483646 would be right");
-  said(member("1.cls", "7") + member("1.json", "12") + tar_end,
-       "1.json: its label is 2, and 7 in another");
-  said(good + member("1.TOY", "TOY2") + tar_end, "an image already: 1.toy 1.cls; --skip-bad");
-  said(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
-  said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
+  check_error(good + bad + tar_end, next + "the checksum of a tar header is wrong");
+  check_error(bad, "not a tar file, or damaged");
+  check_error("\x1f\x8b\x08" + std::string(600, 'z'),
+              "is compressed by gzip (gunzip unpacks it); samples");
+  check_error("version https://git-lfs.github.com/spec/v1\n" + std::string(600, 'z'),
+              "git lfs pull");
+  check_error("<html>404</html>", "a.tar, byte 0: is an HTML page");
+  check_error(member("1.toy", "TOY1") + tar_end, "byte 0: the sample 1 has no label");
+  check_error(member("1.cls", "1") + tar_end,
+              "byte 0: the sample 1 has a label and no image (.toy) among 1.cls");
+  check_error(member("1.cls", "cat") + tar_end,
+              "1.cls: \"cat\" is not the number of a class; --skip-bad leaves out what is damaged");
+  check_error(member("1.cls", "-1") + tar_end, "1.cls: the label is -1");
+  check_error(member("1.cls", "99999999999") + tar_end,
+              "is 99999999999; 0 to 2147483646 would be right");
+  check_error(member("1.cls", "7") + member("1.json", "12") + tar_end,
+              "1.json: its label is 2, and 7 in another");
+  check_error(good + member("1.TOY", "TOY2") + tar_end,
+              "an image already: 1.toy 1.cls; --skip-bad");
+  check_error(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
+  check_error(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
   try {
     (void)scan(member("1.cls", "cat") + tar_end);
   } catch (const dhp::Error& error) {  // the advice appears only once

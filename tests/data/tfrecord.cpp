@@ -41,32 +41,34 @@ TEST_CASE("tfrecord: other feature names and unpacked numbers are read, by prior
 }
 
 TEST_CASE("tfrecord: errors name the byte") {
-  const auto said = [&](const std::string& contents, const char* sentence) {
+  const auto check_error = [&](const std::string& contents, const char* sentence) {
     CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence), dhp::Error);
   };
   const auto good = record(imagenet("TOY1", 3, "one.toy"));
   const auto next = dhp::concat("byte ", good.size(), ": ");
-  said(good + good.substr(0, 7), (next + "the file ends in the middle of a record").c_str());
-  said(good + good.substr(0, good.size() - 1), (next + "a record of").c_str());
+  check_error(good + good.substr(0, 7), (next + "the file ends in the middle of a record").c_str());
+  check_error(good + good.substr(0, good.size() - 1), (next + "a record of").c_str());
   auto bad = good;
   bad[2] ^= 1;
-  said(good + bad, (next + "the checksum of a record's length is wrong").c_str());
-  said(bad, "not a TFRecord, or damaged");
-  said("\x1f\x8b\x08 and so on, as gzip writes",
-       "is compressed by gzip (gunzip unpacks it); samples");
-  said(record(example(entry("height", int_feature(1)))), "its features are height; --skip-bad");
-  said(record(example(entry("image", bytes_feature("TOY1")))),
-       "without image/class/label or label");
-  said(record("words"), "a.tfrecord, byte ");
+  check_error(good + bad, (next + "the checksum of a record's length is wrong").c_str());
+  check_error(bad, "not a TFRecord, or damaged");
+  check_error("\x1f\x8b\x08 and so on, as gzip writes",
+              "is compressed by gzip (gunzip unpacks it); samples");
+  check_error(record(example(entry("height", int_feature(1)))),
+              "its features are height; --skip-bad");
+  check_error(record(example(entry("image", bytes_feature("TOY1")))),
+              "without image/class/label or label");
+  check_error(record("words"), "a.tfrecord, byte ");
   for (const std::string& list :
        {std::string("\x0a\x02\x01\x00", 4), std::string("\x08\x01\x08\x00", 4)})
-    said(record(example(entry("image", bytes_feature("TOY1")) + entry("label", field(3, list)))),
-         "its label has several values");
-  said("<html>404</html>", "byte 0: is an HTML page");
+    check_error(
+        record(example(entry("image", bytes_feature("TOY1")) + entry("label", field(3, list)))),
+        "its label has several values");
+  check_error("<html>404</html>", "byte 0: is an HTML page");
   // A number without an end, a field longer than its message, and a group are no fields of a tf.Example.
-  said(record(std::string(12, '\xff')), "too many bytes");
-  said(record("\x0a\x7fwords"), "a field of 127 bytes in a record with 5 left");
-  said(record("\x0b"), "is not a tf.Example");
+  check_error(record(std::string(12, '\xff')), "too many bytes");
+  check_error(record("\x0a\x7fwords"), "a field of 127 bytes in a record with 5 left");
+  check_error(record("\x0b"), "is not a tf.Example");
 }
 
 TEST_CASE("tfrecord: damaged records are skipped and counted, the others kept") {

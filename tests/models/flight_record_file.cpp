@@ -74,7 +74,7 @@ TEST_CASE("flight record file: times are in UTC, and each rank has its own path"
 TEST_CASE("flight record file: an error of writing or reading is one sentence") {
   const Folder folder;
   const auto path = folder.path + "/x.json";
-  const auto said = [&](const std::string& text) {
+  const auto error_for = [&](const std::string& text) {
     replace_file(path, text);
     const auto message = message_of([&] { (void)FlightRecordFile::read(path); });
     CHECK(message.starts_with(path + " is no flight record: "));
@@ -84,11 +84,11 @@ TEST_CASE("flight record file: an error of writing or reading is one sentence") 
   CHECK(has(message_of([&] { (void)FlightRecordFile::read(folder.path + "/y"); }),
             "cannot open " + folder.path + "/y: No such file"));
   CHECK(has(message_of([&] { (void)FlightRecordFile::read(folder.path); }), "not a file"));
-  CHECK(has(said(""), "parse"));
-  CHECK(has(said("{\"rank\": 1"), "parse"));
-  (void)said("[]");
-  CHECK(has(said("{}"), "format"));
-  CHECK(has(said("{\"format\": \"else\"}"), "its format is not \"dhp flight record 1\""));
+  CHECK(has(error_for(""), "parse"));
+  CHECK(has(error_for("{\"rank\": 1"), "parse"));
+  (void)error_for("[]");
+  CHECK(has(error_for("{}"), "format"));
+  CHECK(has(error_for("{\"format\": \"else\"}"), "its format is not \"dhp flight record 1\""));
 
   const Calls calls;
   calls.file().write(path);
@@ -97,7 +97,7 @@ TEST_CASE("flight record file: an error of writing or reading is one sentence") 
     auto text = good;
     const auto at = text.find(old);
     REQUIRE(at != text.npos);
-    return said(text.replace(at, old.size(), other));
+    return error_for(text.replace(at, old.size(), other));
   };
   CHECK(has(with("\"rank\": 3", "\"rank\": 4"), "\"rank\" is no rank of 4"));
   CHECK(has(with("\"world_size\": 4", "\"world_size\": 1e3"), "is no whole number"));

@@ -87,22 +87,22 @@ Outcome outcome(const Run& of) {
 }
 
 /// Captures standard output during its lifetime.
-struct Said {
+struct CapturedOutput {
   std::ostringstream text;
   std::streambuf* before = std::cout.rdbuf(text.rdbuf());
-  Said() = default;
-  Said(const Said&) = delete;
-  Said& operator=(const Said&) = delete;
-  ~Said() { std::cout.rdbuf(before); }
+  CapturedOutput() = default;
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  ~CapturedOutput() { std::cout.rdbuf(before); }
 };
 /// Returns dhp_compare's output for the values of two runs.
 std::string comparison(const Outcome& right, const Outcome& found) {
   const Folder folder;
   for (const auto& [name, of] : {std::pair{"a", &right}, std::pair{"b", &found}})
     std::ofstream(folder / name) << of->values;
-  const Said said;
+  const CapturedOutput output;
   (void)examples::compare_values(folder / "a", folder / "b", 0);
-  return said.text.str();
+  return output.text.str();
 }
 
 constexpr const char* no_value = "values that both have are the same, to the last bit";

@@ -184,9 +184,9 @@ std::string wrong_after_close() {
 std::string wrong_refusals() {
   std::string wrong;
   const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
-    const auto said =
+    const auto message =
         message_of([&] { MpiSession session(host, {.timeout_s = 20, .address = address}); });
-    if (!has(said, part)) detail::append_text(wrong, concat(said, " for ", part, "; "));
+    if (!has(message, part)) detail::append_text(wrong, concat(message, " for ", part, "; "));
   };
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

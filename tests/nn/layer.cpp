@@ -88,10 +88,10 @@ TEST_CASE("layers: a wrong shape is reported with the layer and its parents") {
   for (const bool recomputed : {false, true}) {
     auto layer = nested(build, recomputed);
     Tape<Cpu> tape({});
-    const auto said = message_of([&] {
+    const auto error = message_of([&] {
       (void)layer.forward(dev, random_tensor<float>(dev, {3, 5}, 1), tape);
     });
-    CHECK(said.starts_with("layer outer > body > fine: a layer with the weight fine.weight, "));
+    CHECK(error.starts_with("layer outer > body > fine: a layer with the weight fine.weight, "));
   }
 }
 

@@ -101,7 +101,7 @@ TEST_CASE("linear: a micro-batch without an input is refused, by the layer's wei
   Linear<Cpu> layer(build, "l", {.in = 8, .out = 2});
   const MicroBatch<Cpu> none;
   Tape<Cpu> tape({}, &none);
-  constexpr const char* said = "a layer with the weight l.weight needs an x of [.., 8], but x is";
-  CHECK(has(message_of([&] { (void)layer.flops(none.input.shape(), none); }), said));
-  CHECK(has(message_of([&] { (void)layer.forward(dev, {}, tape); }), said));
+  constexpr const char* error = "a layer with the weight l.weight needs an x of [.., 8], but x is";
+  CHECK(has(message_of([&] { (void)layer.flops(none.input.shape(), none); }), error));
+  CHECK(has(message_of([&] { (void)layer.forward(dev, {}, tape); }), error));
 }

@@ -7,8 +7,8 @@
 namespace {
 
 /// Returns the error for a model with this table on this many ranks.
-std::string said(int ranks, const Placements& table,
-                 const std::function<void(ModelBuilder<Cpu>&)>& describe) {
+std::string error_for(int ranks, const Placements& table,
+                      const std::function<void(ModelBuilder<Cpu>&)>& describe) {
   return message_of([&] {
     on_ranks_of<Cpu>(ranks, [&](Cpu&, Comm<Cpu> world) {
       ModelBuilder<Cpu> build(world);
@@ -49,12 +49,12 @@ TEST_CASE("placements: patterns match names") {
 }
 
 TEST_CASE("placements: right tables are accepted, and no table") {
-  CHECK(said(2, {{"l.*", Placement::columns}}, linear) == "no error");
-  CHECK(said(2, {{"l.weight", Placement::rows}, {"*", Placement::replicated}}, linear) ==
+  CHECK(error_for(2, {{"l.*", Placement::columns}}, linear) == "no error");
+  CHECK(error_for(2, {{"l.weight", Placement::rows}, {"*", Placement::replicated}}, linear) ==
         "no error");
-  CHECK(said(3, {{"*", Placement::heads}}, attention) == "no error");
-  CHECK(said(2, {{"*", Placement::replicated}}, attention) == "no error");
-  CHECK(said(2, {}, pair_of) == "no error");
+  CHECK(error_for(3, {{"*", Placement::heads}}, attention) == "no error");
+  CHECK(error_for(2, {{"*", Placement::replicated}}, attention) == "no error");
+  CHECK(error_for(2, {}, pair_of) == "no error");
 }
 
 TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
@@ -62,7 +62,7 @@ TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
   for (const int ranks : {1, 2}) {
     const auto axis = concat("on a tensor axis of ", ranks);
     const auto says = [&](const Placements& table, auto describe, const std::string& words) {
-      const auto sentence = said(ranks, table, describe);
+      const auto sentence = error_for(ranks, table, describe);
       INFO(sentence);
       CHECK(has(sentence, words));
       CHECK(has(sentence, "a tensor axis of " + std::to_string(ranks)));
@@ -108,10 +108,10 @@ TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
 }
 
 TEST_CASE("placements: sizes that ranks cannot share and a late table are refused") {
-  CHECK(has(said(5, {{"*", Placement::columns}}, linear),
+  CHECK(has(error_for(5, {{"*", Placement::columns}}, linear),
             "l.weight [4, 6], by columns, cannot be split over the tensor axis: 4 for 5 ranks, and "
             "each needs at least one; choose a smaller tensor axis"));
-  CHECK(has(said(4, {{"*", Placement::heads}}, attention),
+  CHECK(has(error_for(4, {{"*", Placement::heads}}, attention),
             "s, by heads: 6 heads cannot be split over a tensor axis of 4; choose the tensor axis "
             "among the divisors of the number of heads"));
   const auto shared = [](int key_heads) {
@@ -119,10 +119,10 @@ TEST_CASE("placements: sizes that ranks cannot share and a late table are refuse
       (void)SelfAttention<Cpu>(build, "s", {.heads = 6, .columns = 12, .key_heads = key_heads});
     };
   };
-  CHECK(has(said(3, {{"*", Placement::heads}}, shared(2)),
+  CHECK(has(error_for(3, {{"*", Placement::heads}}, shared(2)),
             "s, by heads: 2 key heads cannot be split over a tensor axis of 3; choose the tensor "
             "axis among the divisors of the number of key heads"));
-  CHECK(has(said(1, {{"*", Placement::heads}}, shared(4)),
+  CHECK(has(error_for(1, {{"*", Placement::heads}}, shared(4)),
             "s: 6 heads cannot share the keys and values of 4 key heads; choose a divisor of the "
             "number of heads"));
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -159,7 +159,7 @@ TEST_CASE("placements: tensor groups have a default, and impossible ones are ref
   CHECK(groups_of(16, 0) == 8);
   CHECK(groups_of(12, 0) == 12);
   CHECK(groups_of(96, 24) == 24);
-  const auto said_of = [&](int ranks, std::int64_t divisible, int wanted) {
+  const auto placement_error = [&](int ranks, std::int64_t divisible, int wanted) {
     return message_of([&] {
       on_ranks_of<Cpu>(ranks, [&](Cpu&, Comm<Cpu> world) {
         ModelBuilder<Cpu> build(world);
@@ -168,11 +168,11 @@ TEST_CASE("placements: tensor groups have a default, and impossible ones are ref
       });
     });
   };
-  CHECK(has(said_of(1, 16, 5),
+  CHECK(has(placement_error(1, 16, 5),
             "the model cannot be computed in 5 tensor groups on a tensor axis of 1"));
-  CHECK(has(said_of(2, 16, 1),
+  CHECK(has(placement_error(2, 16, 1),
             "and the groups have to divide the 16 equal parts of heads, channels or classes"));
-  CHECK(has(said_of(3, 16, 0),
+  CHECK(has(placement_error(3, 16, 0),
             "a tensor axis of 3: its heads, channels or classes fall into 16 equal parts; choose a "
             "divisor"));
 }

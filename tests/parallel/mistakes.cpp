@@ -92,13 +92,13 @@ TEST_CASE("mistakes: a correct model is accepted") {
 
 TEST_CASE("mistakes: a layer that pushes and pops unequally is named") {
   for (const bool recomputed : {false, true}) {
-    const auto said = [&](Mistake mistake) {
+    const auto error_for = [&](Mistake mistake) {
       return message({.mistake = mistake, .recomputed = recomputed});
     };
-    CHECK(said(Mistake::pushes_more) ==
+    CHECK(error_for(Mistake::pushes_more) ==
           "layer wrong pushes more on the tape in its forward pass than its backward pass pops");
     for (const auto mistake : {Mistake::pops_more, Mistake::pops_more_shapes})
-      CHECK(has(said(mistake),
+      CHECK(has(error_for(mistake),
                 "pops more from the tape in its backward pass than its forward pass "
                 "pushed"));
   }
@@ -115,14 +115,14 @@ TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
 
 TEST_CASE("mistakes: a layer with a wrong type, gradient or parameter is named") {
   for (const int stages : {1, 2}) {
-    const auto said = [&](Mistake mistake) {
+    const auto error_for = [&](Mistake mistake) {
       return message({.options = {.layout = {.pipeline = stages}}, .mistake = mistake});
     };
-    CHECK(has(said(Mistake::wrong_type),
+    CHECK(has(error_for(Mistake::wrong_type),
               "layer wrong: its forward pass gives f64, and the model computes in f32"));
-    CHECK(has(said(Mistake::wrong_gradient),
+    CHECK(has(error_for(Mistake::wrong_gradient),
               "layer wrong: its backward pass gives [4, 3] of f32 for an input of [3, 4] of f32"));
-    CHECK(has(said(Mistake::null_parameter), "layer wrong lists a parameter that is null"));
+    CHECK(has(error_for(Mistake::null_parameter), "layer wrong lists a parameter that is null"));
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("mistakes: a parameter without a layer and a wrong loss are refused") 
     bool has_terms = true;
   };
   Cpu dev;
-  const auto said = [&](bool listed, bool has_terms, std::int64_t out) {
+  const auto error_for = [&](bool listed, bool has_terms, std::int64_t out) {
     return message_of([&] {
       Parameter<Cpu> gain;
       const auto describe = [&](ModelBuilder<Cpu>& build) {
@@ -155,11 +155,11 @@ TEST_CASE("mistakes: a parameter without a layer and a wrong loss are refused") 
       (void)run.predict({&all, 1});
     });
   };
-  CHECK(said(true, true, 4) ==
+  CHECK(error_for(true, true, 4) ==
         "layer loss: predict returns i64 values; predictions are floating-point numbers");
-  CHECK(has(said(false, true, 4), "parameter gain is in no layer's list"));
-  CHECK(has(said(true, false, 4), "the model's loss has no terms, so it cannot be trained"));
-  CHECK(said(true, true, 5) ==
+  CHECK(has(error_for(false, true, 4), "parameter gain is in no layer's list"));
+  CHECK(has(error_for(true, false, 4), "the model's loss has no terms, so it cannot be trained"));
+  CHECK(error_for(true, true, 5) ==
         "layer loss: mean squared error: targets [3, 4] do not match the output [3, 5]");
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("mistakes: fewer columns than tensor ranks are refused") {
 }
 
 TEST_CASE("mistakes: fewer classes or channels than tensor ranks are refused") {
-  const auto said = [](auto make) {
+  const auto error_for = [](auto make) {
     return message_of([&] {
       on_ranks_of<Cpu>(3, [&](Cpu&, Comm<Cpu> world) {
         ModelBuilder<Cpu> build(world);
@@ -178,11 +178,11 @@ TEST_CASE("mistakes: fewer classes or channels than tensor ranks are refused") {
       });
     });
   };
-  CHECK(has(said([](auto& build) { CrossEntropy<Cpu>(build, 2, Placement::columns); }),
+  CHECK(has(error_for([](auto& build) { CrossEntropy<Cpu>(build, 2, Placement::columns); }),
             "the classes of a cross-entropy cannot be split over the tensor axis: 2 for 3 ranks"));
-  CHECK(has(said([](auto& build) { GatherChannels<Cpu>(build, 2, Placement::columns); }),
+  CHECK(has(error_for([](auto& build) { GatherChannels<Cpu>(build, 2, Placement::columns); }),
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
-  CHECK(has(said([](auto& build) { ScatterChannels<Cpu>(build, 2, Placement::rows); }),
+  CHECK(has(error_for([](auto& build) { ScatterChannels<Cpu>(build, 2, Placement::rows); }),
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("mistakes: a loss whose count differs from its micro-batch is refused"
 
 TEST_CASE("mistakes: a model without layers or without a loss is refused") {
   Cpu dev;
-  const auto said = [&](bool has_layer, bool has_loss) {
+  const auto error_for = [&](bool has_layer, bool has_loss) {
     return message_of([&] {
       const auto describe = [&](ModelBuilder<Cpu>& build) {
         Model<Cpu> model;
@@ -235,15 +235,15 @@ TEST_CASE("mistakes: a model without layers or without a loss is refused") {
       const TrainingRun run(dev, Comm<Cpu>{}, TrainingOptions{}, describe, batch(dev, 0));
     });
   };
-  CHECK(has(said(true, false), "the model has no loss"));
-  CHECK(has(said(false, true), "the model has no layers"));
-  CHECK(said(true, true) == "no error");
+  CHECK(has(error_for(true, false), "the model has no loss"));
+  CHECK(has(error_for(false, true), "the model has no layers"));
+  CHECK(error_for(true, true) == "no error");
 }
 
 TEST_CASE("mistakes: an id outside the embedding's table is named on each tensor rank") {
   for (const int ranks : {1, 2})
     for (const std::int32_t id : {-1, 6, 1 << 30}) {
-      const auto said = message_of([&] {
+      const auto error = message_of([&] {
         on_ranks_of<Cpu>(ranks, [&](Cpu& dev, Comm<Cpu> world) {
           const auto describe = [](ModelBuilder<Cpu>& build) {
             build.place({{"table.weight", Placement::words}});
@@ -262,7 +262,7 @@ TEST_CASE("mistakes: an id outside the embedding's table is named on each tensor
           (void)run.step({&of_ids, 1});
         });
       });
-      CHECK(has(said, concat("id ", id,
-                             " of row 1 of \"ids\" is not among the 6 entries of table.weight")));
+      CHECK(has(error, concat("id ", id,
+                              " of row 1 of \"ids\" is not among the 6 entries of table.weight")));
     }
 }

@@ -40,9 +40,9 @@ struct Case {
   Pass pass;
 };
 std::string complaint(const List& list, const Case& of) {
-  const auto said = tests::message_of(
+  const auto error = tests::message_of(
       [&] { dhp::detail::check_moves(list, of.plan, of.micro_batches, of.pass); });
-  return said == "no error" ? "" : said;
+  return error == "no error" ? "" : error;
 }
 
 /// Calls body for the lists of all schedules, with three layers per part, and all plans.
@@ -124,7 +124,7 @@ TEST_CASE("moves: weights are gathered one pass ahead, for at most two layers") 
 
 /// The errors after body(list, position) has changed one move of this kind: each sentence once, without numbers.
 std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
-  std::set<std::string> said;
+  std::set<std::string> errors;
   for_each_case(2, {1, 3}, [&](const Case& of) {
     for (std::ptrdiff_t at = 0; at < std::ssize(of.list); ++at) {
       if (of.list[dhp::detail::as_size(at)].kind != kind) continue;
@@ -134,11 +134,11 @@ std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
       if (const auto name = sentence.find(") "); name < sentence.size())
         sentence.erase(0, name + 2);
       std::erase_if(sentence, [](char c) { return c >= '0' && c <= '9'; });
-      said.insert(sentence.empty() ? "nothing" : sentence);
+      errors.insert(sentence.empty() ? "nothing" : sentence);
     }
   });
   std::string all;
-  for (const auto& sentence : said) all += sentence + "\n";
+  for (const auto& sentence : errors) all += sentence + "\n";
   return all;
 }
 

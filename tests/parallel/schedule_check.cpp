@@ -11,12 +11,12 @@ using Kind = Action::Kind;
 /// The sentence of the checker, or "".
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
                       detail::Pass pass = detail::Pass::training) {
-  const auto said = tests::message_of([&] {
+  const auto error = tests::message_of([&] {
     if (pass == detail::Pass::training)
       (void)dhp::check_schedule(lists, chunks, micro_batches, capacity);
     else (void)detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
   });
-  return said == "no error" ? "" : said;
+  return error == "no error" ? "" : error;
 }
 
 /// Schedules small enough to be broken in every possible place.
@@ -125,9 +125,9 @@ TEST_CASE("schedule_check: a missing action is found") {
     at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t at) {
       const auto dropped = lists[stage][static_cast<std::size_t>(at)];
       lists[stage].erase(lists[stage].begin() + at);
-      const auto said = complaint(lists, of.chunks, of.micro_batches, 9);
-      CHECK(has(said, dhp::concat("stage ", stage)));
-      CHECK(has(said, dhp::concat("of micro-batch ", dropped.micro_batch)));
+      const auto error = complaint(lists, of.chunks, of.micro_batches, 9);
+      CHECK(has(error, dhp::concat("stage ", stage)));
+      CHECK(has(error, dhp::concat("of micro-batch ", dropped.micro_batch)));
     });
   auto lists = dhp::all_stages(dhp::ZeroBubble{}, 3, 4);
   REQUIRE(lists[1].back() == Action{Kind::backward_weight, 0, 3});
@@ -349,10 +349,10 @@ TEST_CASE("schedule_check: agrees with a plain replay about lists with moved act
       const auto to = std::min(list.size(), from + random() % 5 - std::min<std::size_t>(from, 2));
       list.insert(list.begin() + static_cast<std::ptrdiff_t>(to), action);
       const int capacity = 1 + static_cast<int>(random() % 2);
-      const auto said = complaint(lists, of.chunks, of.micro_batches, capacity);
-      CHECK_MESSAGE((said == "") == replays(lists, of.chunks, of.micro_batches, capacity, random),
-                    said);
-      ++(said.empty() ? right : wrong);
+      const auto error = complaint(lists, of.chunks, of.micro_batches, capacity);
+      CHECK_MESSAGE((error == "") == replays(lists, of.chunks, of.micro_batches, capacity, random),
+                    error);
+      ++(error.empty() ? right : wrong);
     }
   CHECK(right > 100);  // both answers occur
   CHECK(wrong > 100);

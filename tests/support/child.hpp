@@ -10,12 +10,12 @@
 
 namespace tests {
 
-/// Runs body(say) in a child process, which uses no doctest, and ends with status 0, or 1 after an exception. say(text)
-/// tells the test. The child is killed at the latest when this object ends.
+/// Runs body(send) in a child process, which uses no doctest, and ends with status 0, or 1 after an exception.
+/// send(text) tells the test. The child is killed at the latest when this object ends.
 class Child {
  public:
-  using Say = std::function<void(const std::string&)>;
-  explicit Child(const std::function<void(const Say&)>& body) {
+  using Send = std::function<void(const std::string&)>;
+  explicit Child(const std::function<void(const Send&)>& body) {
     REQUIRE(::pipe(ends_) == 0);
     process_ = ::fork();
     if (process_ != 0) return;

@@ -95,10 +95,10 @@ TEST_CASE("dlpack: an unsupported tensor is refused with a sentence and stays th
   const auto says = [&](auto change) {
     managed = to_dlpack(dev, memory.tensor());
     change(*managed, managed->dl_tensor);
-    const auto said = message_of([&] { (void)from_dlpack(dev, managed); });
+    const auto error = message_of([&] { (void)from_dlpack(dev, managed); });
     CHECK(memory.is_used());
     managed->deleter(managed);
-    return said;
+    return error;
   };
   CHECK(says([](auto& m, auto&) { m.version.major = 2; }) ==
         "from_dlpack: the tensor has version 2.0 of DLPack; ask for 1.0, as "

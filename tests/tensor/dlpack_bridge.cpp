@@ -33,11 +33,11 @@ Managed* exported(dhp::DType type, bool shared) {
   return made;
 }
 template <class Managed>
-Tensor<Cpu>* imported(Managed* managed, char* said, std::size_t bytes) {
+Tensor<Cpu>* imported(Managed* managed, char* message, std::size_t bytes) {
   try {
     return new Tensor<Cpu>(dhp::from_dlpack(device(), managed));
   } catch (const dhp::Error& error) {
-    std::snprintf(said, bytes, "%s", error.sentence().c_str());
+    std::snprintf(message, bytes, "%s", error.sentence().c_str());
     return nullptr;
   }
 }
@@ -53,12 +53,13 @@ dhp::dlpack::DLManagedTensorVersioned* bridge_versioned(int type, int shared) {
                                                          shared != 0);
 }
 int bridge_owners() { return owners; }
-Tensor<Cpu>* bridge_take_old(dhp::dlpack::DLManagedTensor* managed, char* said, std::size_t bytes) {
-  return imported(managed, said, bytes);
+Tensor<Cpu>* bridge_take_old(dhp::dlpack::DLManagedTensor* managed, char* message,
+                             std::size_t bytes) {
+  return imported(managed, message, bytes);
 }
-Tensor<Cpu>* bridge_take_versioned(dhp::dlpack::DLManagedTensorVersioned* managed, char* said,
+Tensor<Cpu>* bridge_take_versioned(dhp::dlpack::DLManagedTensorVersioned* managed, char* message,
                                    std::size_t bytes) {
-  return imported(managed, said, bytes);
+  return imported(managed, message, bytes);
 }
 const void* bridge_address(const Tensor<Cpu>* tensor) { return tensor->view().bytes(); }
 const char* bridge_text(const Tensor<Cpu>* tensor) {

@@ -358,8 +358,8 @@ TEST_CASE("checkpoint: the older format of two files and a state is read") {
 TEST_CASE("checkpoint: an unwritable folder is reported before training, with the reason") {
   errno = EDOM;
   // Not even root can make files in /proc/sys. In a container it may be mounted read-only.
-  const auto said = message_of([] { CheckpointFolder("/proc/sys").make(); });
-  CAPTURE(said);
-  CHECK((said == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||
-         said == concat("cannot write to /proc/sys: ", std::strerror(EROFS))));
+  const auto message = message_of([] { CheckpointFolder("/proc/sys").make(); });
+  CAPTURE(message);
+  CHECK((message == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||
+         message == concat("cannot write to /proc/sys: ", std::strerror(EROFS))));
 }

@@ -432,7 +432,7 @@ TEST_CASE("training run: a custom learning rate works, also after a checkpoint")
 }
 
 TEST_CASE("training run: ranks with different settings are refused at the start") {
-  const auto said = [](auto change) {
+  const auto error_for = [](auto change) {
     return message_of([&] {
       on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
         auto options = options_of({.data = 2});
@@ -442,10 +442,10 @@ TEST_CASE("training run: ranks with different settings are refused at the start"
       });
     });
   };
-  CHECK(said([](auto&, auto&) {}) == "no error");
+  CHECK(error_for([](auto&, auto&) {}) == "no error");
   const auto differ = [&](const char* what, auto change) {
-    CHECK(has(said(change), concat("rank 1 has another ", what,
-                                   " than rank 0; all ranks of a run need the same")));
+    CHECK(has(error_for(change), concat("rank 1 has another ", what,
+                                        " than rank 0; all ranks of a run need the same")));
   };
   differ("seed", [](auto& options, auto&) { options.store.seed = 6; });
   differ("layout", [](auto& options, auto&) { options.layout = {.tensor = 2}; });
@@ -478,7 +478,7 @@ TEST_CASE("training run: a function that makes no optimizer is refused") {
 }
 
 TEST_CASE("training run: ranks with different data are refused at the start and before a pass") {
-  const auto said = [](bool trains) {
+  const auto error_for = [](bool trains) {
     return message_of([&] {
       on_ranks_of<Cpu>(3, [&](Cpu& dev, Comm<Cpu> world) {
         Loader whole(dev, Waves{}, loading);
@@ -490,7 +490,7 @@ TEST_CASE("training run: ranks with different data are refused at the start and 
     });
   };
   for (const bool trains : {true, false})
-    CHECK(has(said(trains),
+    CHECK(has(error_for(trains),
               "rank 2 reads 10 samples in steps of 12 and micro-batches of 2, 1 step, and rank 0 "
               "12 samples in steps of 12 and micro-batches of 2, 1 step"));
 }

@@ -7,17 +7,18 @@ using toy::Dev;
 constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
 
 // A user-written reducer: notes which gradients are ready, and lets another reducer sum them.
-struct Telling {
-  std::vector<std::string>* said;
+struct Recording {
+  std::vector<std::string>* ready;
 };
-class TellingReducer {
+class RecordingReducer {
  public:
-  TellingReducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group, Telling options)
+  RecordingReducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group,
+                   Recording options)
       : store_(&store), inner_(dev, store, std::move(group), {.bytes = 1024}), options_(options) {}
   void ready(dhp::Range range) {
     for (const auto& parameter : store_->parameters())
       if (range.first <= parameter->range.first && parameter->range.last <= range.last)
-        options_.said->push_back(parameter->spec.name);
+        options_.ready->push_back(parameter->spec.name);
     inner_.ready(range);
   }
   void finish() { inner_.finish(); }
@@ -25,10 +26,10 @@ class TellingReducer {
  private:
   dhp::ParameterStore<Dev>* store_;
   dhp::BucketedReducer<Dev> inner_;
-  Telling options_;
+  Recording options_;
 };
-TellingReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group,
-                            Telling options) {
+RecordingReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group,
+                              Recording options) {
   return {dev, store, std::move(group), options};
 }
 
@@ -51,18 +52,19 @@ int main() {
   const bool right = buckets == std::vector<std::size_t>{8, 4, 3, 1};
 
   // Exercise 2.
-  const auto said = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
+  const auto ready = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
     Dev dev;
     std::vector<std::string> names;
     const auto all = toy::batches(dev, 2);
-    const dhp::TrainingOptionsOf<std::variant<Telling>, dhp::OptimizerChoice> options{
-        .layout = {.data = 2}, .reducer = Telling{&names}};
+    const dhp::TrainingOptionsOf<std::variant<Recording>, dhp::OptimizerChoice> options{
+        .layout = {.data = 2}, .reducer = Recording{&names}};
     dhp::TrainingRun run(dev, world, options, toy::network, all.front());
     (void)run.step(all);
     return names;
   })[0];
   std::printf("ready, in this order:");
-  for (const auto& name : said) std::printf(" %s", name.c_str());
+  for (const auto& name : ready) std::printf(" %s", name.c_str());
   std::printf("\n");
-  return toy::status(right && said.front().starts_with("last") && said.back().starts_with("first"));
+  return toy::status(right && ready.front().starts_with("last") &&
+                     ready.back().starts_with("first"));
 }

@@ -175,12 +175,12 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes no newc
       "only 2 ranks left, and at least 3 replicas of 1 rank are needed"));
   job.options.gives_up = {};
   job.options.timeout_s = 0.6;
-  std::vector<std::string> said;
+  std::vector<std::string> lines;
   CHECK_THROWS_AS(
-      (void)job.member(1).next(first, {5}, [&](const auto& text) { said.push_back(text); }),
+      (void)job.member(1).next(first, {5}, [&](const auto& text) { lines.push_back(text); }),
       dhp::Error);
-  REQUIRE(said.size() == 1);
-  CHECK(said[0].starts_with("waits up to 0.6 s: only 2 ranks left, and at least 3 replicas"));
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].starts_with("waits up to 0.6 s: only 2 ranks left, and at least 3 replicas"));
   job.options.timeout_s = Job().options.timeout_s;
   auto four = job.member(4);
   CHECK(job.next({&four}, {}, {}).front().members == Members{1, 2, 4});

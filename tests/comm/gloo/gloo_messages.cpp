@@ -26,7 +26,7 @@ TEST_CASE("gloo: an address of another machine is refused") {
 // The wait status of a process that writes to a pipe without a reader.
 template <class Write>
 int status_after(Write write_to) {
-  const int status = Child([&](const Child::Say&) {
+  const int status = Child([&](const Child::Send&) {
                        ::signal(SIGPIPE, SIG_DFL);
                        int ends[2];
                        check(::pipe(ends) == 0, "there is no pipe");

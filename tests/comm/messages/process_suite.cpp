@@ -114,7 +114,7 @@ void check_processes(const MakeMessages& make) {
   }
 
   SUBCASE("a second thread of a rank is refused, and the first one goes on") {
-    std::vector<std::string> said(2);
+    std::vector<std::string> errors(2);
     std::atomic<bool> tried = false;
     const auto ends = ends_of(
         2, patient_s, make,
@@ -124,8 +124,8 @@ void check_processes(const MakeMessages& make) {
             std::thread first([&] { world.recv(dev, mine.mut(), 1); });
             std::thread second([&] { world.barrier(); });
             sleep_ms(2500);  // the other two are in their calls by then
-            said[0] = message_of([&] { world.recv(dev, other.mut(), 1); });
-            said[1] = message_of([&] { world.all_reduce(dev, other.mut()); });
+            errors[0] = message_of([&] { world.recv(dev, other.mut(), 1); });
+            errors[1] = message_of([&] { world.all_reduce(dev, other.mut()); });
             tried = true;
             first.join();
             second.join();
@@ -137,9 +137,9 @@ void check_processes(const MakeMessages& make) {
         },
         false);
     for (const auto& end : ends) CHECK(end == "");
-    CHECK(has(said[0], "recv at process_suite.cpp:"));
-    CHECK(has(said[1], "all_reduce at process_suite.cpp:"));
-    for (const auto& sentence : said)
+    CHECK(has(errors[0], "recv at process_suite.cpp:"));
+    CHECK(has(errors[1], "all_reduce at process_suite.cpp:"));
+    for (const auto& sentence : errors)
       CHECK(has(sentence, ": another thread of this rank is using the communicator"));
   }
 

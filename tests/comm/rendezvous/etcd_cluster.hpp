@@ -60,7 +60,7 @@ class EtcdCluster {
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    processes_[at] = std::make_unique<Child>([&](const Child::Say&) {
+    processes_[at] = std::make_unique<Child>([&](const Child::Send&) {
       (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
       const int file = ::open(log(at).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
       (void)::dup2(file, 1);

@@ -60,10 +60,10 @@ TEST_CASE("etcd store: the store works again when etcd is back, even after a lea
 TEST_CASE("etcd store: a killed process has left when its lease ends, a running one stays") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
-  Child child([&](const Child::Say& say) {
+  Child child([&](const Child::Send& send) {
     EtcdStore store(etcd.options(), member(3));
     store.set("from", "member 3");
-    say("ready");
+    send("ready");
     sleep_ms(1e3 * hang_s);
   });
   CHECK(child.heard() == "ready");
@@ -84,7 +84,7 @@ TEST_CASE("etcd store: a killed process has left when its lease ends, a running 
 TEST_CASE("etcd store: a process that was stopped for longer than its lease writes nothing") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
-  Child child([&](const Child::Say& say) {
+  Child child([&](const Child::Send& send) {
     EtcdStore own(etcd.options(), member(3));
     std::string end;
     // Calls fail before and after the thread that renews the lease finds out. SIGSTOP may come during any write.
@@ -95,7 +95,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
       end = lost.sentence();
     }
     if (!has(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
-    say(end);
+    send(end);
   });
   EtcdStore store(etcd.options(), member(4));
   CHECK(store.get("ready", hang_s).empty());
@@ -165,8 +165,8 @@ TEST_CASE("etcd store: works over https with a self-signed certificate") {
   EtcdStore store(options, member(1));
   check_store(store);
   const auto start = std::chrono::steady_clock::now();
-  const auto said = message_of([&] { EtcdStore none(etcd.options(), member(2)); });
-  CHECK(has(said, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
-  CHECK(has(said, "ertificate"));
+  const auto error = message_of([&] { EtcdStore none(etcd.options(), member(2)); });
+  CHECK(has(error, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
+  CHECK(has(error, "ertificate"));
   CHECK(seconds_since(start) < member(2).timeout_s);  // a retry cannot help
 }

@@ -18,9 +18,10 @@ std::string read(const Variables& variables, const RankOverrides& given = {}) {
   try {
     return described(ProcessRank::from_environment(given, dhp::detail::Environment(variables)));
   } catch (const Error& error) {
-    const auto& said = error.sentence();
-    const auto end = std::min(said.find("; set what is meant, or"), said.find(", or unset those"));
-    return said.substr(0, end);
+    const auto& error_for = error.sentence();
+    const auto end =
+        std::min(error_for.find("; set what is meant, or"), error_for.find(", or unset those"));
+    return error_for.substr(0, end);
   }
 }
 // A job without a name is called by its port.
@@ -279,18 +280,18 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
 }
 
 TEST_CASE("process rank: errors name the variables that are set and may be left over") {
-  const auto said = [](const Variables& variables, const RankOverrides& given = {}) {
+  const auto error_for = [](const Variables& variables, const RankOverrides& given = {}) {
     return message_of(
         [&] { (void)ProcessRank::from_environment(given, dhp::detail::Environment(variables)); });
   };
-  CHECK(said({{"RANK", "3"}, {"MASTER_PORT", "1"}, {"PATH", "/bin"}}) ==
+  CHECK(error_for({{"RANK", "3"}, {"MASTER_PORT", "1"}, {"PATH", "/bin"}}) ==
         "RANK and WORLD_SIZE belong together, but only one of them is set; set what is meant, or "
         "unset those left over (RANK, MASTER_PORT)");
-  CHECK(said(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
+  CHECK(error_for(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
             .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to the right values, or unset those left "
                        "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
   // If the program's own options overrule the variables, an error names no variables.
-  CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
+  CHECK(error_for(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
   const auto me = ProcessRank::from_environment({}, dhp::detail::Environment(plain)).value();
   CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");
 }

@@ -13,10 +13,10 @@ RendezvousOptions at_port(int port, int rank, int size) {
 // Runs body(rank) on one thread per rank, and returns the message of each rank's error, or "no error".
 template <class Body>
 std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
-  std::vector<std::string> said(ranks.size());
+  std::vector<std::string> errors(ranks.size());
   tests::on_threads(ranks.size(),
-                    [&](std::size_t at) { said[at] = message_of([&] { body(ranks[at]); }); });
-  return said;
+                    [&](std::size_t at) { errors[at] = message_of([&] { body(ranks[at]); }); });
+  return errors;
 }
 // Rank 0 keeps its store until all ranks have left.
 void leave(KeyValueStore& store, int rank, int size) {
@@ -27,7 +27,7 @@ void leave(KeyValueStore& store, int rank, int size) {
 TEST_CASE("rendezvous: ranks that start in any order have one store") {
   const int port = free_port();
   std::atomic<int> wrong = 0;
-  const auto said = on_threads({0, 1, 2, 3}, [&](int rank) {
+  const auto errors = on_threads({0, 1, 2, 3}, [&](int rank) {
     sleep_ms(rank == 0 ? 40 : rank == 3 ? 80 : 0);
     const auto store = rendezvous(at_port(port, rank, 4));
     for (int other = 0; other < 4; ++other)
@@ -38,7 +38,7 @@ TEST_CASE("rendezvous: ranks that start in any order have one store") {
     if (store->get("hello", hang_s) != "from 2") ++wrong;
     leave(*store, rank, 4);
   });
-  CHECK(said == std::vector<std::string>(4, "no error"));
+  CHECK(errors == std::vector<std::string>(4, "no error"));
   CHECK(wrong == 0);
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("rendezvous: every rank names the ranks that are missing") {
   const int port = server.port();
   announce(server, at_port(port, 0, 5));
   std::vector<std::string> waits;
-  const auto said = on_threads({0, 1, 3}, [&](int rank) {
+  const auto errors = on_threads({0, 1, 3}, [&](int rank) {
     auto options = at_port(port, rank, 5);
     if (rank != 0) return (void)rendezvous(options);
     check(wait_for_keys(server, "arrived/", 3, hang_s), "they do not come");
@@ -58,7 +58,7 @@ TEST_CASE("rendezvous: every rank names the ranks that are missing") {
   });
   REQUIRE(waits.size() == 1);
   CHECK(waits[0] == concat("waits for ranks 2 and 4 at the ", server.description()));
-  for (const auto& text : said)
+  for (const auto& text : errors)
     CHECK(text ==
           concat("after 0.1 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
                  ", ranks 2 and 4 have not; start all where they can reach it, with the same "
@@ -75,7 +75,7 @@ TEST_CASE("rendezvous: every rank names the ranks that are missing") {
 
 TEST_CASE("rendezvous: all ranks at once name a rank that ends early") {
   const int port = free_port();
-  const auto said = on_threads({0, 1, 2}, [&](int rank) {
+  const auto errors = on_threads({0, 1, 2}, [&](int rank) {
     const auto options = at_port(port, rank, 4);
     if (rank != 2) return (void)rendezvous(options);
     TcpStore store(options);
@@ -85,18 +85,18 @@ TEST_CASE("rendezvous: all ranks at once name a rank that ends early") {
   const auto ended =
       concat("rank 2 has ended before rank 3 has arrived at the TCP store at 127.0.0.1:", port,
              "; start all again");
-  CHECK(said == std::vector<std::string>{ended, ended, "no error"});
+  CHECK(errors == std::vector<std::string>{ended, ended, "no error"});
 }
 
 TEST_CASE("rendezvous: ranks started with different world sizes are told so") {
   const int port = free_port();
   std::shared_ptr<KeyValueStore> held;
-  const auto said = on_threads({0, 1}, [&](int rank) {
+  const auto errors = on_threads({0, 1}, [&](int rank) {
     auto store = rendezvous(at_port(port, rank, 2 + rank));
     if (rank == 0) held = std::move(store);
   });
-  CHECK(said[0] == "no error");
-  CHECK(said[1] ==
+  CHECK(errors[0] == "no error");
+  CHECK(errors[1] ==
         "rank 1 was started as one of 3 ranks, but rank 0 as one of 2; start all with the same "
         "number "
         "of ranks");
@@ -107,11 +107,11 @@ TEST_CASE("rendezvous: ranks started with different world sizes are told so") {
 TEST_CASE("rendezvous: a rank of a job that is running already does not join it") {
   const int port = free_port();
   std::shared_ptr<KeyValueStore> held;
-  const auto said = on_threads({0, 1}, [&](int rank) {
+  const auto errors = on_threads({0, 1}, [&](int rank) {
     auto store = rendezvous(at_port(port, rank, 2));
     if (rank == 0) held = std::move(store);
   });
-  CHECK(said == std::vector<std::string>(2, "no error"));
+  CHECK(errors == std::vector<std::string>(2, "no error"));
   CHECK(has(message_of([&] { (void)rendezvous(at_port(port, 1, 2)); }),
             "; end that start of the job, or give this one a DHP_JOB of its own"));
 }
@@ -133,11 +133,11 @@ TEST_CASE("rendezvous: works for a world of one, and ten times in a row on one p
   CHECK(rendezvous(at_port(port, 0, 1))->find("arrived/0").has_value());
   bool good = true;
   for (int start = 0; good && start < 10; ++start) {
-    const auto said = on_threads({0, 1}, [&](int rank) {
+    const auto errors = on_threads({0, 1}, [&](int rank) {
       const auto store = rendezvous(at_port(port, rank, 2));
       leave(*store, rank, 2);
     });
-    good = said == std::vector<std::string>(2, "no error");
+    good = errors == std::vector<std::string>(2, "no error");
     CHECK(good);
   }
 }
@@ -159,13 +159,13 @@ TEST_CASE("job secret: DHP_JOB_SECRET gives the secret") {
 TEST_CASE("job secret: DHP_JOB_SECRET_FILE must be readable by this user only") {
   const Folder place;
   const auto path = place.path + "/secret";
-  const auto said = [&] { return message_of([&] { (void)job_secret(nullptr, path.c_str()); }); };
+  const auto error = [&] { return message_of([&] { (void)job_secret(nullptr, path.c_str()); }); };
   const auto write = [&](const std::string& text, ::mode_t mode) {
     ::unlink(path.c_str());
     OpenFile(path, O_WRONLY | O_CREAT).write(text);
     CHECK(::chmod(path.c_str(), mode) == 0);
   };
-  CHECK(said() == "DHP_JOB_SECRET_FILE: cannot look at " + path + ": No such file or directory");
+  CHECK(error() == "DHP_JOB_SECRET_FILE: cannot look at " + path + ": No such file or directory");
   for (const auto mode : {0600u, 0400u})
     for (const auto* const end : {"", "\n", "\r\n"}) {
       write(good + end, mode);
@@ -173,24 +173,24 @@ TEST_CASE("job secret: DHP_JOB_SECRET_FILE must be readable by this user only") 
     }
   for (const auto mode : {0640u, 0604u, 0620u, 0610u, 0666u}) {
     write(good, mode);
-    CHECK(said() == "DHP_JOB_SECRET_FILE: others may use " + path +
-                        "; use chmod 600, and a new secret if others have read it");
+    CHECK(error() == "DHP_JOB_SECRET_FILE: others may use " + path +
+                         "; use chmod 600, and a new secret if others have read it");
   }
   write("short\n", 0600);
-  CHECK(said() ==
+  CHECK(error() ==
         "the secret of DHP_JOB_SECRET_FILE has 5 bytes; a secret has 16 to 4096: head -c 32 "
         "/dev/urandom | base64 makes one");
   write(std::string(5000, 'x'), 0600);
-  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " has 5000 bytes; a secret has 16 to 4096");
+  CHECK(error() == "DHP_JOB_SECRET_FILE: " + path + " has 5000 bytes; a secret has 16 to 4096");
   ::unlink(path.c_str());
   CHECK(::mkfifo(path.c_str(), 0600) == 0);
-  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
+  CHECK(error() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
   CHECK(message_of([&] { (void)job_secret(nullptr, place.path.c_str()); }) ==
         "DHP_JOB_SECRET_FILE: " + place.path + " is not a file of this user");
   if (::geteuid() != 0) return;  // only root can give a file away
   write(good, 0600);
   CHECK(::chown(path.c_str(), 12345, 12345) == 0);
-  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
+  CHECK(error() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
 }
 
 TEST_CASE("run_process_rank: an exception of any type names its rank and reaches the others") {

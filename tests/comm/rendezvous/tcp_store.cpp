@@ -193,9 +193,9 @@ TEST_CASE("tcp store: a server that ends is lost at once, and for good") {
 }
 
 TEST_CASE("tcp store: a server that is stopped is lost at the time limit") {
-  Child child([](const Child::Say& say) {
+  Child child([](const Child::Send& send) {
     const TcpStoreServer server(serve());
-    say(concat(server.port()));
+    send(concat(server.port()));
     sleep_ms(1e3 * hang_s);
   });
   const int number = std::stoi(child.heard());

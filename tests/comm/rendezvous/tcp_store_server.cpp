@@ -19,8 +19,8 @@ std::string hello_of(const std::string& server_nonce, int rank) {
 
 // A raw connection that has proved the secret as a rank. The test writes its frames.
 struct Member {
-  explicit Member(int port, int rank) : raw(port), said(hello_of(raw.frame().value(), rank)) {
-    check(raw.send(said), "the server does not listen");
+  explicit Member(int port, int rank) : raw(port), hello(hello_of(raw.frame().value(), rank)) {
+    check(raw.send(hello), "the server does not listen");
     const auto answer = Fields::parsed<handshake::Welcome>(raw.frame().value());
     check(answer && answer->refusal == handshake::Refusal::none, "no welcome");
   }
@@ -29,7 +29,7 @@ struct Member {
     return Fields::parsed<KeyValueStore::Answer>(raw.frame().value()).value();
   }
   RawConnection raw;
-  std::string said;
+  std::string hello;
 };
 
 std::deque<RawConnection> silent_ones(const TcpStoreServer& server, int count) {
@@ -77,14 +77,14 @@ TEST_CASE("tcp store server: silent or slow handshakes are closed at the time li
   auto silent = silent_ones(server, 64);
   const auto start = std::chrono::steady_clock::now();
   RawConnection slow(server.port());
-  const auto said = hello_of(slow.frame().value(), 1);
+  const auto hello = hello_of(slow.frame().value(), 1);
   TcpStore client(client_of(server));
   std::size_t bytes = 0;
-  while (bytes < said.size() && slow.send(said.substr(bytes, 1))) {
+  while (bytes < hello.size() && slow.send(hello.substr(bytes, 1))) {
     client.set("bytes", concat(++bytes));
     sleep_ms(10);
   }
-  CHECK(bytes < said.size());
+  CHECK(bytes < hello.size());
   CHECK(seconds_since(start) > 0.2);
   for (auto& one : silent) REQUIRE(one.closes());
   CHECK(has(notes.all(), "it has not said who it is within 0.3 s"));
@@ -105,14 +105,14 @@ TEST_CASE("tcp store server: unauthenticated connections are limited, and the ol
 TEST_CASE("tcp store server: a recorded handshake cannot be replayed") {
   Notes notes;
   TcpStoreServer server(serve(notes));
-  std::string said;
+  std::string hello;
   {
     Member member(server.port(), 5);
-    said = member.said;
+    hello = member.hello;
   }
   RawConnection replayed(server.port());
   (void)replayed.frame();
-  CHECK(replayed.send(said));
+  CHECK(replayed.send(hello));
   const auto answer = Fields::parsed<handshake::Welcome>(replayed.frame().value());
   CHECK(answer->refusal == handshake::Refusal::secret);
   CHECK(replayed.closes());
@@ -168,11 +168,11 @@ TEST_CASE("tcp store server: a client that does not read its answers is not read
 }
 
 TEST_CASE("tcp store server: connections wait until file descriptors are free again") {
-  const Child child([](const Child::Say& say) {
+  const Child child([](const Child::Send& send) {
     TcpStoreServer server(serve());
     const rlimit limit{64, 64};
     (void)::setrlimit(RLIMIT_NOFILE, &limit);
-    say(concat(server.port()));
+    send(concat(server.port()));
     sleep_ms(1e3 * hang_s);
   });
   const int port = std::stoi(child.heard());

@@ -113,8 +113,8 @@ bool says_of_lost(int peer, const std::string& expected,
   return dhp::detail::poll_until(
       [&] {
         const auto worlds = make(std::make_shared<MemoryStore>());
-        const auto said = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
-        return has(said, expected) && (!all_hear || end_of(*worlds[0]) == said);
+        const auto error = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
+        return has(error, expected) && (!all_hear || end_of(*worlds[0]) == error);
       },
       hang_s);
 }
@@ -187,9 +187,9 @@ TEST_CASE("watchdog: rank 0 is lost after silence beyond a learned limit") {
   Stepping run(2);
   sleep_ms(60);
   run.worlds[0].reset();
-  const auto said = end_of(*run.worlds[1]);
-  CHECK(has(said, "is gone (nothing has been heard of it for "));
-  CHECK(has(said,
+  const auto error = end_of(*run.worlds[1]);
+  CHECK(has(error, "is gone (nothing has been heard of it for "));
+  CHECK(has(error,
             " s, beyond the limit of 3 s for a step, the minimum; a fixed limit "
             "can be given instead); rank 1 is in no call"));
 }
@@ -220,7 +220,7 @@ TEST_CASE("watchdog: a rank that ignores the end is reported as stuck, once") {
   std::atomic<int> stuck = 0;
   WatchOptions options{
       .timeout_s = 60,
-      .stuck = [&](const std::string& said) { stuck += said == "rank 0: enough" ? 1 : 100; },
+      .stuck = [&](const std::string& error) { stuck += error == "rank 0: enough" ? 1 : 100; },
       .stuck_after_s = 0.1};
   {
     const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2, options);
@@ -344,8 +344,8 @@ TEST_CASE("watchdog: wait_until() ends by its condition, the world's end or the 
   const auto late = [] { return std::string("rank 2 waits"); };
   const auto forever = [] { return false; };
   // Thread ranks send no reports that could be late.
-  const auto said = message_of([&] { world.wait_until(forever, late); });
-  CHECK(said == "rank 2 waits, beyond the time limit of 1 s; a larger limit waits longer");
+  const auto error = message_of([&] { world.wait_until(forever, late); });
+  CHECK(error == "rank 2 waits, beyond the time limit of 1 s; a larger limit waits longer");
   CHECK(seconds_since(start) >= 1);
   CHECK(world.ended());
 

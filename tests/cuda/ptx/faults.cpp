@@ -9,7 +9,7 @@ namespace {
 
 /// Returns the error of the launch; empty if there is none.
 template <class Kernel>
-std::string said_of(std::vector<float>* result = nullptr) {
+std::string error_of(std::vector<float>* result = nullptr) {
   Emulated dev;
   const auto memory = dev.allocate(words * sizeof(float));
   dev.fill_zero(memory.get(), words * sizeof(float));
@@ -25,10 +25,10 @@ std::string said_of(std::vector<float>* result = nullptr) {
 /// Checks that the error of the faulty kernel contains these words, and that the correct kernel has no error.
 template <template <bool> class Kernel>
 bool is_named(const std::string& in_words) {
-  const auto said = said_of<Kernel<true>>(), of_right = said_of<Kernel<false>>();
-  MESSAGE(said);
+  const auto message = error_of<Kernel<true>>(), of_right = error_of<Kernel<false>>();
+  MESSAGE(message);
   CHECK(of_right == "");
-  return said.find(in_words) != std::string::npos;
+  return message.find(in_words) != std::string::npos;
 }
 
 }  // namespace
@@ -51,8 +51,8 @@ TEST_CASE("each fault of a compiled kernel is named, with the line of its source
 
 TEST_CASE("ptx: a wrong rounding of compiled code differs from the host's bits") {
   std::vector<float> right, wrong, host;
-  CHECK(said_of<RoundedByAssembler<false>>(&right) == "");
-  CHECK(said_of<RoundedByAssembler<true>>(&wrong) == "");
+  CHECK(error_of<RoundedByAssembler<false>>(&right) == "");
+  CHECK(error_of<RoundedByAssembler<true>>(&wrong) == "");
   for (int index = 0; index < words; ++index) {
     const int thread = index % grid.threads;
     host.push_back(index < grid.blocks * grid.threads

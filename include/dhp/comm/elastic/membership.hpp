@@ -121,7 +121,7 @@ class Membership {
   /// report counts unless a later generation exists already. Returns nullopt if the job has finished, or if this
   /// process gives up (ElasticOptions::gives_up). A member with state gives up only after it has proposed a generation
   /// with fewer replicas, in which the remaining members can save. Throws Error after timeout_s, or with the reason of
-  /// finish(). say, if not null, is called once with the reason for the wait, after a thirtieth of that time.
+  /// finish(). log, if not null, is called once with the reason for the wait, after a thirtieth of that time.
   [[nodiscard]] std::optional<Generation> next(
       const Generation& last, const MemberReport& mine,
       const std::function<void(const std::string&)>& log = {}) {
@@ -137,7 +137,7 @@ class Membership {
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;  // time of the last proposal as a newcomer
-    bool said = !log;
+    bool logged = !log;
     std::optional<Clock::time_point> asked;  // first time that gives_up() was true
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(generation_key(newest.number + 1))) {
@@ -174,7 +174,7 @@ class Membership {
         problem = propose(newest, waited_s);
         if (problem.empty()) continue;
       }
-      if (waited_s > options_.timeout_s / 30 && !std::exchange(said, true))
+      if (waited_s > options_.timeout_s / 30 && !std::exchange(logged, true))
         log(concat("waits up to ", options_.timeout_s, " s: ", problem));
       check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
             " of this process within ", options_.timeout_s, " s: ", problem);

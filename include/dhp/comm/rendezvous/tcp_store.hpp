@@ -94,7 +94,7 @@ class TcpStore final : public KeyValueStore {
     const Deadline deadline(options_.timeout_s);
     std::optional<Deadline> patience;  // starts when a store first refuses this rank
     double pause_s = 0.01, attempt_s = 0.5;
-    for (bool said = !options_.log;;) {
+    for (bool logged = !options_.log;;) {
       std::string why;
       const auto found = look(why, attempt_s, deadline);
       if (found == Found::store) return;
@@ -108,7 +108,7 @@ class TcpStore final : public KeyValueStore {
                    "; start rank 0 there, with the same DHP_JOB, or without one the same port"),
             options_.variables));
       const double left_s = std::max(0.0, deadline.left_s());
-      if (left_s < options_.timeout_s - options_.quiet_s && !std::exchange(said, true))
+      if (left_s < options_.timeout_s - options_.quiet_s && !std::exchange(logged, true))
         options_.log(concat("waits for a store of job \"", options_.job, "\" at ",
                             HostPort{options_.master, options_.port}, ": ", why));
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_s, left_s)));
