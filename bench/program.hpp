@@ -12,8 +12,8 @@
 namespace bench {
 
 /// Runs body() if the arguments are right, else prints the usage. Returns main's exit status.
-[[nodiscard]] int run_main(bool right, const char* usage, auto body) {
-  if (!right) {
+[[nodiscard]] int run_main(bool correct, const char* usage, auto body) {
+  if (!correct) {
     std::fprintf(stderr, "usage: %s\n", usage);
     return 2;
   }

@@ -147,8 +147,8 @@ class TextCache {
     const auto documents = take("documents", places), sentences = take("sentences", places);
     const auto items = take("tokens", static_cast<const std::int32_t*>(nullptr));
     const auto words = take("words", letters), made_of = take("made_of", letters);
-    const auto right = dhp::concat(sum);
-    dhp::check(std::ranges::equal(take("checksum", letters), right), path_,
+    const auto checksum = dhp::concat(sum);
+    dhp::check(std::ranges::equal(take("checksum", letters), checksum), path_,
                " is damaged: its tokens have another checksum");
     if (!std::ranges::equal(made_of, options_.made_of.dump())) return std::nullopt;
     const std::shared_ptr<const std::byte> keeper(file, file->bytes().data());
@@ -174,8 +174,8 @@ class TextCache {
     const auto made_of = options_.made_of.dump();
     add("words", dhp::DType::u8, std::span(made.words));
     add("made_of", dhp::DType::u8, std::span(made_of));
-    const auto right = dhp::concat(sum);
-    add("checksum", dhp::DType::u8, std::span(right));
+    const auto checksum = dhp::concat(sum);
+    add("checksum", dhp::DType::u8, std::span(checksum));
     try {
       writer.write(path_);
       return true;

@@ -104,9 +104,9 @@ class CollectivePatterns {
     const auto values = result.template to_host<T>(dev_);
     for (std::size_t at = 0; at < values.size() && wrong_.text.empty(); ++at) {
       const auto i = static_cast<std::int64_t>(at);
-      const auto got = static_cast<float>(values[at]), right = static_cast<float>(expected(i));
-      if (got != right)
-        wrong_ = {dhp::concat(got, " instead of ", right, " as element ", i, " of ", operation,
+      const auto got = static_cast<float>(values[at]), wanted = static_cast<float>(expected(i));
+      if (got != wanted)
+        wrong_ = {dhp::concat(got, " instead of ", wanted, " as element ", i, " of ", operation,
                               " of ", values.size(), " ", dhp::dtype_of<T>()),
                   static_cast<int>(source(i))};
     }

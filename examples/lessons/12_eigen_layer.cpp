@@ -83,21 +83,21 @@ int main() {
 
   // Nothing is copied: micro-batch 1 begins at the matrix's column 16.
   const void* const in_eigen = &samples.inputs(0, batch_size);
-  bool right = in_eigen == batch(samples, 1).input.view().bytes();
+  bool correct = in_eigen == batch(samples, 1).input.view().bytes();
   std::printf("column 16 of the matrix and row 0 of micro-batch 1: %s\n",
-              right ? "the same memory" : "a copy");
+              correct ? "the same memory" : "a copy");
 
   // A part of each column cannot be a tensor.
   try {
     (void)borrow(samples.inputs.topRows(1));
-    right = false;
+    correct = false;
   } catch (const dhp::Error& error) {
     std::printf("refused: %s\n", error.sentence().c_str());
   }
 
   const bool derived = gradients_are_right(samples);
   std::printf("backward is the derivative of forward: %s\n", derived ? "yes" : "no");
-  right = right && derived;
+  correct = correct && derived;
 
   std::printf("\nD H P   loss of step 1   10            20            40\n");
   std::vector<double> first;
@@ -112,7 +112,7 @@ int main() {
                     losses[19], losses[39]);
         if (first.empty()) first = losses;
         for (std::size_t step = 0; step < losses.size(); ++step)
-          right = right && std::abs(losses[step] - first[step]) < 1e-9;
+          correct = correct && std::abs(losses[step] - first[step]) < 1e-9;
       }
 
   // The last layout is 2 2 2. Its rank 0 holds half of W [32, 2], and half of the next matrix [16, 32] with all of its
@@ -132,5 +132,5 @@ int main() {
               mine * 8 * batch_size * (16 + 2) + norms + 32);
   ledger.line("pipeline axis: sent in messages per step",
               ranks[0].counts->of({0, 4}, dhp::CallKind::send).bytes, mine * 8 * batch_size * 16);
-  return toy::status(right && ledger.agrees() && first.back() < first.front() / 10);
+  return toy::status(correct && ledger.agrees() && first.back() < first.front() / 10);
 }

@@ -80,9 +80,9 @@ bool gradients_are_right() {
   const auto prediction = Tensor<Cpu>::from_host(dev, {6, 1}, std::vector<double>(6, 0.3));
   const auto of_layer = check_gradients(dev, gain, batch.input, batch);
   const auto of_loss = check_loss_gradients(dev, loss, prediction, batch);
-  const bool right = of_layer.worst < 1e-6 && of_loss.worst < 1e-6;
-  std::printf("the gradients of layer and loss are %s\n", right ? "right" : "wrong");
-  return right;
+  const bool correct = of_layer.worst < 1e-6 && of_loss.worst < 1e-6;
+  std::printf("the gradients of layer and loss are %s\n", correct ? "right" : "wrong");
+  return correct;
 }
 
 int main() {

@@ -83,14 +83,14 @@ int main() {
       {"delayed by 2", dhp::Delayed{.steps = 2}},
       {"local SGD", dhp::LocalSgd{.every = every}},
       {"DiLoCo", dhp::LocalSgd{.every = every, .outer_learning_rate = 0.7, .outer_momentum = 0.9}}};
-  bool right = true;
+  bool correct = true;
   std::printf("%d steps on %d replicas, on a slow network\n", steps, replicas);
   std::printf("               bytes per step   by formula   loss at the end   ms per step\n");
   for (const auto& [name, reducer] : kinds) {
     const auto found = toy::on_each_rank(replicas, train, reducer)[0];
     std::printf("%-14s %14.0f %12.0f %17.5f %13.1f\n", name, found.bytes, found.formula, found.loss,
                 found.step_ms);
-    right = right && found.bytes == found.formula && found.loss < 0.1;
+    correct = correct && found.bytes == found.formula && found.loss < 0.1;
   }
-  return toy::status(right);
+  return toy::status(correct);
 }

@@ -98,14 +98,15 @@ int main() {
   }
   std::printf("\n");
 
-  bool right = true;
+  bool correct = true;
   for (const auto what : {&Seen::y, &Seen::dx}) {
     auto joined = shares[0].*what;
     joined.insert(joined.end(), (shares[1].*what).begin(), (shares[1].*what).end());
-    right = right && toy::alike(joined, serial.*what) && toy::alike(whole[1].*what, serial.*what);
+    correct =
+        correct && toy::alike(joined, serial.*what) && toy::alike(whole[1].*what, serial.*what);
   }
-  right = right && toy::alike(shares[0].dscale, serial.dscale) &&
-          toy::alike(shares[1].dscale, serial.dscale);
+  correct = correct && toy::alike(shares[0].dscale, serial.dscale) &&
+            toy::alike(shares[1].dscale, serial.dscale);
 
   constexpr auto activation = 4 * tokens * width;  // bytes of an activation
   toy::Ledger ledger;
@@ -116,5 +117,5 @@ int main() {
   ledger.line("held between pairs, rows whole: x and norm(x)", whole[0].held_bytes, 2 * activation);
   ledger.line("held between pairs, rows shared: 1 / n of it", shares[0].held_bytes,
               2 * activation / ranks);
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

@@ -118,7 +118,7 @@ int main() {
   const int plain_time = table("one block for each rank", plain);
   const int balanced_time = table("two blocks, from both ends", balanced);
 
-  bool right = true;
+  bool correct = true;
   for (const bool from_both_ends : {false, true})
     for (int rank = 0; rank < ranks; ++rank) {
       std::vector<float> wanted;
@@ -126,9 +126,9 @@ int main() {
         wanted.insert(wanted.end(), one.y.begin() + place * size,
                       one.y.begin() + (place + 1) * size);
       const auto& seen = (from_both_ends ? balanced : plain)[static_cast<std::size_t>(rank)];
-      right = right && toy::alike(seen.y, wanted);
+      correct = correct && toy::alike(seen.y, wanted);
     }
-  std::printf("all outputs are those of one rank: %s\n\n", right ? "yes" : "no");
+  std::printf("all outputs are those of one rank: %s\n\n", correct ? "yes" : "no");
 
   toy::Ledger ledger("one rank");
   ledger.line("messages: n - 1", balanced[0].sent.calls, ranks - 1);
@@ -137,5 +137,5 @@ int main() {
   ledger.line("busiest pairs, one block each", plain_time, 58);
   ledger.line("busiest pairs, from both ends: 1 / n of all", balanced_time,
               tokens * (tokens + 1) / 2 / ranks);
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

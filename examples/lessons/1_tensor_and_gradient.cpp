@@ -33,7 +33,7 @@ int main() {
   gemm(dev, x.view(), dh.view(), dw.mut(), {.transpose_a = true});
 
   std::printf("loss %.6f\n", loss_of(weights));
-  bool right = true;
+  bool correct = true;
   const auto gradient = dw.to_host<double>(dev);
   for (std::size_t at = 0; at < weights.size(); ++at) {
     auto up = weights, down = weights;
@@ -41,7 +41,7 @@ int main() {
     down[at] -= 1e-5;
     const double moved = (loss_of(up) - loss_of(down)) / 2e-5;
     std::printf("dW[%zu] = % .6f, by moving the weight % .6f\n", at, gradient[at], moved);
-    right = right && std::abs(gradient[at] - moved) < 1e-8;
+    correct = correct && std::abs(gradient[at] - moved) < 1e-8;
   }
   std::printf("\n");
 
@@ -50,5 +50,5 @@ int main() {
   ledger.line("their gradient dW: as many", dw.size_bytes(), 8 * inputs * outputs);
   ledger.line("x and h, kept for backward: grow with the samples", x.size_bytes() + h.size_bytes(),
               8 * samples * (inputs + outputs));
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

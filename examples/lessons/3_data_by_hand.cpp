@@ -100,9 +100,9 @@ int main() {
               one[0].state_bytes);
   ledger.line("samples, held: 1 / n of them", two[0].sample_bytes, one[0].sample_bytes / ranks);
 
-  bool right = ledger.agrees() && two[0].weights == two[1].weights;
+  bool correct = ledger.agrees() && two[0].weights == two[1].weights;
   for (std::size_t j = 0; j < features; ++j)
-    right = right && std::abs(two[0].weights[j] - one[0].weights[j]) < 1e-5 &&
-            std::abs(two[0].weights[j] - static_cast<float>(j + 1)) < 0.01;
-  return toy::status(right);
+    correct = correct && std::abs(two[0].weights[j] - one[0].weights[j]) < 1e-5 &&
+              std::abs(two[0].weights[j] - static_cast<float>(j + 1)) < 0.01;
+  return toy::status(correct);
 }

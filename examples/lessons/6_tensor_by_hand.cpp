@@ -75,13 +75,13 @@ int main() {
   std::printf("  gelu(0.5) + gelu(-0.25) = %.4f, but gelu(0.5 - 0.25) = %.4f\n\n",
               gelu(0.5) + gelu(-0.25), gelu(0.25));
 
-  bool right = toy::alike(two[0].y, one[0].y) && toy::alike(two[1].y, one[0].y) &&
-               toy::alike(two[0].dx, one[0].dx) && two[0].dx == two[1].dx;
+  bool correct = toy::alike(two[0].y, one[0].y) && toy::alike(two[1].y, one[0].y) &&
+                 toy::alike(two[0].dx, one[0].dx) && two[0].dx == two[1].dx;
   // Rank 1 has columns 4 to 7 of dA.
   for (std::size_t row = 0; row < inputs; ++row)
     for (std::size_t column = 0; column < hidden / 2; ++column)
-      right = right && std::abs(two[1].da[row * hidden / 2 + column] -
-                                one[0].da[row * hidden + hidden / 2 + column]) < 1e-6;
+      correct = correct && std::abs(two[1].da[row * hidden / 2 + column] -
+                                    one[0].da[row * hidden + hidden / 2 + column]) < 1e-6;
 
   toy::Ledger ledger;
   ledger.line("weights A and B, held: 1 / n of them", two[0].weights_bytes,
@@ -89,5 +89,5 @@ int main() {
   ledger.line("all-reduced: y forward, dx backward", two[0].all_reduces.bytes,
               4 * samples * (outputs + inputs));
   ledger.line("all-reduces of the pair (calls)", two[0].all_reduces.calls, 2);
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

@@ -112,7 +112,7 @@ int main() {
       {"attention, 4 heads", attention, {tokens, columns}, columns, 4 * 8 * 8 + 3 * 8, 8},
       {"convolution, 6 channels", convolution, {2, 5, 5, 4}, 4, 6 * 3 * 3 * 4 + 4 * 6, 0},
       {"vocabulary of 20 words", vocabulary, {tokens, columns}, words, 2 * words * columns, 0}};
-  bool right = true;
+  bool correct = true;
   toy::Ledger ledger;
   for (const auto& example : examples) {
     const auto two = toy::on_each_rank(ranks, run, example);
@@ -125,7 +125,7 @@ int main() {
                 4 * (example.split / ranks + example.replicated));
     ledger.line("  summed, once forward and once backward", two[0].summed_bytes,
                 4 * 2 * example.x.count());
-    right = right && same;
+    correct = correct && same;
   }
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

@@ -80,7 +80,7 @@ int main() {
   };
   const auto serial = toy::on_each_rank(1, train, dhp::PipelineOptions{})[0];
 
-  bool right = true;
+  bool correct = true;
   for (const auto& [schedule, chunks, idle, in_flight] : cases) {
     const auto lists = dhp::all_stages(schedule, stages, micro_batches, chunks);
     (void)dhp::check_schedule(lists, chunks, micro_batches, 4);  // throws if the schedule is wrong
@@ -103,7 +103,7 @@ int main() {
                 std::lround(1000 * idle));
     std::printf("loss %.6f -> %.6f, %s\n\n", ranks[0].losses.front(), ranks[0].losses.back(),
                 same ? "as on one rank" : "not as on one rank");
-    right = right && same && ledger.agrees();
+    correct = correct && same && ledger.agrees();
   }
-  return toy::status(right);
+  return toy::status(correct);
 }

@@ -107,10 +107,10 @@ class Ledger {
 };
 
 /// Returns a lesson's exit status: 0 if its numbers are right and its output could be written, else 1.
-[[nodiscard]] inline int status(bool right) {
+[[nodiscard]] inline int status(bool correct) {
   const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!printed) std::fputs("what the lesson printed cannot be written\n", stderr);
-  return right && printed ? 0 : 1;
+  return correct && printed ? 0 : 1;
 }
 
 /// Returns whether two lists are the same up to fp32 rounding.

@@ -60,9 +60,9 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
                                      [](const auto& text) { return text.starts_with("1"); });
   const auto reference = stateful == texts.end() ? 0 : stateful - texts.begin();
   for (auto& text : texts) text.erase(0, 1);
-  const auto& right = texts[static_cast<std::size_t>(reference)];
+  const auto& reference_text = texts[static_cast<std::size_t>(reference)];
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
-    if (texts[rank] != right && (!elastic || texts[rank] == common.facts))
+    if (texts[rank] != reference_text && (!elastic || texts[rank] == common.facts))
       dhp::fail(disagreement(texts, static_cast<std::size_t>(reference), rank, common));
 }
 

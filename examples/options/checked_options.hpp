@@ -33,12 +33,12 @@
 namespace examples {
 
 // CLI11's own checks print the largest double in 309 digits, and accept NaN.
-[[nodiscard]] CLI::Validator number_that(auto right, const std::string& name,
+[[nodiscard]] CLI::Validator number_that(auto accepts, const std::string& name,
                                          const std::string& wanted) {
   return CLI::Validator(
       [=](std::string& text) {
-        return right(std::strtod(text.c_str(), nullptr)) ? std::string()
-                                                         : dhp::concat(text, " is not ", wanted);
+        return accepts(std::strtod(text.c_str(), nullptr)) ? std::string()
+                                                           : dhp::concat(text, " is not ", wanted);
       },
       name);
 }

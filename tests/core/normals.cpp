@@ -11,8 +11,8 @@ TEST_CASE("normals: a block is within its error of the stream's normals") {
     for (auto first = begin; first < begin + 200000; first += NormalBlock::count) {
       const NormalBlock block(stream, first);
       for (int at = 0; at < NormalBlock::count; ++at) {
-        const auto right = stream.normal(first + static_cast<std::uint64_t>(at));
-        worst = std::max(worst, std::abs(block.value[at] - right) / block.radius[at]);
+        const auto expected = stream.normal(first + static_cast<std::uint64_t>(at));
+        worst = std::max(worst, std::abs(block.value[at] - expected) / block.radius[at]);
       }
     }
     CHECK(worst < NormalBlock::error / 2);

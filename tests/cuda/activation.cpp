@@ -34,7 +34,7 @@ TEST_CASE_TEMPLATE("swiglu agrees with the Cpu at any address, also in place", T
   const Shape shape{1003};
   for (const std::int64_t skip : {0, 1}) {
     CAPTURE(skip);
-    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
       const auto part = [&](auto view) { return view.slice(skip, shape[0]); };
       const auto gate = side.elements(shape, 1);
       auto up = side.elements(shape, 2), dy = side.elements(shape, 3);
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("swiglu agrees with the Cpu at any address, also in place", T
                           part(dy.view()));
     });
     for (std::size_t at = 0; at < 3; ++at)
-      CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+      CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
     CHECK(got[3] == got[1]);
     CHECK(got[4] == got[2]);
   }
@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("activations keep NaN, and the digits of small and large inpu
   const Shape shape{7};
   for (const auto kind : kinds) {
     CAPTURE(static_cast<int>(kind));
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    const auto [got, expected] = sides([&](auto& side) -> Results {
       auto x = side.fresh(shape), one = side.fresh(shape), y = side.fresh(shape),
            slope = side.fresh(shape);
       const std::vector<T> narrow(special.begin(), special.end());
@@ -90,7 +90,7 @@ TEST_CASE_TEMPLATE("activations keep NaN, and the digits of small and large inpu
     for (const std::size_t which : {0, 1})
       for (std::size_t at = 1; at < special.size(); ++at) {
         if (which == 1 && at == 1) continue;  // skips gradients at infinity
-        const double a = got[which][at], b = right[which][at];
+        const double a = got[which][at], b = expected[which][at];
         CHECK((a == b || std::abs(a - b) <= 3 * tolerance<T> * std::abs(b)));
       }
   }

@@ -12,7 +12,7 @@ template <class T>
 void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   using A = Accumulator<T>;
   INFO("shape ", to_text(shape), " skip ", skip);
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+  const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
     const Shape all{shape.count() + skip}, columns{shape.back()};
     const auto part = [&](auto view) { return view.slice(skip, all[0]).as(shape); };
     const auto x_all = side.elements(all, 1), dy_all = side.elements(all, 2),
@@ -53,17 +53,17 @@ void check_all(const Shape& shape, std::int64_t skip, bool relu) {
     return found;
   });
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;  // sums may cancel
-  CHECK(distance(got[0], right[0], size) <= tolerance<A> * 2);
-  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
+  CHECK(distance(got[0], expected[0], size) <= tolerance<A> * 2);
+  CHECK(relative_error(got[1], expected[1]) <= tolerance<A>);
   for (const std::size_t at : {2, 4, 6}) {  // no ReLU, ReLU, ReLU and residual
     CAPTURE(at);
-    CHECK(distance(got[at], right[at], size) <= tolerance<A> * 2);
-    CHECK(distance(got[at + 1], right[at + 1], size) <= tolerance<A> * 8);
+    CHECK(distance(got[at], expected[at], size) <= tolerance<A> * 2);
+    CHECK(distance(got[at + 1], expected[at + 1], size) <= tolerance<A> * 8);
   }
-  CHECK(got[8] == right[8]);
+  CHECK(got[8] == expected[8]);
   for (std::size_t at = 9; at < got.size(); ++at) {
     CAPTURE(at);
-    CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+    CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
   }
 }
 

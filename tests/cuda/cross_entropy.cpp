@@ -36,7 +36,7 @@ void same_as_cpu(std::int64_t rows, std::int64_t columns, std::int64_t first_cla
   Labels labels;
   for (std::int64_t row = 0; row < rows; ++row)
     labels.push_back(static_cast<std::int32_t>(row % 5 == 3 ? -1 : row * 31 % classes));
-  const auto [got, right] = with_oracle<T>([&](auto& side) {
+  const auto [got, expected] = with_oracle<T>([&](auto& side) {
     return run(side, side.elements({rows, columns + padding}, 1), labels,
                {.classes = classes,
                 .first_class = first_class,
@@ -44,10 +44,10 @@ void same_as_cpu(std::int64_t rows, std::int64_t columns, std::int64_t first_cla
                 .local_classes = padding == 0 ? -1 : columns});
   });
   const double sum = std::is_same_v<T, double> ? 1e-13 : 3e-6;
-  CHECK(got[0] == right[0]);
-  CHECK(got[1] == right[1]);
-  for (const std::size_t at : {2, 3, 4}) CHECK(relative_error(got[at], right[at]) < sum);
-  CHECK(relative_error(got[5], right[5]) < tolerance<T> + sum);
+  CHECK(got[0] == expected[0]);
+  CHECK(got[1] == expected[1]);
+  for (const std::size_t at : {2, 3, 4}) CHECK(relative_error(got[at], expected[at]) < sum);
+  CHECK(relative_error(got[5], expected[5]) < tolerance<T> + sum);
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ TEST_CASE_TEMPLATE("cross entropy: a shift of all logits of a row loses no digit
   for (int at = 0; at < 4 * 33; ++at) logits.push_back(far + at * 31 % 8);  // integers that T holds
   const Shape shape{4, 33};
   for (const double smoothing : {0.0, 0.1}) {
-    const auto [got, right] = with_oracle<T>([&](auto& side) {
+    const auto [got, expected] = with_oracle<T>([&](auto& side) {
       auto x = side.fresh(shape);
       cast(side.dev, side.tensor(shape, logits).view(), x.mut());
       return run(side, x, {3, 0, -1, 32}, {.classes = 33, .smoothing = smoothing});
     });
-    CHECK(relative_error(got[3], right[3]) < 1e-6);
+    CHECK(relative_error(got[3], expected[3]) < 1e-6);
   }
 }
 

@@ -98,11 +98,11 @@ TEST_CASE("device fake: an upload beside the work is complete before later work 
       all.push_back(dev.allocate(sizes.back()));
       send(dev, all.back(), value, sizes.back());
     }
-    int right = 0;
+    int correct = 0;
     for (int value = 0; value < 40; ++value)
-      right += holds(dev, all[static_cast<std::size_t>(value)], value,
-                     sizes[static_cast<std::size_t>(value)]);
-    CHECK(right == 40);
+      correct += holds(dev, all[static_cast<std::size_t>(value)], value,
+                       sizes[static_cast<std::size_t>(value)]);
+    CHECK(correct == 40);
     fake::copy_ms = 0;
   }
 }
@@ -182,13 +182,13 @@ TEST_CASE("device fake: a copy of the state overlaps later work and has the old 
       copy.start(dev, held);
       if (!replayed) copy.finish(dev);  // a replayed step does not call finish()
       for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);
-      int right = 0;
+      int correct = 0;
       for (const auto& copied : copy.pieces()) {
         const auto* bytes = copied.data.bytes();
-        right += std::count(bytes, bytes + many, bytes[0]) == many &&
-                 bytes[0] == static_cast<std::byte>(right + 1);
+        correct += std::count(bytes, bytes + many, bytes[0]) == many &&
+                   bytes[0] == static_cast<std::byte>(correct + 1);
       }
-      CHECK(right == pieces);
+      CHECK(correct == pieces);
       fake::copy_ms = 0;
       fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();
     }

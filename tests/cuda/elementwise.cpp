@@ -9,7 +9,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu", T, double, float, b
     for (const std::int64_t skip : {0, 1}) {
       if (skip >= count) continue;
       INFO("count ", count, " skip ", skip);
-      const auto [got, right] = sides([&](auto& side) -> Results {
+      const auto [got, expected] = sides([&](auto& side) -> Results {
         const auto part = [&](auto view) { return view.slice(skip, count); };
         const auto a = side.elements({count}, 1), b = side.elements({count}, 2);
         auto y = side.fresh({count});
@@ -19,7 +19,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu", T, double, float, b
         axpy(side.dev, -2.0, part(b.view()), part(y.mut()));
         return side.results(part(y.view()));
       });
-      CHECK(distance(got[0], right[0]) <= tolerance<T> * 8);
+      CHECK(distance(got[0], expected[0]) <= tolerance<T> * 8);
     }
 }
 
@@ -30,7 +30,7 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
     for (const auto to : types)
       for (const std::int64_t skip : {0, 1}) {
         INFO("from ", from, " to ", to);
-        const auto [got, right] = sides([&](auto& side) -> Results {
+        const auto [got, expected] = sides([&](auto& side) -> Results {
           const auto x = random_tensor(side.dev, from, {37}, 1);
           auto y = random_tensor(side.dev, to, {37}, 2), z = random_tensor(side.dev, to, {37}, 3);
           const auto part = [&](auto view) { return view.slice(skip, 37); };
@@ -38,11 +38,11 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
           axpy(side.dev, 0.5, part(x.view()), part(z.mut()));
           return side.results(y, z);
         });
-        CHECK(got[0] == right[0]);
+        CHECK(got[0] == expected[0]);
         const bool narrow = size_of(to) == 2;  // a fused sum rounds once, one in two steps twice
-        CHECK(distance(got[1], right[1]) <= (narrow             ? tolerance<bf16>
-                                             : to == DType::f32 ? 2e-7
-                                                                : 1e-15));
+        CHECK(distance(got[1], expected[1]) <= (narrow             ? tolerance<bf16>
+                                                : to == DType::f32 ? 2e-7
+                                                                   : 1e-15));
       }
 }
 
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("add_both agrees with the Cpu for two lengths and any beta", 
                    bf16, f16) {
   for (const double beta : {0.0, 1.0, 0.5})
     for (const auto& [count, other] : {std::pair(37, 64), {2048, 2048}, {300, 1}}) {
-      const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+      const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
         const auto a = side.elements({count}, 1), b = side.elements({other}, 2);
         auto y = side.elements({count}, 3), z = side.elements({other}, 4);
         if (beta == 0) {
@@ -60,8 +60,8 @@ TEST_CASE_TEMPLATE("add_both agrees with the Cpu for two lengths and any beta", 
         detail::add_both(side.dev, {1, a, y.mut()}, {-0.25, b, z.mut()}, beta);
         return side.results(y, z);
       });
-      CHECK(distance(got[0], right[0]) <= tolerance<T> * 4);
-      CHECK(distance(got[1], right[1]) <= tolerance<T> * 4);
+      CHECK(distance(got[0], expected[0]) <= tolerance<T> * 4);
+      CHECK(distance(got[1], expected[1]) <= tolerance<T> * 4);
     }
 }
 

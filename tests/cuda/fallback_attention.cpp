@@ -45,12 +45,12 @@ Results run(auto& side, const Case& with) {
 template <class T>
 void same_as_cpu(const Case& with) {
   INFO("with.size ", with.size, " with.dropout ", with.dropout);
-  const auto [got, right] = with_oracle<T>([&](auto& side) { return run(side, with); });
+  const auto [got, expected] = with_oracle<T>([&](auto& side) { return run(side, with); });
   for (std::size_t at = 0; at < 4; ++at) {
     CAPTURE(at);
-    CHECK(relative_error(got[at], right[at]) < tolerance<T> * (is_16_bit<T> ? 2 : 4));
+    CHECK(relative_error(got[at], expected[at]) < tolerance<T> * (is_16_bit<T> ? 2 : 4));
   }
-  CHECK(relative_error(got[4], right[4]) < 1e-6);
+  CHECK(relative_error(got[4], expected[4]) < 1e-6);
 }
 
 /// Attention of one sample without padding, from matrices of [length, heads * size].

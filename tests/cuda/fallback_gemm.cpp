@@ -15,7 +15,7 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
   const std::int64_t more = options.padded ? 3 : 0;
   const Shape a = options.transpose_a ? Shape{k, m + more} : Shape{m, k + more};
   const Shape b = options.transpose_b ? Shape{n, k} : Shape{k, n};
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+  const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
     const Shape of_c{m, n + more};
     auto c = wide_c ? side.sums(of_c, 3) : side.elements(of_c, 3);
     if (options.beta == 0) fill(side.dev, c.mut(), NAN);  // never read
@@ -24,7 +24,7 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
          has_bias ? bias.view() : ConstView<decltype(side.dev)>());
     return side.results(c);
   });
-  CHECK(relative_error(got[0], right[0]) < (wide_c && is_16_bit<T> ? 2e-6 : tolerance<T>));
+  CHECK(relative_error(got[0], expected[0]) < (wide_c && is_16_bit<T> ? 2e-6 : tolerance<T>));
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE("fallback convolutions and their gradients agree with the Cpu
     const auto y_shape = conv2d_output_shape(each.x, each.out, each.geometry);
     const std::int64_t kernel = each.geometry.kernel;
     const Shape w{each.out, kernel, kernel, each.x[3]};
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    const auto [got, expected] = sides([&](auto& side) -> Results {
       auto y = side.fresh(y_shape), dx = side.fresh(each.x), dw = side.sums(w, 4);
       auto added = side.elements(each.x, 5);
       const auto x = side.elements(each.x, 1), weights = side.elements(w, 2),
@@ -69,9 +69,9 @@ TEST_CASE_TEMPLATE("fallback convolutions and their gradients agree with the Cpu
       conv2d_backward_filter(side.dev, x, dy, each.geometry, dw.mut(), 0.5);
       return side.results(y, dx, dw, added);
     });
-    CHECK(relative_error(got[0], right[0]) < tolerance<T>);
-    CHECK(relative_error(got[1], right[1]) < tolerance<T>);
-    CHECK(relative_error(got[2], right[2]) < 2 * tolerance<Accumulator<T>>);
-    CHECK(relative_error(got[3], right[3]) < tolerance<T>);
+    CHECK(relative_error(got[0], expected[0]) < tolerance<T>);
+    CHECK(relative_error(got[1], expected[1]) < tolerance<T>);
+    CHECK(relative_error(got[2], expected[2]) < 2 * tolerance<Accumulator<T>>);
+    CHECK(relative_error(got[3], expected[3]) < tolerance<T>);
   }
 }

@@ -184,11 +184,11 @@ Calls calls_of(const LayerCase& each, const auto& make, const Functions& absent 
   Fused pieces({&Calls::forward, &Calls::backward, &Calls::gradients, &Calls::norm,
                 &Calls::norm_backward, &Calls::sums, &Calls::apply, &Calls::to_norm});
   const auto found = run_layer<Dev>(fused, make(), each);
-  const auto right = run_layer<Dev>(pieces, make(), each);
-  CHECK(distance(found.y, right.y) <= apart);
-  CHECK(distance(found.dx, right.dx) <= std::max(apart, 1e-14));
-  for (std::size_t at = 0; at < right.gradients.size(); ++at)  // including running statistics
-    CHECK(distance(found.gradients[at], right.gradients[at]) <= std::max(apart, 1e-14));
+  const auto expected = run_layer<Dev>(pieces, make(), each);
+  CHECK(distance(found.y, expected.y) <= apart);
+  CHECK(distance(found.dx, expected.dx) <= std::max(apart, 1e-14));
+  for (std::size_t at = 0; at < expected.gradients.size(); ++at)  // including running statistics
+    CHECK(distance(found.gradients[at], expected.gradients[at]) <= std::max(apart, 1e-14));
   return fused.calls;
 }
 LayerCase evaluated(const Shape& shape) {

@@ -94,17 +94,17 @@ inline constexpr double tolerance = std::is_same_v<T, double>  ? 1e-13
 /// Checks that run(side) has the oracle's results on the GPU, up to the relative error `allowed`.
 template <class T, class Run>
 void agrees_with_cpu(const Run& run, double allowed = tolerance<T>) {
-  const auto [got, right] = with_oracle<T>(run);
-  for (std::size_t at = 0; at < right.size(); ++at) {
+  const auto [got, reference] = with_oracle<T>(run);
+  for (std::size_t at = 0; at < reference.size(); ++at) {
     CAPTURE(at);
-    CHECK(relative_error(got[at], right[at]) <= allowed);
+    CHECK(relative_error(got[at], reference[at]) <= allowed);
   }
 }
 /// Checks that run(side) has the same bits on the GPU and on the Cpu.
 template <class T, class Run>
 void has_bits_of_cpu(const Run& run) {
-  const auto [got, right] = Sides<T, false>()(run);
-  CHECK(got == right);
+  const auto [got, reference] = Sides<T, false>()(run);
+  CHECK(got == reference);
 }
 /// Calls run(side), which makes its own checks, for the GPU and for the Cpu.
 template <class T, class Run>

@@ -22,7 +22,7 @@ void check_norm(const Case& each) {
   using A = Accumulator<T>;
   const auto& shape = each.shape;
   CAPTURE(to_text(shape));
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+  const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
     const Shape per_column{shape.back()}, per_row{shape.rows()}, all{shape.count() + each.skip};
     const auto part = part_of(shape, each.skip);
     const auto x = side.elements(all, 1), gamma = side.sums(per_column, 3);
@@ -43,13 +43,13 @@ void check_norm(const Case& each) {
     return side.results(y, inv_std, dx, dgamma, dbeta, mean);
   });
   const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;  // sums may cancel
-  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
-  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
-  CHECK(relative_error(got[2], right[2]) <= tolerance<T>);
-  CHECK(distance(got[3], right[3], size) <= tolerance<A>);
+  CHECK(relative_error(got[0], expected[0]) <= tolerance<T>);
+  CHECK(relative_error(got[1], expected[1]) <= tolerance<A>);
+  CHECK(relative_error(got[2], expected[2]) <= tolerance<T>);
+  CHECK(distance(got[3], expected[3], size) <= tolerance<A>);
   if (each.rms) return;
-  CHECK(distance(got[4], right[4], size) <= tolerance<A>);
-  CHECK(distance(got[5], right[5]) <= tolerance<A>);
+  CHECK(distance(got[4], expected[4], size) <= tolerance<A>);
+  CHECK(distance(got[5], expected[5]) <= tolerance<A>);
 }
 
 struct ResidualCase {
@@ -72,7 +72,7 @@ void check_residual(const ResidualCase& each) {
                                .total_columns = shape.back()};
   std::vector<std::int64_t> numbers;
   for (std::int64_t row = 0; row < shape.rows(); ++row) numbers.push_back(row * row * 1000003);
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+  const auto [got, expected] = with_oracle<T>([&](auto& side) -> Results {
     const auto part = part_of(shape, each.skip);
     const Shape all{shape.count() + each.skip};
     const auto index = side.tensor(per_row, numbers);
@@ -98,10 +98,10 @@ void check_residual(const ResidualCase& each) {
     return side.results(sum, y, mean, inv_std, to, to_x, dgamma, dbeta);
   });
   const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;  // sums may cancel
-  for (const std::size_t at : {6, 7}) CHECK(distance(got[at], right[at], size) <= tolerance<A>);
-  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
-  CHECK(relative_error(got[4], right[4]) <= tolerance<T>);
-  CHECK(relative_error(got[5], right[5]) <= tolerance<T>);
+  for (const std::size_t at : {6, 7}) CHECK(distance(got[at], expected[at], size) <= tolerance<A>);
+  CHECK(relative_error(got[0], expected[0]) <= tolerance<T>);
+  CHECK(relative_error(got[4], expected[4]) <= tolerance<T>);
+  CHECK(relative_error(got[5], expected[5]) <= tolerance<T>);
   // The norm must be that of the rounded sum.
   Side<T, Cpu, true> oracle;
   auto y = oracle.fresh(shape);

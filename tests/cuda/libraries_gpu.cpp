@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE("gemm: agrees with the Cpu for all transposes, types of c and
             const Shape b = tb ? Shape{s.n, s.k} : Shape{s.k, s.n};
             INFO(s.m, " ", s.n, " ", s.k, " ", ta, tb, " beta ", beta, " wide ", wide_c, " bias ",
                  bias_kind);
-            const auto [got, right] = sides([&](auto& side) -> Results {
+            const auto [got, expected] = sides([&](auto& side) -> Results {
               auto c = wide_c ? side.sums({s.m, s.n}, 3) : side.elements({s.m, s.n}, 3);
               const auto bias = bias_kind == 2 ? side.sums({s.n}, 4) : side.elements({s.n}, 4);
               gemm(side.dev, side.elements(a, 1), side.elements(b, 2), c.mut(),
@@ -61,7 +61,8 @@ TEST_CASE_TEMPLATE("gemm: agrees with the Cpu for all transposes, types of c and
                    bias_kind == 0 ? ConstView<decltype(side.dev)>() : bias.view());
               return side.results(c);
             });
-            CHECK(relative_error(got[0], right[0]) <= (wide_c ? wide_tolerance<T> : tolerance<T>));
+            CHECK(relative_error(got[0], expected[0]) <=
+                  (wide_c ? wide_tolerance<T> : tolerance<T>));
           }
 }
 
@@ -75,7 +76,7 @@ TEST_CASE_TEMPLATE("gemm: cuBLASLt computes products of whole packs", T, double,
 }
 
 TEST_CASE_TEMPLATE("gemm works at addresses aligned to single elements only", T, float, bf16) {
-  const auto [got, right] = with_oracle<T>([](auto& side) -> Results {
+  const auto [got, expected] = with_oracle<T>([](auto& side) -> Results {
     constexpr std::int64_t n = 40;
     auto storage = side.elements({3 * n * n + 1}, 1);
     const auto matrix = [&](std::int64_t at) {
@@ -84,7 +85,7 @@ TEST_CASE_TEMPLATE("gemm works at addresses aligned to single elements only", T,
     gemm(side.dev, matrix(0), matrix(1), matrix(2));
     return side.results(matrix(2));
   });
-  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
+  CHECK(relative_error(got[0], expected[0]) <= tolerance<T>);
 }
 
 TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, float, bf16, f16) {
@@ -97,7 +98,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
                         Sizes{1, 5, 9, 11, 7, {3, 2, 1}}, Sizes{2, 64, 7, 7, 128, {1, 2, 0}},
                         Sizes{3, 32, 8, 8, 16, {1, 1, 0}}, Sizes{1, 1, 5, 5, 1, {5, 1, 0}}}) {
     INFO(s.c, " ", s.h, " ", s.o, " kernel ", s.geometry.kernel, " stride ", s.geometry.stride);
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    const auto [got, expected] = sides([&](auto& side) -> Results {
       const Shape x{s.n, s.h, s.w, s.c}, w{s.o, s.geometry.kernel, s.geometry.kernel, s.c};
       const auto y = conv2d_output_shape(x, s.o, s.geometry);
       const auto image = side.elements(x, 1), weights = side.elements(w, 2),
@@ -135,7 +136,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
     });
     // The gradient of 16-bit weights is rounded to 16 bits once.
     for (std::size_t at = 0; at < got.size(); ++at)
-      CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+      CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
   }
   if (!std::is_same_v<T, double>) check_done_by_library(sides.gpu.dev, "conv2d");
 }
@@ -170,7 +171,7 @@ TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed or padded, with number
                                      .row_stride = joined ? 6 * head_size : 0};
       const Shape shape{rows, 2 * head_size}, of_keys{rows, shape[1] / options.sharing()};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
-      const auto [got, right] = sides([&](auto& side) -> Results {
+      const auto [got, expected] = sides([&](auto& side) -> Results {
         const Samples sequences(side.dev, batch.offsets, batch.lengths);
         return attention_results(side.dev, sequences, options, side.elements(shape, 1),
                                  side.elements(of_keys, 2), side.elements(of_keys, 3),
@@ -178,8 +179,9 @@ TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed or padded, with number
       });
       // Probabilities are rounded to T before use. With a single key, the gradient consists of rounding errors only.
       for (const std::size_t at : {0, 1, 2, 3})
-        if (rows > 1 || at % 3 == 0) CHECK(relative_error(got[at], right[at]) <= 4 * tolerance<T>);
-      CHECK(relative_error(got[4], right[4]) <= 1e-3);
+        if (rows > 1 || at % 3 == 0)
+          CHECK(relative_error(got[at], expected[at]) <= 4 * tolerance<T>);
+      CHECK(relative_error(got[4], expected[4]) <= 1e-3);
       for (std::size_t n = 0; n < batch.lengths.size(); ++n)
         for (auto row = batch.offsets[n] + batch.lengths[n]; row < batch.offsets[n + 1]; ++row)
           for (const std::size_t at : {0, 2})
@@ -289,10 +291,10 @@ TEST_CASE_TEMPLATE("attention ignores the rows after the last sample", T, bf16, 
       for (std::size_t at = 4; at < views.size(); ++at) results.push_back(side.values(views[at]));
       return results;
     };
-    const auto got = pass(true), right = pass(false);
+    const auto got = pass(true), expected = pass(false);
     // The order of dq's sums may vary.
     for (std::size_t at = 0; at < got.size(); ++at)
-      CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+      CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
   }
   check_done_by_library(gpu, "attention");
 }
@@ -302,8 +304,8 @@ TEST_CASE_TEMPLATE("fused linear layers agree with the unfused operations", T, f
   Gpu& gpu = side.dev;
   // GELU's two forms differ by less than 5e-4; f32 has only one of them.
   const double gelu_error = std::is_same_v<T, float> ? 0 : 1e-3;
-  const auto check_near = [&](const Tensor<Gpu>& got, const Tensor<Gpu>& right, double most) {
-    CHECK(relative_error(widened(gpu, got), widened(gpu, right)) <= most);
+  const auto check_near = [&](const Tensor<Gpu>& got, const Tensor<Gpu>& expected, double most) {
+    CHECK(relative_error(widened(gpu, got), widened(gpu, expected)) <= most);
   };
   struct Sizes {
     std::int64_t rows, in, out;
@@ -355,8 +357,8 @@ TEST_CASE_TEMPLATE("fused batch norm agrees with the unfused operations", T, flo
   const auto rows = static_cast<double>(shape.rows());
   const auto x = side.elements(shape, 1), dy = side.elements(shape, 5);
   const auto gamma = side.sums(channels, 3), beta = side.sums(channels, 4);
-  const auto check_near = [&](const auto& got, const auto& right, double most) {
-    CHECK(relative_error(side.values(got), side.values(right)) <= most);
+  const auto check_near = [&](const auto& got, const auto& expected, double most) {
+    CHECK(relative_error(side.values(got), side.values(expected)) <= most);
   };
   for (const auto& [adds, relu] : {std::pair(false, true), {true, true}, {false, false}}) {
     INFO("residual ", adds, " relu ", relu);

@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("the average over images and its gradient agree with the Cpu"
 
 TEST_CASE_TEMPLATE("pooling works at unaligned addresses and for no images", T, float, bf16) {
   Sides<T, false> sides;
-  const auto [got, right] = sides([](auto& side) -> Results {
+  const auto [got, expected] = sides([](auto& side) -> Results {
     const Shape shape{1, 4, 4, 16}, small = pool_output_shape(shape, {});
     const auto source = side.elements({257}, 1);
     const auto x = source.view().slice(1, 257).as(shape);
@@ -101,8 +101,8 @@ TEST_CASE_TEMPLATE("pooling works at unaligned addresses and for no images", T, 
     global_average_pool_forward(side.dev, x, mean.mut());
     return side.results(y, mean);
   });
-  CHECK(got[0] == right[0]);
-  CHECK(relative_error(got[1], right[1]) <= tolerance<T>);
+  CHECK(got[0] == expected[0]);
+  CHECK(relative_error(got[1], expected[1]) <= tolerance<T>);
 
   Gpu gpu;
   Tensor<Gpu> none(gpu, dtype_of<T>(), {0, 4, 4, 2}), pooled(gpu, dtype_of<T>(), {0, 2, 2, 2});

@@ -12,7 +12,7 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
                        std::int64_t padding = 0) {
   using A = Accumulator<T>;
   CAPTURE(to_text(shape));
-  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+  const auto [got, reference] = with_oracle<T>([&](auto& side) -> Results {
     const Shape columns{shape.back() - padding};
     // With beta 0, the old values (NaN) are not read.
     auto sums = beta == 0 ? side.fresh_sums(columns) : side.sums(columns, 2);
@@ -23,7 +23,7 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
   });
   // The terms are near 1, and their sum may cancel.
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;
-  CHECK(distance(got[0], right[0], size) <= tolerance<A>);
+  CHECK(distance(got[0], reference[0], size) <= tolerance<A>);
 }
 
 double on_gpu(Gpu& gpu, ConstView<Gpu> x, const auto& op) {

@@ -134,12 +134,12 @@ TEST_CASE("compressing reducers: a skipped step keeps the error memory, in the n
        {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{.share = 0.05}),
         ReducerChoice(PowerSgd{.rank = 2}), ReducerChoice(OneBit{})}) {
     CAPTURE(choice.index());
-    const auto right =
+    const auto reference =
         Cases::run(2, choice, DType::f32, {{.scale = 8, .number = 0}, {.scale = 4, .number = 1}});
     const auto unscaled = Cases::run(2, choice, DType::f32, Cases::plain_steps(2));
     for (const std::size_t parameter : {0, 2, 5})
-      for (std::size_t at = 0; at < right.sums[0][1][parameter].size(); ++at)
-        CHECK(right.sums[0][1][parameter][at] == 4 * unscaled.sums[0][1][parameter][at]);
+      for (std::size_t at = 0; at < reference.sums[0][1][parameter].size(); ++at)
+        CHECK(reference.sums[0][1][parameter][at] == 4 * unscaled.sums[0][1][parameter][at]);
     for (const double spoiled : {HUGE_VAL, std::nan("")}) {
       const auto skipping =
           Cases::run(2, choice, DType::f32,
@@ -150,8 +150,8 @@ TEST_CASE("compressing reducers: a skipped step keeps the error memory, in the n
         const auto& bad = skipping.sums[0][1][static_cast<std::size_t>(parameter)];
         CHECK_FALSE(std::isfinite(std::accumulate(bad.begin(), bad.end(), 0.0)));
       }
-      CHECK(skipping.sums[0][2] == right.sums[0][1]);
-      CHECK(skipping.unsent == right.unsent);
+      CHECK(skipping.sums[0][2] == reference.sums[0][1]);
+      CHECK(skipping.unsent == reference.unsent);
     }
   }
 }

@@ -115,10 +115,10 @@ TEST_CASE("synthetic gradients: stages use predictions, corrected by the next st
         const Settings settings{
             .stages = stages, .replicas = replicas, .micro_batches = micro_batches};
         const auto found = run(settings, 4);
-        const auto right = expected(settings, 4);
-        CHECK(distance(found.w, right.w) < 1e-13);
-        CHECK(distance(found.a, right.a) < 1e-13);
-        CHECK(right.a[0] != 0);
+        const auto reference = expected(settings, 4);
+        CHECK(distance(found.w, reference.w) < 1e-13);
+        CHECK(distance(found.a, reference.a) < 1e-13);
+        CHECK(reference.a[0] != 0);
         CHECK(found == run(settings, 4));
       }
 }

@@ -115,29 +115,29 @@ TEST_CASE("verified steps: the outvoted replicas and the rank at fault are found
 
   using detail::verification::Signatures;
   // Layout 3x1x1: correct passes give the fingerprints 10, 11 and 12 for shares 0, 1 and 2, and 7 for sums.
-  const auto right = [](int replica, int passes) {
+  const auto expected = [](int replica, int passes) {
     Signatures made{.weights = 3};
     for (int pass = 0; pass < passes; ++pass) made.passes.push_back({10 + (replica + pass) % 3, 7});
     return made;
   };
   const MeshShape three{.data = 3};
-  std::vector<Signatures> all{right(0, 2), right(1, 2), right(2, 2)};
+  std::vector<Signatures> all{expected(0, 2), expected(1, 2), expected(2, 2)};
   CHECK(detail::verification::compare(three, all).agrees);
   all[1].passes[0].given = 99;  // two passes cannot tell which is wrong
   CHECK_FALSE(detail::verification::compare(three, all).agrees);
   CHECK(detail::verification::compare(three, all).wrong.empty());
-  all = {right(0, 3), right(1, 3), right(2, 3)};
+  all = {expected(0, 3), expected(1, 3), expected(2, 3)};
   all[1].passes[0].given = 99;
   all[0].passes[0].sums = all[1].passes[0].sums = all[2].passes[0].sums = 8;  // follows from it
   CHECK(detail::verification::compare(three, all).what == "gradients");
   CHECK(detail::verification::compare(three, all).wrong == std::vector{1});
-  all = {right(0, 3), right(1, 3), right(2, 3)};
+  all = {expected(0, 3), expected(1, 3), expected(2, 3)};
   all[2].passes[1].sums = 8;
   CHECK(detail::verification::compare(three, all).what == "sums of gradients");
   CHECK(detail::verification::compare(three, all).wrong == std::vector{2});
   all[0].passes[1].sums = 8;  // with several replicas the wrong rank is unknown
   CHECK(detail::verification::compare(three, all).wrong.empty());
-  all = {right(0, 2), right(1, 2), right(2, 2)};
+  all = {expected(0, 2), expected(1, 2), expected(2, 2)};
   all[2].weights = 4;
   CHECK(detail::verification::compare(three, all).what == "weights");
   CHECK(detail::verification::compare(three, all).wrong == std::vector{2});

@@ -15,17 +15,17 @@ std::uint64_t little_endian(const std::string& bytes, std::size_t at, int count)
 }
 /// Returns the data of each record; checks both checksums.
 std::vector<std::string> records_of(const std::string& file) {
-  const auto right = [](const std::string& data, std::uint64_t masked) {
+  const auto checksum_matches = [](const std::string& data, std::uint64_t masked) {
     const auto moved = static_cast<std::uint32_t>(masked) - 0xa282ead8u;
     return detail::crc32c(std::as_bytes(std::span(data))) == (moved >> 17 | moved << 15);
   };
   std::vector<std::string> found;
   for (std::size_t at = 0; at < file.size();) {
     const auto length = little_endian(file, at, 8);
-    REQUIRE(right(file.substr(at, 8), little_endian(file, at + 8, 4)));
+    REQUIRE(checksum_matches(file.substr(at, 8), little_endian(file, at + 8, 4)));
     found.push_back(file.substr(at + 12, length));
     REQUIRE(found.back().size() == length);
-    REQUIRE(right(found.back(), little_endian(file, at + 12 + length, 4)));
+    REQUIRE(checksum_matches(found.back(), little_endian(file, at + 12 + length, 4)));
     at += 16 + length;
   }
   return found;

@@ -96,7 +96,7 @@ struct CapturedOutput {
   ~CapturedOutput() { std::cout.rdbuf(before); }
 };
 /// Returns dhp_compare's output for the values of two runs.
-std::string comparison(const Outcome& right, const Outcome& found) {
+std::string comparison(const Outcome& expected, const Outcome& found) {
   const Folder folder;
   for (const auto& [name, of] : {std::pair{"a", &right}, std::pair{"b", &found}})
     std::ofstream(folder / name) << of->values;
@@ -107,13 +107,13 @@ std::string comparison(const Outcome& right, const Outcome& found) {
 
 constexpr const char* no_value = "values that both have are the same, to the last bit";
 /// Compares a run with the serial one: which numbers of the first step differ, and where the first value differs.
-void check_found(const Outcome& right, const Run& run, bool loss, bool norm,
+void check_found(const Outcome& expected, const Run& run, bool loss, bool norm,
                  const std::string& where) {
   const auto found = outcome(run);
   REQUIRE(found.result.losses.size() == 1);
-  CHECK((found.result.losses != right.result.losses) == loss);
-  CHECK((found.result.norms != right.result.norms) == norm);
-  CHECK_MESSAGE(has(comparison(right, found), where), comparison(right, found));
+  CHECK((found.result.losses != expected.result.losses) == loss);
+  CHECK((found.result.norms != expected.result.norms) == norm);
+  CHECK_MESSAGE(has(comparison(expected, found), where), comparison(expected, found));
 }
 
 const Outcome& serial() {
@@ -235,16 +235,16 @@ TEST_CASE("layout mistakes: 9. a stage reads the other micro-batch") {
     if (mesh.pipeline_index() != 1) return;
     const auto kept = std::make_shared<std::vector<Tensor<Cpu>>>();
     mesh.pipeline() = wrong(
-        mesh.pipeline(), {.recv = [=](Comm<Cpu>& right, Cpu& dev, View<Cpu> message, int from) {
+        mesh.pipeline(), {.recv = [=](Comm<Cpu>& inner, Cpu& dev, View<Cpu> message, int from) {
           if (kept->empty()) {
             kept->emplace_back(dev, message.dtype(), message.shape());
-            right.recv(dev, kept->back().mut(), from);
+            inner.recv(dev, kept->back().mut(), from);
           } else if (kept->size() == 1) {
             dev.copy(message.bytes(), kept->back().view().bytes(), message.size_bytes());
             kept->emplace_back();
             return;
           }
-          right.recv(dev, message, from);
+          inner.recv(dev, message, from);
         }});
   };
   check_found(serial(), {.layout = stages, .on_mesh = swapped}, true, true,

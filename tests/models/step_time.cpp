@@ -201,7 +201,7 @@ TEST_CASE("cluster: products of 64 bits take twice as long, and a device may hav
 
 TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
   const auto text = simple().text();
-  const std::string right = "host.devices = 2\n";
+  const std::string valid = "host.devices = 2\n";
   for (const auto& [line, words] :
        {std::pair{"host.devices = two\n",
                   "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3"},
@@ -215,7 +215,7 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
         {"host.devices = 2\nhost.devices = 2\n", "line 3: host.devices stands in line 2 already"},
         {"", "c.toml lacks host.devices; clusters/laptop.toml has all"}}) {
     auto wrong = text;
-    wrong.replace(wrong.find(right), right.size(), line);
+    wrong.replace(wrong.find(valid), valid.size(), line);
     CHECK_THROWS_WITH(Cluster::parse(wrong, "c.toml"), Contains(words));
   }
   CHECK(Cluster::parse("# one\n" + text + "# \"end\" = [\n", "f").devices == 2);

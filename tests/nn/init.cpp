@@ -17,8 +17,8 @@ template <class T>
 void check_same(const Initializer& init, std::int64_t first, std::size_t count) {
   std::vector<T> made(count);
   init.fill(stream, first, std::span(made));
-  const auto right = one_by_one<T>(init, first, count);
-  CHECK((count == 0 || std::memcmp(made.data(), right.data(), count * sizeof(T)) == 0));
+  const auto expected = one_by_one<T>(init, first, count);
+  CHECK((count == 0 || std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("initial values: ties are rounded alike in a range and for si
     std::vector<T> made(64);
     const auto init = normal(border / stream.normal(static_cast<std::uint64_t>(at)));
     init.fill(stream, at, std::span(made));
-    const auto right = static_cast<T>(init(stream, at));
-    CHECK(std::memcmp(made.data(), &right, sizeof right) == 0);
+    const auto expected = static_cast<T>(init(stream, at));
+    CHECK(std::memcmp(made.data(), &expected, sizeof expected) == 0);
   }
 }

@@ -63,21 +63,21 @@ TEST_CASE("residual norm: results match a residual, a norm and a ReLU in all typ
         INFO("relu ", relu, " type.first ", type.first);
         const double tolerance = type.second;
         LayerCase each{.shape = shape, .compute = type.first, .stream = 0};
-        LayerRun found, right;
+        LayerRun found, expected;
         // Inputs with y near 0 are avoided, because rounding would decide whether the ReLU passes them.
         do {
           REQUIRE(++each.stream < 50);
           found = run(each, true, relu, kind);
-          right = run(each, false, relu, kind);
-        } while (!positive_alike(found.y, right.y));
-        CHECK(found.names == right.names);
-        CHECK(distance(found.y, right.y, size_of_values(right.y)) <= tolerance);
-        CHECK(distance(found.dx, right.dx, size_of_values(right.dx)) <= tolerance);
+          expected = run(each, false, relu, kind);
+        } while (!positive_alike(found.y, expected.y));
+        CHECK(found.names == expected.names);
+        CHECK(distance(found.y, expected.y, size_of_values(expected.y)) <= tolerance);
+        CHECK(distance(found.dx, expected.dx, size_of_values(expected.dx)) <= tolerance);
         double largest = 1;  // includes sums of running statistics
-        for (const auto& gradient : right.gradients)
+        for (const auto& gradient : expected.gradients)
           largest = std::max(largest, size_of_values(gradient));
-        for (std::size_t at = 0; at < right.gradients.size(); ++at)
-          CHECK(distance(found.gradients[at], right.gradients[at], largest) <= tolerance);
+        for (std::size_t at = 0; at < expected.gradients.size(); ++at)
+          CHECK(distance(found.gradients[at], expected.gradients[at], largest) <= tolerance);
 
         auto again = each;
         again.recomputed = true;

@@ -109,9 +109,9 @@ TEST_CASE("activations: float approximations are accurate over their whole range
     double largest = 0;
     for (int i = 0; i <= 40000; ++i) {
       const auto x = static_cast<float>(from + (to - from) * i / 40000);
-      const double right = expected(static_cast<double>(x));
-      if (right == 0) continue;
-      largest = std::max(largest, std::abs(static_cast<double>(got(x)) / right - 1));
+      const double reference = expected(static_cast<double>(x));
+      if (reference == 0) continue;
+      largest = std::max(largest, std::abs(static_cast<double>(got(x)) / reference - 1));
     }
     return largest;
   };

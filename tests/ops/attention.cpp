@@ -147,12 +147,12 @@ Results expected(const Layout& layout, const AttentionOptions& options, std::int
   return out;
 }
 
-void check_close(const Results& got, const Results& right, double close) {
-  CHECK(distance(got.y, right.y) < close);
-  CHECK(distance(got.logsumexp, right.logsumexp) < close);
-  CHECK(distance(got.dq, right.dq) < close);
-  CHECK(distance(got.dk, right.dk) < close);
-  CHECK(distance(got.dv, right.dv) < close);
+void check_close(const Results& got, const Results& reference, double close) {
+  CHECK(distance(got.y, reference.y) < close);
+  CHECK(distance(got.logsumexp, reference.logsumexp) < close);
+  CHECK(distance(got.dq, reference.dq) < close);
+  CHECK(distance(got.dk, reference.dk) < close);
+  CHECK(distance(got.dv, reference.dv) < close);
 }
 
 // Returns the tokens of a result with rows [R, width], in the order of the row numbers.

@@ -144,18 +144,18 @@ TEST_CASE_TEMPLATE("batch norm: all operations match plain loops", T, double, fl
       CAPTURE(behind.residual);
       Cpu dev;
       const Results got = run<T>(dev, shape, behind);
-      const Results right = expected<T>(shape, behind, got);
-      CHECK(distance(got.mean, right.mean) < sums);
+      const Results reference = expected<T>(shape, behind, got);
+      CHECK(distance(got.mean, reference.mean) < sums);
       // inv_std may be large with two rows.
       double largest = 1;
-      for (const double value : right.inv_std) largest = std::max(largest, value);
-      CHECK(distance(got.inv_std, right.inv_std, largest) < sums);
-      CHECK(distance(got.y, right.y) < elements);
-      CHECK(distance(got.sum_dy, right.sum_dy) < sums);
-      CHECK(distance(got.sum_dy_xhat, right.sum_dy_xhat) < sums);
-      CHECK(distance(got.dx, right.dx, largest) < elements);
+      for (const double value : reference.inv_std) largest = std::max(largest, value);
+      CHECK(distance(got.inv_std, reference.inv_std, largest) < sums);
+      CHECK(distance(got.y, reference.y) < elements);
+      CHECK(distance(got.sum_dy, reference.sum_dy) < sums);
+      CHECK(distance(got.sum_dy_xhat, reference.sum_dy_xhat) < sums);
+      CHECK(distance(got.dx, reference.dx, largest) < elements);
       if (behind.relu) CHECK(*std::min_element(got.y.begin(), got.y.end()) >= 0);
-      if (behind.relu && behind.residual) CHECK(got.dresidual == right.dresidual);
+      if (behind.relu && behind.residual) CHECK(got.dresidual == reference.dresidual);
     }
 }
 

@@ -120,11 +120,11 @@ TEST_CASE_TEMPLATE("cross entropy: matches plain loops, for whole rows and uneve
   for (const double smoothing : {0.0, 0.1, 1.0})
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}, {{0, 1}, {1, 30}, {30, 37}}}) {
       INFO("smoothing ", smoothing, " parts.size() ", parts.size());
-      const Results right = expected(x, some_labels, smoothing, 0.75);
+      const Results reference = expected(x, some_labels, smoothing, 0.75);
       const Results got = run<T>(dev, smoothing, 0.75, parts);
-      CHECK(distance(got.loss, right.loss) < close);
-      CHECK(distance(got.gradient, right.gradient) < rounded);
-      CHECK(got.rank == right.rank);
+      CHECK(distance(got.loss, reference.loss) < close);
+      CHECK(distance(got.gradient, reference.gradient) < rounded);
+      CHECK(got.rank == reference.rank);
       CHECK(run<T>(dev, smoothing, 0.75, parts, 5) == got);
     }
 }
@@ -171,9 +171,9 @@ TEST_CASE_TEMPLATE("cross entropy: a shift of all logits loses no digits", T, do
   }
   const auto x = Tensor<Cpu>::from_host(dev, {11, classes}, logits);
   for (const double smoothing : {0.0, 0.1, 1.0}) {
-    const Results right = expected(near, some_labels, smoothing, 1);
+    const Results reference = expected(near, some_labels, smoothing, 1);
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}})
-      CHECK(distance(run<T>(dev, x, some_labels, smoothing, 1, parts).loss, right.loss) <
+      CHECK(distance(run<T>(dev, x, some_labels, smoothing, 1, parts).loss, reference.loss) <
             (std::is_same_v<T, double> ? 1e-13 : 2e-6));
   }
 }
@@ -209,9 +209,9 @@ TEST_CASE("cross entropy: every operation refuses a label outside the classes") 
   const CrossEntropyOptions options{.classes = 7, .first_class = 4};
   for (const std::int32_t wrong : {7, -2}) {
     const auto labels = tensor_of(dev, Ints{0, wrong});
-    const auto right =
+    const auto reference =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
-    const auto refused = [&](auto body) { CHECK(message_of(body) == right); };
+    const auto refused = [&](auto body) { CHECK(message_of(body) == reference); };
     refused([&] { detail::cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
     refused([&] { detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
     refused([&] { detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });

@@ -46,11 +46,11 @@ TEST_CASE_TEMPLATE("dropout: each element matches the definition", T, double, fl
                                        .random = stream,
                                        .first_column = whole ? 0 : 7,
                                        .total_columns = shape.back() + (whole ? 0 : 10)};
-          const auto right = expected<T>(x, rows, options);
+          const auto reference = expected<T>(x, rows, options);
           dropout(dev, x, rows, options, y.mut());
-          CHECK(widened(y) == right);
+          CHECK(widened(y) == reference);
           dropout(dev, x, rows, options, x.mut());
-          CHECK(widened(x) == right);
+          CHECK(widened(x) == reference);
         }
       }
   }
@@ -60,9 +60,9 @@ TEST_CASE("dropout: a batch of Philox blocks equals the stream's, also if the co
   for (const std::uint64_t first : {0ull, 5ull, 0xfffffffdull, 0xfffffffffffffffcull}) {
     const detail::PhiloxBlocks blocks(stream, first);
     for (std::size_t at = 0; at < detail::PhiloxBlocks::count; ++at) {
-      const auto right = stream.block(first + at);
+      const auto reference = stream.block(first + at);
       for (std::size_t word = 0; word < 4; ++word)
-        CHECK(blocks.words[4 * at + word] == right[word]);
+        CHECK(blocks.words[4 * at + word] == reference[word]);
     }
   }
 }

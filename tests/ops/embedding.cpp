@@ -25,18 +25,18 @@ TEST_CASE_TEMPLATE("embedding: rows are gathered by id, and gradients are summed
     for (const double beta : {0.0, 1.0, 0.5}) {
       auto dtable = random_tensor<A>(dev, {11, columns}, 3);
       if (beta == 0) dtable.mut().template data<A>()[5] = static_cast<A>(NAN);  // must not be read
-      std::vector<A> right(static_cast<std::size_t>(11 * columns), A(0));
+      std::vector<A> expected(static_cast<std::size_t>(11 * columns), A(0));
       const auto before = widened(dtable);
-      for (std::size_t at = 0; at < right.size() && beta != 0; ++at)
-        right[at] = static_cast<A>(beta) * static_cast<A>(before[at]);
+      for (std::size_t at = 0; at < expected.size() && beta != 0; ++at)
+        expected[at] = static_cast<A>(beta) * static_cast<A>(before[at]);
       for (std::size_t row = 0; row < some_ids.size(); ++row)
         for (std::size_t c = 0; c < 150; ++c) {
           const auto entry = static_cast<std::size_t>(some_ids[row]) * 150 + c;
           CHECK(taken[row * 150 + c] == entries[entry]);
-          right[entry] += static_cast<A>(added[row * 150 + c]);
+          expected[entry] += static_cast<A>(added[row * 150 + c]);
         }
       embedding_backward(dev, dy, ids, 0, dtable.mut(), beta);
-      CHECK(dtable.template to_host<A>(dev) == right);
+      CHECK(dtable.template to_host<A>(dev) == expected);
     }
   }
 }

@@ -148,13 +148,13 @@ TEST_CASE_TEMPLATE("layer norm: all operations match plain loops", T, double, fl
     Cpu dev({.threads = 2});
     const double beta = shape.rank() == 3 ? 0 : 0.5;
     const Results got = run<T>(dev, shape, 1e-2, beta);
-    const Results right = expected<T>(shape, 1e-2, beta);
-    CHECK(distance(got.mean, right.mean) < sums);
-    CHECK(distance(got.inv_std, right.inv_std) < sums);
-    CHECK(distance(got.y, right.y) < elements);
-    CHECK(distance(got.dx, right.dx) < elements);
-    CHECK(distance(got.dgamma, right.dgamma) < sums);
-    CHECK(distance(got.dbeta, right.dbeta) < sums);
+    const Results reference = expected<T>(shape, 1e-2, beta);
+    CHECK(distance(got.mean, reference.mean) < sums);
+    CHECK(distance(got.inv_std, reference.inv_std) < sums);
+    CHECK(distance(got.y, reference.y) < elements);
+    CHECK(distance(got.dx, reference.dx) < elements);
+    CHECK(distance(got.dgamma, reference.dgamma) < sums);
+    CHECK(distance(got.dbeta, reference.dbeta) < sums);
   }
 }
 
@@ -207,46 +207,46 @@ TEST_CASE_TEMPLATE("residual layer norm: matches dropout, a sum and a norm", T, 
 TEST_CASE_TEMPLATE("residual layer norm: threads and in-place use change no bit", T, double, float,
                    bf16, f16) {
   const Shape shape{70, 45};
-  ResidualCase right(TypeTag<T>{}, shape, 0.3);
-  right.forward();
-  right.backward();
+  ResidualCase reference(TypeTag<T>{}, shape, 0.3);
+  reference.forward();
+  reference.backward();
   for (const int threads : {2, 3}) {
     ResidualCase one(TypeTag<T>{}, shape, 0.3, threads);
     one.forward();
     one.backward();
-    CHECK(one.results() == right.results());
+    CHECK(one.results() == reference.results());
   }
   for (auto member : {&ResidualCase::x, &ResidualCase::residual, &ResidualCase::y}) {
     ResidualCase over(TypeTag<T>{}, shape, 0.3);
     over.forward(over.*member);
-    if (member != &ResidualCase::y) CHECK(widened(over.*member) == widened(right.sum));
-    CHECK(widened(over.y) == widened(right.y));
-    CHECK(widened(over.mean) == widened(right.mean));
+    if (member != &ResidualCase::y) CHECK(widened(over.*member) == widened(reference.sum));
+    CHECK(widened(over.y) == widened(reference.y));
+    CHECK(widened(over.mean) == widened(reference.mean));
   }
   ResidualCase both(TypeTag<T>{}, shape, 0.3);
   both.forward();
   both.backward(both.dy, both.sum);
-  CHECK(widened(both.dy) == widened(right.dresidual));
-  CHECK(widened(both.sum) == widened(right.dx));
-  CHECK(widened(both.dgamma) == widened(right.dgamma));
-  CHECK(widened(both.dbeta) == widened(right.dbeta));
+  CHECK(widened(both.dy) == widened(reference.dresidual));
+  CHECK(widened(both.sum) == widened(reference.dx));
+  CHECK(widened(both.dgamma) == widened(reference.dgamma));
+  CHECK(widened(both.dbeta) == widened(reference.dbeta));
 }
 
 TEST_CASE("residual layer norm: rows are identified by number, and partial rows are refused") {
   const Shape shape{3, 10};
-  ResidualCase right(TypeTag<float>{}, shape, 0.5), one(TypeTag<float>{}, shape, 0.5);
-  right.rows.first = 40;
-  right.forward();
-  right.backward();
+  ResidualCase reference(TypeTag<float>{}, shape, 0.5), one(TypeTag<float>{}, shape, 0.5);
+  reference.rows.first = 40;
+  reference.forward();
+  reference.backward();
   const auto numbers = Tensor<Cpu>::from_host(one.dev, {3}, std::vector<std::int64_t>{40, 41, 42});
   one.rows = {.index = numbers.view()};
   one.forward();
   one.backward();
-  CHECK(one.results() == right.results());
+  CHECK(one.results() == reference.results());
   const auto others = Tensor<Cpu>::from_host(one.dev, {3}, std::vector<std::int64_t>{40, 41, 43});
   one.rows = {.index = others.view()};
   one.forward();
-  CHECK(widened(one.sum) != widened(right.sum));
+  CHECK(widened(one.sum) != widened(reference.sum));
   one.options.total_columns = 20;
   CHECK(message_of([&] { one.forward(); }) == "layer_norm: rows have only 10 of their 20 columns");
   CHECK(message_of([&] { one.backward(); }) == "layer_norm: rows have only 10 of their 20 columns");

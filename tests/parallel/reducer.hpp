@@ -111,7 +111,7 @@ class ReducerCases {
 
   template <class Options>
   static bool sums_are_right(int replicas, Options options, bool deterministic) {
-    std::vector<int> right(static_cast<std::size_t>(replicas), 1);
+    std::vector<int> correct(static_cast<std::size_t>(replicas), 1);
     on_ranks_of<Dev>(replicas, [&](Dev& dev, Comm<Dev> world) {
       auto store = make_store(dev, deterministic);
       auto reducer = make_reducer(dev, store, world, options);
@@ -124,10 +124,10 @@ class ReducerCases {
         for (const auto& parameter : store.parameters())
           for (const double each : widened(dev, parameter->gradient))
             if (each != replicas * (replicas + 1) / 2.0 + replicas * parameter->index)
-              right[static_cast<std::size_t>(world.rank())] = 0;
+              correct[static_cast<std::size_t>(world.rank())] = 0;
       }
     });
-    return std::count(right.begin(), right.end(), 1) == replicas;
+    return std::count(correct.begin(), correct.end(), 1) == replicas;
   }
 
   // A group of two ranks that reduces nothing. It records the address of each tensor to all-reduce.

@@ -35,10 +35,10 @@ const Case cases[] = {
 /// Calls body(lists, stage, position) for a fresh copy of the lists at each action.
 template <class Body>
 void at_each_action(const Case& of, Body body) {
-  const auto right = of.lists();
-  for (std::size_t stage = 0; stage < right.size(); ++stage)
-    for (std::size_t at = 0; at < right[stage].size(); ++at) {
-      auto lists = right;
+  const auto valid = of.lists();
+  for (std::size_t stage = 0; stage < valid.size(); ++stage)
+    for (std::size_t at = 0; at < valid[stage].size(); ++at) {
+      auto lists = valid;
       body(lists, stage, static_cast<std::ptrdiff_t>(at));
     }
 }
@@ -152,21 +152,21 @@ TEST_CASE("schedule_check: a wrong micro-batch, chunk or kind is found") {
   for (const auto& of : cases)
     at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t position) {
       auto& action = lists[stage][static_cast<std::size_t>(position)];
-      const auto right = action;
-      for (const int m : {-1, (right.micro_batch + 1) % of.micro_batches, of.micro_batches}) {
+      const auto original = action;
+      for (const int m : {-1, (original.micro_batch + 1) % of.micro_batches, of.micro_batches}) {
         action.micro_batch = m;
         CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
-        action = right;
+        action = original;
       }
-      for (const int chunk : {-1, (right.chunk + 1) % of.chunks, of.chunks}) {
+      for (const int chunk : {-1, (original.chunk + 1) % of.chunks, of.chunks}) {
         action.chunk = chunk;
-        if (action != right) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
-        action = right;
+        if (action != original) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
+        action = original;
       }
       for (const int kind : {-1, 0, 1, 2, 3, 4}) {
         action.kind = static_cast<Kind>(kind);
-        if (action != right) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
-        action = right;
+        if (action != original) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
+        action = original;
       }
     });
 }
@@ -337,8 +337,8 @@ TEST_CASE("schedule_check: agrees with a plain replay about lists with moved act
     state = state * 6364136223846793005u + 1442695040888963407u;
     return static_cast<std::size_t>(state >> 33);
   };
-  int right = 0;
-  int wrong = 0;
+  int accepted = 0;
+  int rejected = 0;
   for (int round = 0; round < 150; ++round)
     for (const auto& of : cases) {
       auto lists = of.lists();
@@ -352,10 +352,10 @@ TEST_CASE("schedule_check: agrees with a plain replay about lists with moved act
       const auto error = complaint(lists, of.chunks, of.micro_batches, capacity);
       CHECK_MESSAGE((error == "") == replays(lists, of.chunks, of.micro_batches, capacity, random),
                     error);
-      ++(error.empty() ? right : wrong);
+      ++(error.empty() ? accepted : rejected);
     }
-  CHECK(right > 100);  // both answers occur
-  CHECK(wrong > 100);
+  CHECK(valid > 100);  // both answers occur
+  CHECK(rejected > 100);
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ Tensor<Dev> tensor_of(Dev& dev, const std::vector<T>& values) {
 template <class Body>
 bool same_on_threads(Body body) {
   Cpu one, two({.threads = 2}), three({.threads = 3});
-  const auto right = body(one);
-  return body(two) == right && body(three) == right;
+  const auto reference = body(one);
+  return body(two) == reference && body(three) == reference;
 }
 
 // The largest difference, in units of `scale`; NaN if any difference is NaN.

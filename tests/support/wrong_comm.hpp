@@ -12,44 +12,44 @@ class WrongComm {
   struct Faults {
     /// Returns whether it has done the collective itself.
     std::function<bool(Cpu&, const Collective<Cpu>&)> start{};
-    std::function<void(Comm<Cpu>& right, Cpu&, View<Cpu>, int from)> recv{};
+    std::function<void(Comm<Cpu>& inner, Cpu&, View<Cpu>, int from)> recv{};
     std::function<void()> synchronize{};
     bool all_first = false;  ///< rank() is 0 on every rank
   };
-  WrongComm(Comm<Cpu> right, Faults faults)
-      : right_(std::move(right)), faults_(std::move(faults)) {}
+  WrongComm(Comm<Cpu> inner, Faults faults)
+      : inner_(std::move(inner)), faults_(std::move(faults)) {}
 
-  [[nodiscard]] int rank() const { return faults_.all_first ? 0 : right_.rank(); }
-  [[nodiscard]] int size() const { return right_.size(); }
-  [[nodiscard]] int send_capacity() const { return right_.send_capacity(); }
-  [[nodiscard]] std::string transport() const { return right_.transport(); }
+  [[nodiscard]] int rank() const { return faults_.all_first ? 0 : inner_.rank(); }
+  [[nodiscard]] int size() const { return inner_.size(); }
+  [[nodiscard]] int send_capacity() const { return inner_.send_capacity(); }
+  [[nodiscard]] std::string transport() const { return inner_.transport(); }
   Event<Cpu> start(Cpu& dev, const Collective<Cpu>& collective) {
     if (faults_.start && faults_.start(dev, collective)) return {};
-    return right_.start(dev, collective);
+    return inner_.start(dev, collective);
   }
   void send(Cpu& dev, Tensor<Cpu> message, int to, CallSite where) {
-    right_.send(dev, std::move(message), to, where);
+    inner_.send(dev, std::move(message), to, where);
   }
   void recv(Cpu& dev, View<Cpu> message, int from, CallSite where) {
-    if (faults_.recv) faults_.recv(right_, dev, message, from);
-    else right_.recv(dev, message, from, where);
+    if (faults_.recv) faults_.recv(inner_, dev, message, from);
+    else inner_.recv(dev, message, from, where);
   }
   void synchronize(Cpu& dev) {
     if (faults_.synchronize) faults_.synchronize();
-    else right_.synchronize(dev);
+    else inner_.synchronize(dev);
   }
-  void barrier(CallSite where) { right_.barrier(where); }
+  void barrier(CallSite where) { inner_.barrier(where); }
   [[nodiscard]] WrongComm split(int color, int key, CallSite where) {
-    return {right_.split(color, key, where), faults_};
+    return {inner_.split(color, key, where), faults_};
   }
-  void abort(const std::string& message) { right_.abort(message); }
+  void abort(const std::string& message) { inner_.abort(message); }
 
  private:
-  Comm<Cpu> right_;
+  Comm<Cpu> inner_;
   Faults faults_;
 };
-inline Comm<Cpu> wrong(const Comm<Cpu>& right, WrongComm::Faults faults) {
-  return Comm<Cpu>::of(WrongComm(right, std::move(faults)));
+inline Comm<Cpu> wrong(const Comm<Cpu>& inner, WrongComm::Faults faults) {
+  return Comm<Cpu>::of(WrongComm(inner, std::move(faults)));
 }
 
 }  // namespace tests

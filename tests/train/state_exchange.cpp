@@ -12,7 +12,7 @@ struct Kept {
   [[nodiscard]] HeldPiece<Cpu> held() {
     return {piece, {reinterpret_cast<std::byte*>(values.data()), DType::f32, Shape{piece.count()}}};
   }
-  [[nodiscard]] std::vector<float> right() const {
+  [[nodiscard]] std::vector<float> expected() const {
     const auto tensor = static_cast<float>(piece.name.back() - '0');
     std::vector<float> wanted;
     for (detail::Extents runs(piece); !runs.done(); runs.next())
@@ -65,15 +65,15 @@ TEST_CASE("state exchange: any partition becomes any other, and new ranks get th
         const auto wrong = on_ranks(ranks, [&](Comm<Cpu>& world, Cpu& dev) {
           auto old =
               world.rank() < empty ? std::vector<Kept>() : kept_by(before, world.rank() - empty);
-          for (auto& each : old) each.values = each.right();
+          for (auto& each : old) each.values = each.expected();
           auto now = kept_by(after, world.rank());
-          for (auto& each : now) each.values.assign(each.right().size(), -1);
+          for (auto& each : now) each.values.assign(each.expected().size(), -1);
           const auto exchanged = StateExchange<Cpu>::run(dev, world, held(old), held(now));
           const auto& missing = exchanged.missing;
           int bad = static_cast<int>(missing.size());
           // If the partition does not change, nothing moves.
           if (&before == &after && empty == 0) bad += exchanged.moved_bytes == 0 ? 0 : 1;
-          for (const auto& each : now) bad += each.values != each.right() ? 1 : 0;
+          for (const auto& each : now) bad += each.values != each.expected() ? 1 : 0;
           return bad;
         });
         for (const int bad : wrong) CHECK(bad == 0);
@@ -84,9 +84,9 @@ TEST_CASE("state exchange: missing state is named on all ranks") {
   const auto found = on_ranks(3, [&](Comm<Cpu>& world, Cpu& dev) {
     auto old = kept_by({0, 1, 3}, world.rank());
     if (world.rank() == 1) old.pop_back();
-    for (auto& each : old) each.values = each.right();
+    for (auto& each : old) each.values = each.expected();
     auto now = kept_by({0, 1, 1}, world.rank());
-    for (auto& each : now) each.values.assign(each.right().size(), -1);
+    for (auto& each : now) each.values.assign(each.expected().size(), -1);
     return StateExchange<Cpu>::run(dev, world, held(old),
                                    world.rank() == 0 ? held(now) : std::vector<HeldPiece<Cpu>>())
         .missing;

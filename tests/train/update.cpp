@@ -110,9 +110,9 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
       waited = false;
       return false;  // the right communicator does it
     };
-    const auto receive = [&](Comm<Cpu>& right, Cpu& own, View<Cpu> buffer, int from) {
+    const auto receive = [&](Comm<Cpu>& inner, Cpu& own, View<Cpu> buffer, int from) {
       waited = false;
-      right.recv(own, buffer, from);
+      inner.recv(own, buffer, from);
     };
     const auto wait = [&] {
       if (world_ends.exchange(false)) throw Aborted("the world has ended");

@@ -57,7 +57,7 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide, dhp:
 int main() {
   constexpr auto none = dhp::ZeroStage::none;
   const auto one = toy::on_each_rank(1, train, dhp::MeshShape{}, false, none)[0];
-  bool right = true;
+  bool correct = true;
 
   std::printf("             most bytes held   bytes sent per step, by all ranks together\n");
   std::printf(" D  H  P     by a rank               D          H          P        sum\n");
@@ -78,11 +78,11 @@ int main() {
         }
         std::printf("     %15zu   %10.0f %10.0f %10.0f %10.0f\n", held, data, tensor, pipeline,
                     data + tensor + pipeline);
-        right = right && std::abs(ranks[0].loss - one.loss) < 1e-4;
+        correct = correct && std::abs(ranks[0].loss - one.loss) < 1e-4;
       } catch (const dhp::Error& error) {
         const auto& sentence = error.sentence();  // such as "rank 4: ..."
         std::printf("     refused: %s\n", sentence.substr(sentence.find(": ") + 2).c_str());
-        right = right && layout.pipeline == 8;
+        correct = correct && layout.pipeline == 8;
       }
     }
 
@@ -91,7 +91,7 @@ int main() {
   const auto whole = toy::on_each_rank(8, train, two_each, true, none);
   const auto shards = toy::on_each_rank(8, train, two_each, true, dhp::ZeroStage::optimizer);
   std::printf("\n2 x 2 x 2: loss %.8f, with shards %.8f\n", whole[0].loss, shards[0].loss);
-  right = right && std::abs(whole[0].loss - shards[0].loss) < 1e-6;
+  correct = correct && std::abs(whole[0].loss - shards[0].loss) < 1e-6;
   constexpr std::int64_t numbers = 4 * 128 * 512 / 2 / 2;  // numbers of one rank
   constexpr std::int64_t others = 8 + 32 * (micro_batches + 1);
   toy::Ledger ledger;
@@ -102,5 +102,5 @@ int main() {
               4 * numbers + others + 8 * numbers / 16384);
   ledger.line("tensor axis, with shards: as before", shards[0].tensor, whole[0].tensor);
   ledger.line("pipeline axis, with shards: as before", shards[0].pipeline, whole[0].pipeline);
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

@@ -82,13 +82,13 @@ int main() {
   };
   const auto whole = of(1, -1), summed = of(2, -1);
   const std::vector<double> parts[] = {of(2, 0), of(2, 1)};
-  bool right = gap.worst < 1e-7;
+  bool correct = gap.worst < 1e-7;
   std::printf("dx      one rank    rank 0     rank 1     their sum  both ranks\n");
   for (std::size_t at = 0; at < 2; ++at)
     std::printf("dx[%zu]  % .6f  % .6f  % .6f  % .6f  % .6f\n", at, whole[at], parts[0][at],
                 parts[1][at], parts[0][at] + parts[1][at], summed[at]);
   for (std::size_t at = 0; at < whole.size(); ++at)
-    right = right && std::abs(parts[0][at] + parts[1][at] - whole[at]) < 1e-12 &&
-            std::abs(summed[at] - whole[at]) < 1e-12;
-  return toy::status(right);
+    correct = correct && std::abs(parts[0][at] + parts[1][at] - whole[at]) < 1e-12 &&
+              std::abs(summed[at] - whole[at]) < 1e-12;
+  return toy::status(correct);
 }

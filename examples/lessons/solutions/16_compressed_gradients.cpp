@@ -51,9 +51,9 @@ double mean_error(dhp::Comm<Dev> world, auto options, int steps) {
   double error = 0, length = 0;
   const auto found = mean.to_host<float>(dev);
   for (std::size_t at = 0; at < found.size(); ++at) {
-    const double right = static_cast<double>(first[at]) + second[at];
-    error += (found[at] - right) * (found[at] - right);
-    length += right * right;
+    const double expected = static_cast<double>(first[at]) + second[at];
+    error += (found[at] - expected) * (found[at] - expected);
+    length += expected * expected;
   }
   return std::sqrt(error / length);
 }

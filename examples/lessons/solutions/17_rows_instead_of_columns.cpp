@@ -7,7 +7,7 @@ constexpr int ranks = 2;
 constexpr std::int64_t width = 4;
 
 struct Seen {
-  bool right = false;
+  bool correct = false;
   double sent_bytes = 0;
 };
 
@@ -56,6 +56,6 @@ int main() {
   ledger.line("2: sent, gathered again: 5 S / 2", gathers.first, 5. * 4 * 6 * width / ranks);
   ledger.line("2: kept, all rows", keeps.second, 4 * 6 * width);
   ledger.line("2: kept, gathered again", gathers.second, 4 * 6 * width / ranks);
-  const bool right = seven[0].right && seven[1].right && one[0].right && one[1].right;
-  return toy::status(right && ledger.agrees());
+  const bool correct = seven[0].correct && seven[1].correct && one[0].correct && one[1].correct;
+  return toy::status(correct && ledger.agrees());
 }

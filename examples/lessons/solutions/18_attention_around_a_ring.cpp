@@ -7,7 +7,7 @@ constexpr std::int64_t tokens = 16, width = 16;
 
 /// Each rank has some tokens with all heads, and exchanges them for all tokens with some heads.
 struct Exchanged {
-  bool right = false;
+  bool correct = false;
   double sent_bytes = 0;
 };
 Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
@@ -22,16 +22,16 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
   const auto mine = Tensor<Dev>::from_host(dev, {n, some, columns}, blocks);
   Tensor<Dev> all(dev, DType::f32, mine.shape());
   world.all_to_all(dev, mine.view(), all.mut()).wait();
-  bool right = true;
+  bool correct = true;
   const auto found =
       all.to_host<float>(dev);  // [tokens, columns], since blocks arrive in token order
   for (std::int64_t token = 0; token < tokens; ++token)
     for (std::int64_t column = 0; column < columns; ++column)
-      right = right && found[static_cast<std::size_t>(token * columns + column)] ==
-                           static_cast<float>(token * width + me * columns + column);
+      correct = correct && found[static_cast<std::size_t>(token * columns + column)] ==
+                               static_cast<float>(token * width + me * columns + column);
   for (int more = 0; more < 3; ++more)  // after q come k and v, and y on the way back
     world.all_to_all(dev, mine.view(), all.mut()).wait();
-  return {right, counts->sent_bytes(toy::everybody(world.size()))};
+  return {correct, counts->sent_bytes(toy::everybody(world.size()))};
 }
 
 /// Sends the messages of the ring without computing; returns their bytes. Keys and values pass on n - 1 times, in each
@@ -55,18 +55,18 @@ double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
 }
 
 int main() {
-  bool right = true;
+  bool correct = true;
   toy::Ledger ledger("bytes sent by one rank");
   constexpr double all = 4 * tokens * width;  // bytes of a matrix of all tokens
   for (const int n : {2, 4, 8}) {
     const auto heads = toy::on_each_rank(n, tokens_for_heads);
     const auto ring = [n](bool back) { return toy::on_each_rank(n, around_the_ring, back)[0]; };
-    for (const auto& each : heads) right = right && each.right;
+    for (const auto& each : heads) correct = correct && each.correct;
     std::printf("%d ranks\n", n);
     ledger.line("  1: tokens for heads, q, k, v and back", heads[0].sent_bytes,
                 4 * (n - 1) * all / n / n);
     ledger.line("  1: the ring, k and v", ring(false), 2 * (n - 1) * all / n);
     ledger.line("  2: the ring backward", ring(true), 2 * (2 * n - 1) * all / n);
   }
-  return toy::status(right && ledger.agrees());
+  return toy::status(correct && ledger.agrees());
 }

@@ -57,12 +57,13 @@ Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
 
 int main() {
   // The mean of means weighs a sample of rank 1 with 1/2 * 1/3 = 1/6, one of rank 0 with 1/2 * 1/9 = 1/18, not 1/12.
-  const auto right = toy::on_each_rank(2, summed, false)[0];
+  const auto expected = toy::on_each_rank(2, summed, false)[0];
   const auto wrong = toy::on_each_rank(2, summed, true)[0];
   double worst = 0;
   for (std::size_t at = 0; at < features; ++at) {
-    std::printf("gradient %zu: global mean % .4f, mean of means % .4f\n", at, right[at], wrong[at]);
-    worst = std::max(worst, std::abs(static_cast<double>(wrong[at]) / right[at] - 1));
+    std::printf("gradient %zu: global mean % .4f, mean of means % .4f\n", at, expected[at],
+                wrong[at]);
+    worst = std::max(worst, std::abs(static_cast<double>(wrong[at]) / expected[at] - 1));
   }
   std::printf("the mean of means is off by up to %.0f %%\n", 100 * worst);
 

@@ -49,7 +49,7 @@ int main() {
   for (std::size_t at = 0; at < std::size(sizes); ++at)
     std::printf("buckets of at least %4zu bytes: %zu\n", sizes[at], buckets[at]);
   // 8 parameters; 1,248 gradients of 4 bytes.
-  const bool right = buckets == std::vector<std::size_t>{8, 4, 3, 1};
+  const bool correct = buckets == std::vector<std::size_t>{8, 4, 3, 1};
 
   // Exercise 2.
   const auto ready = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
@@ -65,6 +65,6 @@ int main() {
   std::printf("ready, in this order:");
   for (const auto& name : ready) std::printf(" %s", name.c_str());
   std::printf("\n");
-  return toy::status(right && ready.front().starts_with("last") &&
+  return toy::status(correct && ready.front().starts_with("last") &&
                      ready.back().starts_with("first"));
 }

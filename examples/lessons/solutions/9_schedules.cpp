@@ -29,7 +29,7 @@ std::vector<dhp::Action> waits_forever(int stage, int, int micro_batches, int) {
 }
 
 int main() {
-  bool right = true;
+  bool correct = true;
   // Exercise 1. GPipe and 1F1B: (s - 1) / (m + s - 1) <= 1/10 if m >= 9 (s - 1). Zero-bubble has 3 m in place of m.
   for (const int stages : {2, 4, 8}) {
     const int gpipe = least_micro_batches(dhp::GPipe{}, stages, 0.1);
@@ -38,8 +38,8 @@ int main() {
     std::printf(
         "%d stages, idle for at most 10 %%: gpipe %d, 1f1b %d, zero-bubble %d micro-batches\n",
         stages, gpipe, one_f, zero);
-    right = right && gpipe == 9 * (stages - 1) && one_f == gpipe &&
-            zero == std::max(3 * (stages - 1), stages);
+    correct = correct && gpipe == 9 * (stages - 1) && one_f == gpipe &&
+              zero == std::max(3 * (stages - 1), stages);
   }
   // Exercise 2.
   std::string sentence;
@@ -50,5 +50,5 @@ int main() {
     sentence = error.sentence();
   }
   std::printf("refused: %s\n", sentence.c_str());
-  return toy::status(right && !sentence.empty());
+  return toy::status(correct && !sentence.empty());
 }

@@ -92,18 +92,19 @@ TEST_CASE("trace: an overlapped collective counts as a wait only in its event's 
       const auto late = progress.start(dev, Collective<Cpu>::all_reduce(x.mut()));
       late.wait(dev);  // rank 0 waits for rank 1
     });
-    bool right = true;
+    bool correct = true;
     for (std::size_t rank = 0; rank < 2; ++rank) {
       const auto spans = only(TraceKind::communication, all[rank]);
       auto waits = only(TraceKind::wait, all[rank]);
       REQUIRE(spans.size() == 2);
       REQUIRE(waits.size() == 2);
       CHECK(waits[0].name == "all_reduce");
-      right = right && waits[0].duration_s() < sleep_s / 2;
+      correct = correct && waits[0].duration_s() < sleep_s / 2;
       if (rank == 0)
-        right = right && waits[1].duration_s() > sleep_s / 2 && spans[1].duration_s() > sleep_s / 2;
+        correct =
+            correct && waits[1].duration_s() > sleep_s / 2 && spans[1].duration_s() > sleep_s / 2;
     }
-    return right;
+    return correct;
   };
   CHECK(dhp::detail::poll_until(seen,
                                 hang_s));  // on a busy machine, the other rank may be late

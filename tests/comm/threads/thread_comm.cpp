@@ -44,9 +44,9 @@ TEST_CASE("threads: a message of another type or size is refused and kept") {
     auto other = tensor_of<std::int32_t>(dev, {0, 0, 0});
     auto text = message_of([&] { world.recv(dev, shorter.mut(), 0); });
     dhp::detail::append_text(text, "; " + message_of([&] { world.recv(dev, other.mut(), 0); }));
-    auto right = tensor_of<float>(dev, {0, 0, 0});
-    world.recv(dev, right.mut(), 0);
-    return right.to_host<float>(dev) == x.to_host<float>(dev) ? text : "lost";
+    auto received = tensor_of<float>(dev, {0, 0, 0});
+    world.recv(dev, received.mut(), 0);
+    return received.to_host<float>(dev) == x.to_host<float>(dev) ? text : "lost";
   });
   CHECK(has(messages[1], "rank 1 expects 2 f32, rank 0 sent 3 f32 at thread_comm.cpp:"));
   CHECK(has(messages[1], "rank 1 expects 3 i32, rank 0 sent 3 f32"));

@@ -50,8 +50,8 @@ TEST_CASE("each fault of a compiled kernel is named, with the line of its source
 }
 
 TEST_CASE("ptx: a wrong rounding of compiled code differs from the host's bits") {
-  std::vector<float> right, wrong, host;
-  CHECK(error_of<RoundedByAssembler<false>>(&right) == "");
+  std::vector<float> expected, wrong, host;
+  CHECK(error_of<RoundedByAssembler<false>>(&expected) == "");
   CHECK(error_of<RoundedByAssembler<true>>(&wrong) == "");
   for (int index = 0; index < words; ++index) {
     const int thread = index % grid.threads;
@@ -59,6 +59,6 @@ TEST_CASE("ptx: a wrong rounding of compiled code differs from the host's bits")
                        ? dhp::bf16(1 + static_cast<float>(thread) / 1000).bits
                        : 0);
   }
-  CHECK(right == host);
+  CHECK(expected == host);
   CHECK(wrong != host);
 }
