@@ -98,7 +98,7 @@ struct CapturedOutput {
 /// Returns dhp_compare's output for the values of two runs.
 std::string comparison(const Outcome& expected, const Outcome& found) {
   const Folder folder;
-  for (const auto& [name, of] : {std::pair{"a", &right}, std::pair{"b", &found}})
+  for (const auto& [name, of] : {std::pair{"a", &expected}, std::pair{"b", &found}})
     std::ofstream(folder / name) << of->values;
   const CapturedOutput output;
   (void)examples::compare_values(folder / "a", folder / "b", 0);
