@@ -155,7 +155,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     const auto accumulation = accumulation_type(x.dtype());
     made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
     made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
-    if (!sums.empty()) known_statistics(dev, sums, x.rows(), made.mean, made.inv_std, tape);
+    if (!sums.empty()) statistics_from_sums(dev, sums, x.rows(), made.mean, made.inv_std, tape);
     else if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
     else {
       cast(dev, ConstView<Dev>(running_mean_->value), made.mean.mut());
@@ -176,7 +176,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     return made;
   }
   /// Computes the statistics from the column sums that were attached to x when it was computed.
-  void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
+  void statistics_from_sums(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());  // [C]
     detail::batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
