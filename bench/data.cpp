@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   return bench::run_main(argc == 5, "bench_data FOLDER TAR TFRECORD SECONDS", [&] {
     const double seconds = std::strtod(argv[4], nullptr);
     const std::vector<dhp::Decoder> decoders{dhp::jpeg_decoder()};
-    const dhp::DecodeOptions whole{}, reduced{.least_side = size * 3 / 2};
+    const dhp::DecodeOptions whole{}, reduced{.min_side = size * 3 / 2};
     const auto shards = [&](const char* path, const dhp::DecodeOptions& decode) {
       return dhp::ShardImages(dhp::find_shards(path).train, decoders, {.decode = decode});
     };

@@ -56,7 +56,7 @@ int compile(const Problem& problem, const CudnnTarget& target, detail::ThreadPoo
   std::vector<CudnnCandidate> chosen;
   std::set<std::string> names;
   for (auto& one : candidates(graph, target, {}))
-    if (chosen.size() < Tuning::most_compiled && names.insert(one.name()).second)
+    if (chosen.size() < Tuning::max_compiled && names.insert(one.name()).second)
       chosen.push_back(std::move(one));
   std::vector<std::string> texts(chosen.size());
   threads.run(static_cast<std::int64_t>(chosen.size()), [&](std::int64_t at) {

@@ -7,7 +7,7 @@
 //   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and the original tokens
 //   next_labels [N]                      0: B follows A, 1: B is random
 //
-// In the layout `fixed`, M is always N * most_hidden(). Unused entries have row 0, a [CLS] that is never hidden, and
+// In the layout `fixed`, M is always N * max_hidden(). Unused entries have row 0, a [CLS] that is never hidden, and
 // the label -1, which losses ignore.
 #pragma once
 
@@ -37,7 +37,7 @@ struct MaskedLmOptions {
 
 /// Returns the maximum number of hidden tokens of a sample: options.hidden of the tokens that are not special, rounded
 /// up. With whole words it is the number of all such tokens, since a long word may exceed the share.
-[[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
+[[nodiscard]] inline std::int64_t max_hidden(const MaskedLmOptions& options) {
   const auto candidates = options.sequence_length - 3;
   if (options.whole_words) return candidates;
   return static_cast<std::int64_t>(std::ceil(options.hidden * static_cast<double>(candidates)));
@@ -214,7 +214,7 @@ class MaskedLmBatcher {
     auto batch = rows.batch();
     batch.counts.emplace(batch.counts.begin(), "masked_tokens", std::ssize(masked_rows));
     if (layout_ == TokenLayout::fixed) {
-      const auto most = indices.size() * static_cast<std::size_t>(most_hidden(options_));
+      const auto most = indices.size() * static_cast<std::size_t>(max_hidden(options_));
       dhp::check(masked_rows.size() <= most, "a micro-batch hides ", masked_rows.size(),
                  " tokens, but at most ", most, " can be");
       masked_rows.resize(most, 0);

@@ -115,7 +115,7 @@ class CheckpointComparison {
     for (const auto& [name, found] : different_) largest.push_back(found.largest);
     const auto middle = largest.begin() + static_cast<std::ptrdiff_t>(largest.size() / 2);
     std::nth_element(largest.begin(), middle, largest.end());
-    return *middle <= most_of_rounding
+    return *middle <= max_rounding
                ? rounding_cause
                : "more than rounding makes: other options, seed, data or steps, or a fault";
   }

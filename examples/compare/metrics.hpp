@@ -135,7 +135,7 @@ class MetricsFile {
   const std::string cause =
       first->measure == "lr"
           ? "another learning rate: compare --lr, --warmup, --lr-decay and --steps"
-      : apart <= most_of_rounding ? rounding_cause
+      : apart <= max_rounding ? rounding_cause
       : first->step == begin
           ? "from the first step on: another model, seed, data, batch or loaded state"
           : "the steps before are the same: a step that one of them skipped, other samples from "

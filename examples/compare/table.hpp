@@ -59,7 +59,7 @@ inline void print_row(std::span<const int> widths, const std::vector<std::string
 }
 
 /// The largest relative difference that rounding explains, in any precision, after a few steps.
-inline constexpr double most_of_rounding = 1e-3;
+inline constexpr double max_rounding = 1e-3;
 
 inline constexpr const char* rounding_cause =
     "as little as rounding makes: sums in another order, by another layout, reducer, engine or "

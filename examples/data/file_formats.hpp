@@ -40,7 +40,7 @@ inline constexpr auto without_utf8proc =
 
 /// Returns options for images that are resized to `size` afterwards: very large ones are decoded at a smaller scale.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
-  return {.least_side = size * 3 / 2};
+  return {.min_side = size * 3 / 2};
 }
 
 }  // namespace examples

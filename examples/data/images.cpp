@@ -250,8 +250,8 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   if (!found.held_out.empty()) all.push_back(open(found.held_out, train.first_label()));
   count_anew(options, turned);
   if (cache) cache->remove_others();
-  constexpr int most_classes = 1 << 20;
-  dhp::check(options.classes > 0 || train.classes() <= most_classes, "--data ", path,
+  constexpr int max_classes = 1 << 20;
+  dhp::check(options.classes > 0 || train.classes() <= max_classes, "--data ", path,
              ": has labels up to ", train.classes() - 1 + train.first_label(),
              ", which is too many to be likely; confirm the number of classes by --classes");
   const std::int64_t classes = options.classes > 0 ? options.classes : train.classes();

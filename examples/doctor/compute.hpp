@@ -23,7 +23,7 @@ namespace examples::doctor {
 /// Returns the median seconds of work(), synchronized with the device. Short work is repeated until it can be measured.
 /// delayed: this rank deliberately sleeps for much longer than the work takes.
 [[nodiscard]] double median_seconds(auto& dev, int runs, bool delayed, auto work) {
-  constexpr double least_run_s = 0.02;
+  constexpr double min_run_s = 0.02;
   constexpr int trials = 4;  // trial 0 warms up
   const auto run = [&](int times) {
     const double start_s = now_s();
@@ -35,9 +35,9 @@ namespace examples::doctor {
     return (now_s() - start_s) / times;
   };
   if (delayed) return run(1);
-  double once_s = least_run_s;
+  double once_s = min_run_s;
   for (int trial = 0; trial < trials; ++trial) once_s = std::min(once_s, run(1));
-  const int times = static_cast<int>(std::min(least_run_s / once_s, 1000.0));
+  const int times = static_cast<int>(std::min(min_run_s / once_s, 1000.0));
   std::vector<double> taken;
   for (int repeat = 0; repeat < runs; ++repeat) taken.push_back(run(times));
   return median(std::move(taken));

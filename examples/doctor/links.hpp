@@ -103,10 +103,10 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] Finding check_links(Examination<Dev>& exam) {
   if (exam.size() == 1) return skipped("one rank has no partner");
-  constexpr int most_rounds = 64;
+  constexpr int max_rounds = 64;
   Finding finding;
   auto& dev = exam.dev;
-  const int size = exam.size(), rounds = std::min(size, most_rounds);
+  const int size = exam.size(), rounds = std::min(size, max_rounds);
   const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
   const int faulty = exam.options.faulty_rank;
   const bool slow_link = exam.options.fault == "slow-link";  // to the next rank

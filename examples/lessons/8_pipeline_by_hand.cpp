@@ -44,7 +44,7 @@ struct First : Stage {
     gemm(dev, x.view(), weights.view(), g.mut());
     activation_forward(dev, dhp::Activation::gelu, g.view(), h.mut());
     kept_bytes += x.size_bytes() + g.size_bytes();
-    most_kept_bytes = std::max(most_kept_bytes, kept_bytes);
+    max_kept_bytes = std::max(max_kept_bytes, kept_bytes);
     kept.emplace_back(std::move(x), std::move(g));
     return h;
   }
@@ -56,7 +56,7 @@ struct First : Stage {
     kept.pop_front();
   }
   std::deque<std::pair<Tensor<Dev>, Tensor<Dev>>> kept{};
-  std::size_t kept_bytes = 0, most_kept_bytes = 0;
+  std::size_t kept_bytes = 0, max_kept_bytes = 0;
 };
 
 /// y = h B, loss = mean of (y - target)^2 over all micro-batches. Does forward and backward together; returns dh.
@@ -78,7 +78,7 @@ struct Last : Stage {
 struct Seen {
   std::vector<double> losses{};
   std::vector<float> weights{};
-  std::size_t weights_bytes = 0, most_kept_bytes = 0;
+  std::size_t weights_bytes = 0, max_kept_bytes = 0;
   double sent_bytes = 0;
 };
 
@@ -113,7 +113,7 @@ Seen train(dhp::Comm<Dev> plain_world) {
   if (first) {
     seen.weights = first->weights.to_host<float>(dev);
     seen.weights_bytes += first->weights.size_bytes();
-    seen.most_kept_bytes = first->most_kept_bytes;
+    seen.max_kept_bytes = first->max_kept_bytes;
   }
   if (last) seen.weights_bytes += last->weights.size_bytes();
   seen.sent_bytes = counts->sent_bytes(toy::everybody(world.size()));
@@ -137,9 +137,9 @@ int main() {
               micro_batches * 4 * rows * hidden);
   ledger.line("stage 1: sent per step, 4 gradients dh", two[1].sent_bytes / steps,
               micro_batches * 4 * rows * hidden);
-  ledger.line("stage 0: x and g kept at most, 4 micro-batches", two[0].most_kept_bytes,
+  ledger.line("stage 0: x and g kept at most, 4 micro-batches", two[0].max_kept_bytes,
               micro_batches * 4 * rows * (inputs + hidden));
-  ledger.line("1 rank: x and g kept at most, 1 micro-batch", one.most_kept_bytes,
+  ledger.line("1 rank: x and g kept at most, 1 micro-batch", one.max_kept_bytes,
               4 * rows * (inputs + hidden));
   return toy::status(same && ledger.agrees() && one.losses.back() < one.losses.front() / 2);
 }

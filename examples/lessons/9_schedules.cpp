@@ -52,7 +52,7 @@ std::vector<dhp::Action> one_at_a_time(int, int, int batches, int) {
 }
 
 /// Returns the largest number of forward passes that wait for their backward pass: the stage keeps their activations.
-int most_in_flight(const std::vector<dhp::Action>& list) {
+int max_in_flight(const std::vector<dhp::Action>& list) {
   int now = 0, most = 0;
   for (const auto& action : list) {
     if (action.kind == dhp::Action::Kind::forward) most = std::max(most, ++now);
@@ -66,7 +66,7 @@ int main() {
     dhp::AnySchedule schedule;
     int chunks;     // parts of the model for each stage
     double idle;    // idle share of the time, by derivation
-    int in_flight;  // most_in_flight() of stage 0
+    int in_flight;  // max_in_flight() of stage 0
   };
   constexpr double s = stages, m = micro_batches, v = 2;
   const Case cases[] = {
@@ -97,8 +97,7 @@ int main() {
     toy::Ledger ledger("of a step");
     ledger.line("all stages: bytes sent in messages, per step", sent_bytes / steps,
                 2 * micro_batches * boundaries * 4 * rows * columns);
-    ledger.line("stage 0: parts of micro-batches kept at most", most_in_flight(lists[0]),
-                in_flight);
+    ledger.line("stage 0: parts of micro-batches kept at most", max_in_flight(lists[0]), in_flight);
     ledger.line("idle, in thousandths of the time", std::lround(1000 * times.idle_share[0]),
                 std::lround(1000 * idle));
     std::printf("loss %.6f -> %.6f, %s\n\n", ranks[0].losses.front(), ranks[0].losses.back(),

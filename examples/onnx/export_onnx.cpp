@@ -25,7 +25,7 @@ using Planned = dhp::ModelBuilder<dhp::Meta>;
     build.adapt(adapters);
     return describe(build);
   };
-  return {model, adapted, OnnxGraph::most_bytes, adapters.scale()};
+  return {model, adapted, OnnxGraph::max_bytes, adapters.scale()};
 }
 
 void write(OnnxGraph& graph, const OnnxWeights& weights, const std::string& output) {

@@ -22,7 +22,7 @@ namespace examples {
 class OnnxGraph {
  public:
   /// Limit for weights: a protocol buffer holds 2 GiB, and the graph itself is small.
-  static constexpr std::size_t most_bytes = (std::size_t{2} << 30) - (std::size_t{16} << 20);
+  static constexpr std::size_t max_bytes = (std::size_t{2} << 30) - (std::size_t{16} << 20);
   static constexpr int opset = 17;  ///< the first with LayerNormalization
   /// The name of a tensor of the graph.
   using Value = std::string;

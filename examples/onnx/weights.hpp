@@ -29,12 +29,12 @@ class OnnxWeights {
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
   /// path: the argument of --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws if a weight
-  /// is missing, damaged or of another shape, or if all weights together exceed `most_bytes`.
-  OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
+  /// is missing, damaged or of another shape, or if all weights together exceed `max_bytes`.
+  OnnxWeights(const std::string& path, const Describe& describe, std::size_t max_bytes,
               double adapter_scale = 0)
       : adapter_scale_(adapter_scale),
         mesh_({}, {}),
-        store_(dev_, parameters(describe, most_bytes), {.initialize = false}),
+        store_(dev_, parameters(describe, max_bytes), {.initialize = false}),
         optimizer_(dev_, store_, {}) {
     dhp::Checkpoint<dhp::Cpu> checkpoint(mesh_, store_, optimizer_);
     const auto loaded = checkpoint.load(dev_, path, {.only = true, .all = true});
@@ -83,7 +83,7 @@ class OnnxWeights {
   }
 
   [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe,
-                                                          std::size_t most_bytes) {
+                                                          std::size_t max_bytes) {
     dhp::ModelBuilder<dhp::Meta> planned(dhp::Comm<dhp::Meta>{});
     dhp::ModelBuilder<Cpu> build(dhp::Comm<Cpu>{});
     build.train_only([](const std::string&) { return false; });  // no memory for gradients
@@ -96,8 +96,8 @@ class OnnxWeights {
       bytes += static_cast<std::size_t>(spec.shape.count()) * sizeof(float);
       made.push_back(build.parameter(spec));
     }
-    dhp::check(bytes <= most_bytes, "this model has ", bytes >> 20,
-               " MiB of weights in fp32, and an ONNX file holds ", most_bytes >> 20,
+    dhp::check(bytes <= max_bytes, "this model has ", bytes >> 20,
+               " MiB of weights in fp32, and an ONNX file holds ", max_bytes >> 20,
                ": only smaller models are exported");
     return made;
   }

@@ -57,7 +57,7 @@ namespace examples {
 [[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
 
 // The largest count. Times the largest batch, 10^6 samples, it fits into 63 bits.
-inline constexpr std::int64_t most_counted = 1'000'000'000'000;
+inline constexpr std::int64_t max_counted = 1'000'000'000'000;
 
 /// Returns why a text is no number of type T; empty if it is one. Rewrites whole numbers: CLI11 would read 010 as
 /// octal.
@@ -76,7 +76,7 @@ template <class T>
     constexpr auto most =
         std::unsigned_integral<T>
             ? std::numeric_limits<T>::max()
-            : static_cast<T>(std::min<std::int64_t>(most_counted, std::numeric_limits<T>::max()));
+            : static_cast<T>(std::min<std::int64_t>(max_counted, std::numeric_limits<T>::max()));
     if (error != std::errc() || value > most || (std::signed_integral<T> && value < -most))
       return dhp::concat(text, " is beyond ", text[0] == '-' ? "-" : "", most,
                          ", the largest number allowed");

@@ -31,13 +31,13 @@ inline void set(CLI::Option* option, const std::vector<std::string>& values) {
   option->run_callback();
 }
 
-inline constexpr int most_threads = 1024;
+inline constexpr int max_threads = 1024;
 
 /// Adds the option for a rank's GPU, or for its number of threads.
 inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, bool gpu) {
   if (!gpu)
     return app.add_option("--threads", options.threads, "CPU threads per rank inside its ops",
-                          number_from_to(1, most_threads));
+                          number_from_to(1, max_threads));
   return app
       .add_option("--device", options.device,
                   "GPU of the first rank of this process; its other ranks take the next ones")

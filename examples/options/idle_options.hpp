@@ -57,10 +57,10 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
   if (given("--vocabulary-size") && (given("--vocabulary") || has_words()))
     options.idle.push_back("--vocabulary-size does nothing beside " +
                            std::string(has_words() ? "the words of --load" : "--vocabulary"));
-  constexpr std::int64_t most_words = 512;  // number of words in synthetic text
+  constexpr std::int64_t max_words = 512;  // number of words in synthetic text
   if (const auto* const size = given("--vocabulary-size");
-      size != nullptr && options.data == "synthetic" && size->as<std::int64_t>() > most_words)
-    options.idle.push_back(dhp::concat("--vocabulary-size above ", most_words,
+      size != nullptr && options.data == "synthetic" && size->as<std::int64_t>() > max_words)
+    options.idle.push_back(dhp::concat("--vocabulary-size above ", max_words,
                                        " does nothing without --data PATH or synthetic-resident"));
 }
 

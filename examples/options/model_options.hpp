@@ -40,7 +40,7 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
   app.add_option("--context-groups", options.run.store.context_groups,
                  "With --deterministic: pieces in which each sample is computed, a multiple of "
                  "--context-parallel; 0: one per rank",
-                 number_up_to(dhp::detail::most_tree_leaves))
+                 number_up_to(dhp::detail::max_tree_leaves))
       ->group("Training");
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,

@@ -23,7 +23,7 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
                                                                         {"fp16", dhp::DType::f16},
                                                                         {"fp64", dhp::DType::f64}}};
 
-constexpr double most_seconds = 1e9;  // thirty years
+constexpr double max_seconds = 1e9;  // thirty years
 
 /// Option values. finish() makes objects from them once the whole command line is known.
 struct Words {
@@ -99,7 +99,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--tensor-groups", options.store.tensor_groups,
                  "With --deterministic: pieces in which split layers are computed, a multiple of "
                  "--tensor-parallel; 0: the most that the model allows, up to 12",
-                 number_up_to(dhp::detail::most_tree_leaves));
+                 number_up_to(dhp::detail::max_tree_leaves));
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of blocks, and recompute the rest in the backward pass");
   app.add_option("--memory-limit", options.memory_limit_gb,
@@ -108,11 +108,11 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  number_up_to(1e9));
   app.add_option("--loader-threads", options.loader_threads,
                  "Threads per rank that read ahead; 0: read between steps",
-                 number_up_to(most_threads));
+                 number_up_to(max_threads));
   app.add_option("--comm-timeout", options.comm_timeout,
                  "Seconds after which an incomplete collective ends the run; 0: never (default: "
                  "learned from the run)",
-                 number_up_to(most_seconds));
+                 number_up_to(max_seconds));
 
   app.add_flag("--check-collectives", options.check_collectives,
                "Compare the ranks' calls before each collective; slow, for debugging");
@@ -188,7 +188,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
       "--export", options.export_to,
       "Directory for the trained weights alone, in the format of Hugging Face or torchvision");
   app.add_option("--grace", options.grace_s, "Seconds for saving after SIGTERM, SIGINT or SIGHUP",
-                 number_from_to(0.001, most_seconds));
+                 number_from_to(0.001, max_seconds));
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from; or a .safetensors file or published "
                  "folder to begin with");

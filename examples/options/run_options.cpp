@@ -19,18 +19,17 @@ dhp::LayoutRules parse_elastic(const std::string& text) {
   };
   constexpr int any = std::numeric_limits<int>::max();
   const dhp::LayoutRules made{
-      .least_replicas = number(text.substr(0, colon), 0),
-      .most_replicas = colon == text.npos ? any : number(text.substr(colon + 1), any)};
-  dhp::check(made.least_replicas >= 1 && made.most_replicas >= made.least_replicas, "--elastic ",
-             text,
+      .min_replicas = number(text.substr(0, colon), 0),
+      .max_replicas = colon == text.npos ? any : number(text.substr(colon + 1), any)};
+  dhp::check(made.min_replicas >= 1 && made.max_replicas >= made.min_replicas, "--elastic ", text,
              ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
   return made;
 }
 
 void RunOptions::check_ranks() const {
-  constexpr int most_ranks = 1024;  // threads of one process
-  dhp::check(layout.size() <= most_ranks || process(), "a layout of ", layout,
-             " has more than the ", most_ranks, " ranks that one process can start as threads");
+  constexpr int max_ranks = 1024;  // threads of one process
+  dhp::check(layout.size() <= max_ranks || process(), "a layout of ", layout, " has more than the ",
+             max_ranks, " ranks that one process can start as threads");
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 

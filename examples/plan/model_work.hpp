@@ -117,7 +117,7 @@ template <class Options>
   for (const auto& state : run.optimizer().state())
     work.optimizer_bytes += static_cast<double>(state.buffer->size_bytes());
   work.transient_bytes =
-      std::max(0.0, static_cast<double>(dev.memory().most_in_use_bytes()) - work.weight_bytes -
+      std::max(0.0, static_cast<double>(dev.memory().max_in_use_bytes()) - work.weight_bytes -
                         work.gradient_bytes - work.optimizer_bytes - kept);
   return work;
 }

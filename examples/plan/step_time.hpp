@@ -357,7 +357,7 @@ class StepModel {
       const auto lists = dhp::all_stages(layout.schedule, stages, count, layout.chunks);
       std::vector<StageRun> runs;
       for (const double end : dhp::simulate(lists, costs, hop).end)
-        runs.push_back({end, 1.0 * dhp::detail::most_in_flight(lists[runs.size()])});
+        runs.push_back({end, 1.0 * dhp::detail::max_in_flight(lists[runs.size()])});
       return runs;
     };
     const int few = 4 * stages + micro_batches % stages, more = few + stages;

@@ -97,10 +97,10 @@ struct FlightRecordFile {
 
   /// Reads a file. Throws Error with its path and the fault if it is damaged or of another kind.
   [[nodiscard]] static FlightRecordFile read(const std::string& path) {
-    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
+    constexpr std::uint64_t max_bytes = std::uint64_t{1} << 28;
     const dhp::OpenFile stored(path, O_RDONLY);
     const auto size = stored.size();
-    dhp::check(size <= most_bytes, path, " is no flight record: it has ", size, " bytes");
+    dhp::check(size <= max_bytes, path, " is no flight record: it has ", size, " bytes");
     const auto text = stored.text(0, static_cast<std::size_t>(size));
     try {
       return parsed(Json::parse(text));

@@ -36,8 +36,8 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
 }
 
 /// Returns the smallest limit of a control group and its parents. A container may see its own group as the root.
-[[nodiscard]] inline std::size_t least_limit(const std::string& mount, std::string group,
-                                             const std::string& name) {
+[[nodiscard]] inline std::size_t min_limit(const std::string& mount, std::string group,
+                                           const std::string& name) {
   auto least = number_in(mount + "/" + name);
   while (group.size() > 1 && group.front() == '/') {
     least = std::min(least, number_in(mount + group + "/" + name));
@@ -64,9 +64,9 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
     if (second == std::string::npos) continue;
     const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const auto group = line.substr(second + 1);
-    if (controllers == ",,") least = std::min(least, least_limit(mount, group, "memory.max"));
+    if (controllers == ",,") least = std::min(least, min_limit(mount, group, "memory.max"));
     else if (controllers.find(",memory,") != std::string::npos)
-      least = std::min(least, least_limit(mount + "/memory", group, "memory.limit_in_bytes"));
+      least = std::min(least, min_limit(mount + "/memory", group, "memory.limit_in_bytes"));
   }
   return least;
 }

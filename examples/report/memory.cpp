@@ -105,9 +105,9 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
     const auto run = planned(options, runs);
     for (int stage = 0; stage < options.layout.pipeline; ++stage) {
       auto& plan =
-          stages.emplace_back(dhp::plan_memory(run, stage, {.least_step = gpu ? 256u : 64u}));
+          stages.emplace_back(dhp::plan_memory(run, stage, {.min_step = gpu ? 256u : 64u}));
       // A GPU's free blocks can be reused, but not those of a recorded step.
-      if (gpu && !options.records_steps(of_.same_shapes)) plan.most = plan.most_in_use;
+      if (gpu && !options.records_steps(of_.same_shapes)) plan.most = plan.max_in_use;
     }
   } catch (const dhp::Error&) {
     return {};
@@ -220,12 +220,12 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
   const auto& worst = *std::ranges::max_element(stages(), {}, &dhp::MemoryPlan::most);
   const auto most = worst.most;
   if (most <= limit.bytes) return;
-  constexpr int most_tried = 100;
+  constexpr int max_tried = 100;
   std::string way_out;
   std::size_t least = most;
   int tried = 0;
   for (const auto& [distance, layout] : nearest()) {
-    if (++tried > most_tried) break;
+    if (++tried > max_tried) break;
     const auto need = this->need(layout);
     if (need == 0 || need >= least) continue;
     const auto share = limit.of_host

@@ -31,9 +31,9 @@ class MemoryUse {
  public:
   explicit MemoryUse(Dev& dev) : dev_(dev) {}
   void enter(dhp::Section section) {
-    const auto now = dev_.memory().most_held_bytes();
-    if (now > most_) grew_in_ = section_;
-    most_ = now;
+    const auto now = dev_.memory().max_held_bytes();
+    if (now > max_) grew_in_ = section_;
+    max_ = now;
     section_ = section;
   }
   void between_steps() { at_rest_ = dev_.memory().in_use_bytes(); }
@@ -42,7 +42,7 @@ class MemoryUse {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     return dhp::concat("memory of rank 0 for tensors: ", bytes_text(at_rest_),
-                       " between steps, at most ", bytes_text(most_), " in ", name_of(grew_in_),
+                       " between steps, at most ", bytes_text(max_), " in ", name_of(grew_in_),
                        "; its process took ",
                        bytes_text(static_cast<std::size_t>(usage.ru_maxrss) * 1024));
   }
@@ -50,7 +50,7 @@ class MemoryUse {
  private:
   Dev& dev_;
   std::size_t at_rest_ = 0;
-  std::size_t most_ = 0;
+  std::size_t max_ = 0;
   dhp::Section section_ = dhp::Section::start;
   dhp::Section grew_in_ = dhp::Section::start;
 };

@@ -82,8 +82,8 @@ template <class D>
     if (batch.has("token_ids")) rows += batch.at("token_ids").count();
   if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));
   if (!D::host_accessible) fields.emplace_back("replayed", replayed ? 1 : 0);
-  if constexpr (requires { dev.memory().most_held_bytes(); })
-    fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_held_bytes()));
+  if constexpr (requires { dev.memory().max_held_bytes(); })
+    fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().max_held_bytes()));
   return fields;
 }
 

@@ -31,11 +31,11 @@ struct AxisReport {
   std::int64_t bytes = 0;            ///< message size of the bandwidth measurement
 
   /// Returns an error if the axis is too slow; else "".
-  [[nodiscard]] std::string too_slow(double least_bytes_per_s) const {
-    if (bandwidth_bytes_per_s >= least_bytes_per_s) return {};
+  [[nodiscard]] std::string too_slow(double min_bytes_per_s) const {
+    if (bandwidth_bytes_per_s >= min_bytes_per_s) return {};
     return dhp::concat(
         "the ", axis, " axis has ", short_number(bandwidth_bytes_per_s / 1e9), " GB/s over ",
-        transport, ", less than the ", short_number(least_bytes_per_s / 1e9),
+        transport, ", less than the ", short_number(min_bytes_per_s / 1e9),
         " GB/s that were asked for; is this the right network interface, and is it free?");
   }
   /// Returns a warning about the axis; else "".
@@ -71,9 +71,9 @@ struct TransportReport {
     return text;
   }
   /// Throws if an axis is slower than this.
-  void check_bandwidth(double least_bytes_per_s) const {
+  void check_bandwidth(double min_bytes_per_s) const {
     for (const auto& axis : axes)
-      if (const auto why = axis.too_slow(least_bytes_per_s); !why.empty()) dhp::fail("", why);
+      if (const auto why = axis.too_slow(min_bytes_per_s); !why.empty()) dhp::fail("", why);
   }
 };
 

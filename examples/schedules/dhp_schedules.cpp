@@ -34,7 +34,7 @@ Timed timed(const dhp::StageLists& lists, const ScheduleProblem& of, int chunks)
   constexpr int messages = 4;  // message buffers that every engine has from one rank to another
   const auto report = dhp::check_schedule(lists, chunks, of.micro_batches, messages);
   return {static_cast<int>(std::lround(dhp::simulate(lists, costs_of(of)).makespan)),
-          std::ranges::max(report.most_until_weight_gradient) <= chunks * of.memory};
+          std::ranges::max(report.max_until_weight_gradient) <= chunks * of.memory};
 }
 
 /// Returns the shortest built-in schedule, unless a search finds a shorter one. Lengths are in slots of a part.

@@ -94,7 +94,7 @@ class ScheduleSearch {
         if (finds(slots, width) == End::found) most = slots;
     bool proves = true;
     for (int slots = found.at_least; slots < most && Clock::now() < end_; ++slots) {
-      const auto ended = finds(slots, most_states);
+      const auto ended = finds(slots, max_states);
       if (ended == End::found) break;
       proves = proves && ended == End::none;
       if (proves) {
@@ -109,8 +109,8 @@ class ScheduleSearch {
   using Clock = std::chrono::steady_clock;
   using Count = std::uint8_t;
   enum class End { found, none, unknown };
-  static constexpr int most_stages = 8, most_micro_batches = 100;
-  static constexpr std::size_t most_states = 600000;
+  static constexpr int max_stages = 8, max_micro_batches = 100;
+  static constexpr std::size_t max_states = 600000;
   /// Places in Stage::begun: forwards and backwards have one for each of two chunks.
   static constexpr int forwards = 0, backwards = 2, weights = 4;
 
@@ -121,7 +121,7 @@ class ScheduleSearch {
     friend bool operator==(const Stage&, const Stage&) = default;
   };
   struct State {
-    std::array<Stage, most_stages> stages{};
+    std::array<Stage, max_stages> stages{};
     std::uint32_t from = 0;  // index of the state before, one slot earlier
     friend bool operator==(const State& a, const State& b) { return a.stages == b.stages; }
   };
@@ -185,7 +185,7 @@ class ScheduleSearch {
       remaining_.push_back({slots, after, newest});
       newest = static_cast<int>(remaining_.size()) - 1;
     };
-    std::array<int, most_micro_batches> ready{};  // when a micro-batch has done the pass before
+    std::array<int, max_micro_batches> ready{};  // when a micro-batch has done the pass before
     for (const auto& pass : passes_) {
       const auto& stage = at(state, pass.stage);
       const int done = finished(state, pass), begun = stage.begun[pass.what];
@@ -238,7 +238,7 @@ class ScheduleSearch {
   }
   /// Returns whether `a` can do all that `b` can, and no later.
   [[nodiscard]] bool ahead(const State& a, const State& b) const {
-    for (std::size_t s = 0; s < most_stages; ++s) {
+    for (std::size_t s = 0; s < max_stages; ++s) {
       const auto &x = a.stages[s], &y = b.stages[s];
       if (x.busy > y.busy) return false;
       for (int what = 0; what <= weights; ++what)
@@ -319,7 +319,7 @@ class ScheduleSearch {
     std::unordered_map<State, std::vector<State>, Hash> fronts;  // by what must be equal
     std::erase_if(layer, [&](const State& state) {
       State equal;
-      for (std::size_t s = 0; s < most_stages && parts_share_room(); ++s)
+      for (std::size_t s = 0; s < max_stages && parts_share_room(); ++s)
         std::copy_n(state.stages[s].begun, backwards, equal.stages[s].begun);
       auto& front = fronts[equal];
       const bool behind =

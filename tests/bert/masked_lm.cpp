@@ -109,18 +109,18 @@ TEST_CASE("masked lm: 15 % of tokens are hidden: 80 % as [MASK], 10 % random, 10
     CHECK(place_counts[place] / samples == Approx(0.15).epsilon(0.08));
 }
 
-TEST_CASE("masked lm: no sample hides more tokens than most_hidden(), and many reach it") {
-  CHECK(examples::most_hidden({}) == 19);  // of 125 tokens
-  CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
-  CHECK(examples::most_hidden({.hidden = 0}) == 0);
-  CHECK(examples::most_hidden({.hidden = 1}) == 125);
-  CHECK(examples::most_hidden({.whole_words = true}) == 125);
+TEST_CASE("masked lm: no sample hides more tokens than max_hidden(), and many reach it") {
+  CHECK(examples::max_hidden({}) == 19);  // of 125 tokens
+  CHECK(examples::max_hidden({.sequence_length = 512}) == 77);
+  CHECK(examples::max_hidden({.hidden = 0}) == 0);
+  CHECK(examples::max_hidden({.hidden = 1}) == 125);
+  CHECK(examples::max_hidden({.whole_words = true}) == 125);
   const auto vocabulary = examples::synthetic_vocabulary(512);
   int reached = 0;
   for (const double share : {0.05, 0.15, 0.3})
     for (std::int64_t candidates = 2; candidates <= 200; ++candidates) {
       const MaskedLmOptions options{.sequence_length = candidates + 3, .hidden = share};
-      const auto most = examples::most_hidden(options);
+      const auto most = examples::max_hidden(options);
       for (std::int64_t index = 0; index < 20; ++index) {
         std::vector<std::int32_t> tokens(static_cast<std::size_t>(candidates), 100);
         dhp::SampleRandom random(1, candidates, index, dhp::DataUse::mask);

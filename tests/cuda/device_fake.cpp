@@ -243,12 +243,12 @@ TEST_CASE("device fake: a recorded step reuses the memory of the unrecorded one"
   dev.run(graph);
   CHECK(dev.memory().in_use_bytes() == 512);  // the workspace
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
-  CHECK(dev.memory().most_held_bytes() == dev.memory().held_bytes());
+  CHECK(dev.memory().max_held_bytes() == dev.memory().held_bytes());
   work();  // cannot use the graph's memory
   CHECK(fake::gpu_memory.held - before == 8 << 20);
   dev.memory().trim();
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
-  CHECK(dev.memory().most_held_bytes() - dev.memory().held_bytes() == 4 << 20);
+  CHECK(dev.memory().max_held_bytes() - dev.memory().held_bytes() == 4 << 20);
 }
 
 TEST_CASE("device fake: if memory is short, free blocks are released; errors give the amounts") {

@@ -168,7 +168,7 @@ class Emulated : dhp::detail::Kernels {
     return fibers_;
   }
 
-  [[nodiscard]] std::size_t most_shared_bytes() const { return shared_bytes; }
+  [[nodiscard]] std::size_t max_shared_bytes() const { return shared_bytes; }
   [[nodiscard]] int multiprocessors() const { return 132; }  // an H200's
 
   std::size_t shared_bytes = std::size_t{227} << 10;  // an H200's

@@ -146,7 +146,7 @@ TEST_CASE("guest fake: the host's allocator provides all memory and gets each bl
   CHECK(host.freed == std::vector{host.given.back()});
   CHECK(dev->memory().in_use_bytes() == 356);
   CHECK(dev->memory().held_bytes() == 356);
-  CHECK(dev->memory().most_held_bytes() == 357);
+  CHECK(dev->memory().max_held_bytes() == 357);
 
   host.empty = true;
   CHECK(has(message_of([&] { (void)dev->allocate(1000); }),

@@ -90,7 +90,7 @@ TEST_CASE("jpeg: a large image is decoded at 1/2, 1/4 or 1/8 of its size") {
   for (const auto& [least, height, width] :
        {std::array{17, 32, 40}, {16, 16, 20}, {8, 8, 10}, {4, 4, 5}, {1, 4, 5}, {0, 32, 40}}) {
     CAPTURE(least);
-    const auto read = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
+    const auto read = dhp::detail::decode_jpeg(file, "x", {.min_side = least});
     CHECK(read.height == height);
     CHECK(read.width == width);
     // Checks the center of pixel (2, 2) of the whole image.
@@ -98,10 +98,10 @@ TEST_CASE("jpeg: a large image is decoded at 1/2, 1/4 or 1/8 of its size") {
     const int at = (5 * scale - 1) / 2;
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
   }
-  CHECK(dhp::detail::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
+  CHECK(dhp::detail::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.min_side = 10}).height == 17);
   check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) {
-        (void)dhp::detail::decode_jpeg(bytes, name, {.least_side = 4});
+        (void)dhp::detail::decode_jpeg(bytes, name, {.min_side = 4});
       },
       encode(smooth(16, 16, 3)), 200);
 }
@@ -118,7 +118,7 @@ TEST_CASE("jpeg: a decoded part has the pixels of the whole image") {
     for (const bool progressive : {false, true})
       for (const int least : {0, 30}) {
         const auto file = encode(image, progressive, fine);
-        const auto whole = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
+        const auto whole = dhp::detail::decode_jpeg(file, "x", {.min_side = least});
         for (int trial = 0; trial < 40; ++trial) {
           dhp::detail::Box box{0, 0, 1 + below(whole.height), 1 + below(whole.width)};
           box.top = below(whole.height - box.height + 1);
@@ -128,7 +128,7 @@ TEST_CASE("jpeg: a decoded part has the pixels of the whole image") {
           CAPTURE(box.height);
           CAPTURE(box.width);
           const auto part = dhp::detail::decode_jpeg(
-              file, "x", {.least_side = least, .part = [&](int, int) { return box; }});
+              file, "x", {.min_side = least, .part = [&](int, int) { return box; }});
           CHECK(part == dhp::crop(whole, box));
         }
       }

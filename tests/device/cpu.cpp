@@ -32,7 +32,7 @@ TEST_CASE("cpu: counts bytes in use, cached bytes and their peak") {
   block.reset();       // this block is cached
   CHECK(memory.in_use_bytes() == 0);
   CHECK(memory.held_bytes() == size);
-  CHECK(memory.most_held_bytes() == size + 1000);
+  CHECK(memory.max_held_bytes() == size + 1000);
   block = dev.allocate(1000);
   CHECK(memory.held_bytes() == size);
   auto freed = dev.allocate(5000);

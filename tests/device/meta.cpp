@@ -16,7 +16,7 @@ TEST_CASE("meta: memory is counted like that of a caching allocator, without bei
   CHECK(memory.held_bytes() == much);
   const auto again = dev.allocate(much), small = dev.allocate(1);
   CHECK(memory.held_bytes() == much + 512);
-  CHECK(memory.most_held_bytes() == much + 512);
+  CHECK(memory.max_held_bytes() == much + 512);
 }
 
 TEST_CASE("meta: persistent blocks have their exact size and are not cached") {
@@ -52,7 +52,7 @@ TEST_CASE("meta: the scopes of the memory peak are known") {
     const auto backward = dev.scope(std::string("backward"));
     const auto y = dev.allocate(1000), z = dev.allocate(1000);
   }
-  CHECK(dev.memory().most_in_use_in() == std::vector<std::string>{"step 1", "forward"});
+  CHECK(dev.memory().max_in_use_in() == std::vector<std::string>{"step 1", "forward"});
 }
 
 struct Bytes {

@@ -99,7 +99,7 @@ TEST_CASE("memory planner: a GPU's free blocks can be released, those of a recor
     made.setup.options.cuda_graphs = recorded;
     examples::MemoryPlanner planner(made.setup);
     const auto plan = planner.plan(planner.layout())[0];
-    CHECK((plan.most > plan.most_in_use) == recorded);
+    CHECK((plan.most > plan.max_in_use) == recorded);
   }
 }
 

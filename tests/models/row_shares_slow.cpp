@@ -313,7 +313,7 @@ TEST_CASE(
         [&](Cpu& dev, auto& mesh, auto&, auto& trainer) {
           (void)trainer.step(assigned(mesh, 2, [&](std::int64_t k) { return batch(dev, k); }));
           const std::lock_guard lock(mutex);
-          bytes = std::max(bytes, dev.memory().most_held_bytes());
+          bytes = std::max(bytes, dev.memory().max_held_bytes());
         });
     return static_cast<double>(bytes);
   };

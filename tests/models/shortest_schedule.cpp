@@ -14,7 +14,7 @@ ShortestSchedule found_for(const ScheduleProblem& of, std::optional<int> known =
   auto found = ScheduleSearch(of, 5).run(known);
   if (!found.length) return found;
   const auto report = dhp::check_schedule(found.lists, of.chunks(), of.micro_batches, 100);
-  for (const int held : report.most_until_weight_gradient) CHECK(held <= of.memory);
+  for (const int held : report.max_until_weight_gradient) CHECK(held <= of.memory);
   const dhp::ActionCosts costs{1.0 * of.forward, 1.0 * of.backward_input, 1.0 * of.backward_weight};
   CHECK(dhp::simulate(found.lists, costs).makespan == *found.length);
   CHECK(*found.length >= found.at_least);

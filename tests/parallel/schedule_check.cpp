@@ -75,14 +75,14 @@ TEST_CASE("schedule_check: the micro-batches in flight are known") {
       const auto zero = dhp::check_schedule(dhp::all_stages(dhp::ZeroBubble{}, p, m), 1, m, 1);
       for (int stage = 0; stage < p; ++stage) {
         const auto s = static_cast<std::size_t>(stage);
-        CHECK(gpipe.most_until_weight_gradient[s] == m);
-        CHECK(plain.most_until_weight_gradient[s] == std::min(m, p - stage));
-        CHECK(zero.most_until_weight_gradient[s] == std::min(m, p));
+        CHECK(gpipe.max_until_weight_gradient[s] == m);
+        CHECK(plain.max_until_weight_gradient[s] == std::min(m, p - stage));
+        CHECK(zero.max_until_weight_gradient[s] == std::min(m, p));
       }
       for (const auto& schedule : {AnySchedule(ZeroBubbleV{}), AnySchedule(DualPipeV{})}) {
         const auto v = dhp::check_schedule(dhp::all_stages(schedule, p, m), 2, m, 1);
         const int most = 2 * p + (schedule.name() == DualPipeV::name ? 1 : 0);
-        for (const int held : v.most_until_weight_gradient) {
+        for (const int held : v.max_until_weight_gradient) {
           CHECK(held <= most);
           if (m >= 2 * p) CHECK(held == most);
         }
@@ -91,7 +91,7 @@ TEST_CASE("schedule_check: the micro-batches in flight are known") {
         const auto lists = dhp::all_stages(dhp::Interleaved{}, p, m, v);
         const auto report = dhp::check_schedule(lists, v, m, 1);
         for (int stage = 0; stage < p; ++stage) {
-          const int most = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
+          const int most = report.max_until_weight_gradient[static_cast<std::size_t>(stage)];
           const int promised = 2 * (p - stage) - 1 + (v - 1) * p;
           CHECK(most <= promised);
           if (m % p == 0) CHECK(most == std::min(v * m, promised));
@@ -102,7 +102,7 @@ TEST_CASE("schedule_check: the micro-batches in flight are known") {
 
 TEST_CASE("schedule_check: the most messages on an edge are known, for stages of any speed") {
   const auto most = [](const AnySchedule& schedule, int stages, int m, int capacity) {
-    return dhp::check_schedule(dhp::all_stages(schedule, stages, m), 1, m, capacity).most_messages;
+    return dhp::check_schedule(dhp::all_stages(schedule, stages, m), 1, m, capacity).max_messages;
   };
   CHECK(most(GPipe{}, 1, 6, 100) == 0);
   CHECK(most(GPipe{}, 2, 6, 100) == 6);  // all forwards before the last stage begins
@@ -115,7 +115,7 @@ TEST_CASE("schedule_check: the most messages on an edge are known, for stages of
   // In evaluation, all messages may wait at a slow stage, even at the last.
   for (const int stages : {2, 3}) {
     const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 6);
-    CHECK(detail::ScheduleChecker(lists, 1, 6, 100, detail::Pass::evaluation).run().most_messages ==
+    CHECK(detail::ScheduleChecker(lists, 1, 6, 100, detail::Pass::evaluation).run().max_messages ==
           6);
   }
 }

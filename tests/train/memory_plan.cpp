@@ -59,7 +59,7 @@ std::vector<Counted> counted(const AllTrainingOptions& options) {
     if (auto* replicas = run.replicas()) replicas->synchronize(dev);
     if (mesh.data_index() == 0 && mesh.tensor_index() == 0 && mesh.context_index() == 0)
       found[static_cast<std::size_t>(mesh.pipeline_index())] = {dev.memory().in_use_bytes(),
-                                                                dev.memory().most_held_bytes()};
+                                                                dev.memory().max_held_bytes()};
   });
   return found;
 }

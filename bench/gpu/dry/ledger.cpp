@@ -22,7 +22,7 @@ std::byte* Ledger::allocate(std::size_t bytes) {
   if (block == MAP_FAILED) throw std::bad_alloc();
   blocks_[static_cast<std::byte*>(block)] = bytes;
   held_ += static_cast<double>(bytes);
-  most_held_ = std::max(most_held_, held_);
+  max_held_ = std::max(max_held_, held_);
   return static_cast<std::byte*>(block);
 }
 

@@ -34,7 +34,7 @@ class Ledger {
     launches_.push_back({std::move(name), bytes, flop});
   }
   /// Returns the peak bytes of tensors.
-  [[nodiscard]] double most_held_bytes() const { return most_held_; }
+  [[nodiscard]] double max_held_bytes() const { return max_held_; }
   void clear() { launches_.clear(); }
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
 
@@ -55,7 +55,7 @@ class Ledger {
   [[nodiscard]] Found find(const void* address) const;
 
   Sizes blocks_, parts_;
-  double held_ = 0, most_held_ = 0;
+  double held_ = 0, max_held_ = 0;
   std::vector<Launch> launches_;
 };
 

@@ -109,7 +109,7 @@ int run_training(const TrainingSetup& setup) {
   nlohmann::json out = {{"samples", options.global_batch},
                         {"tokens", tokens.count},
                         {"rows", tokens.rows},
-                        {"held_bytes", ledger.most_held_bytes()},
+                        {"held_bytes", ledger.max_held_bytes()},
                         {"launches", nlohmann::json::array()}};
   for (const auto& [name, total] : totals)
     out["launches"].push_back({{"name", name},

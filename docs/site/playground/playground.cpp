@@ -61,7 +61,7 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
 
 [[nodiscard]] inline std::string to_json(const Answer& answer) {
   auto out = dhp::concat("{\"makespan\":", answer.makespan,
-                         ",\"most_messages\":", answer.most_messages, ",\"stages\":[");
+                         ",\"max_messages\":", answer.max_messages, ",\"stages\":[");
   for (const auto& stage : answer.stages) {
     if (&stage != answer.stages.data()) out += ',';
     out += dhp::concat(

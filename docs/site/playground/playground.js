@@ -143,7 +143,7 @@
     const many = (count, noun) => `<b>${count}</b> ${noun}${count === 1 ? "" : "s"}`;
     $("summary").innerHTML = `${many(ranks, "rank")}. A step takes <b>${number(answer.makespan)}</b>, stages are idle ` +
       `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
-      `${many(answer.most_messages, "message")} at a time.`;
+      `${many(answer.max_messages, "message")} at a time.`;
     timeline(answer, Number(chosen.chunks));
     const others = [...form.elements.schedule.options].map(({ value: schedule }) => {
       const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);

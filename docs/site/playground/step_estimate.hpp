@@ -84,7 +84,7 @@ struct Stage {
 
 struct Answer {
   double makespan = 0;
-  int most_messages = 0;  ///< on an edge
+  int max_messages = 0;  ///< on an edge
   std::vector<Stage> stages;
 };
 
@@ -120,7 +120,7 @@ inline void check_question(const Question& q) {
   }
   const auto times = dhp::simulate(lists, costs);
 
-  Answer answer{times.makespan, report.most_messages, {}};
+  Answer answer{times.makespan, report.max_messages, {}};
   // Of a rank's rows: what a layer gives, keeps inside, and has as keys and values.
   const double boundary = q.boundary / q.context, inside = q.inside / q.tensor / q.context,
                keys = 2 * boundary / q.tensor;
@@ -131,7 +131,7 @@ inline void check_question(const Question& q) {
     stage.actions = lists[at];
     stage.start = times.start[at];
     stage.idle = times.idle_share[at];
-    stage.in_flight = report.most_until_weight_gradient[at];
+    stage.in_flight = report.max_until_weight_gradient[at];
     int largest = 0;
     for (int chunk = 0; chunk < q.chunks; ++chunk) {
       const auto layers = layers_of(wiring.part(s, {dhp::Action::Kind::forward, chunk, 0}));

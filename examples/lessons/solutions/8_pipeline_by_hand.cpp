@@ -22,7 +22,7 @@ class Stage {
     gemm(dev, x.view(), weights_.view(), g.mut());
     activation_forward(dev, dhp::Activation::gelu, g.view(), y.mut());
     kept_.emplace_back(std::move(x), std::move(g));
-    most_kept_ = std::max(most_kept_, kept_.size());
+    max_kept_ = std::max(max_kept_, kept_.size());
     return y;
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy) {
@@ -39,12 +39,12 @@ class Stage {
     fill(dev, gradient_.mut(), 0);
   }
   [[nodiscard]] std::vector<float> weights(Dev& dev) const { return weights_.to_host<float>(dev); }
-  [[nodiscard]] std::size_t most_kept() const { return most_kept_; }
+  [[nodiscard]] std::size_t max_kept() const { return max_kept_; }
 
  private:
   Tensor<Dev> weights_, gradient_;
   std::deque<std::pair<Tensor<Dev>, Tensor<Dev>>> kept_{};
-  std::size_t most_kept_ = 0;
+  std::size_t max_kept_ = 0;
 };
 
 Tensor<Dev> received(Dev& dev, dhp::Comm<Dev>& world, int from) {
@@ -55,7 +55,7 @@ Tensor<Dev> received(Dev& dev, dhp::Comm<Dev>& world, int from) {
 
 struct Seen {
   std::vector<float> weights{};
-  std::size_t most_kept = 0;
+  std::size_t max_kept = 0;
   std::int64_t sent_bytes = 0;
 };
 
@@ -89,7 +89,7 @@ Seen train(dhp::Comm<Dev> plain_world, bool all_forwards_first) {
     while (done++ < micro_batches) backward();
     stage.update(dev);
   }
-  return {stage.weights(dev), stage.most_kept(),
+  return {stage.weights(dev), stage.max_kept(),
           counts->of(toy::everybody(world.size()), dhp::CallKind::send).bytes};
 }
 
@@ -103,8 +103,8 @@ int main() {
     const auto& one = one_f[static_cast<std::size_t>(s)];
     same = same && all.weights == one.weights;
     std::printf("stage %d\n", s);
-    ledger.line("  all forwards first: kept", all.most_kept, micro_batches);
-    ledger.line("  one forward, one backward: kept", one.most_kept, stages - s);
+    ledger.line("  all forwards first: kept", all.max_kept, micro_batches);
+    ledger.line("  one forward, one backward: kept", one.max_kept, stages - s);
     // The middle stage sends activations and gradients; the other two send one of them.
     ledger.line("  sent", one.sent_bytes / steps,
                 (s == 1 ? 2 : 1) * micro_batches * 4 * rows * columns);

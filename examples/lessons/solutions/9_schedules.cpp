@@ -9,7 +9,7 @@
 #include <string>
 
 /// Returns the least number of micro-batches with which stage 0 is idle for at most this share of the time.
-int least_micro_batches(const dhp::AnySchedule& schedule, int stages, double share) {
+int min_micro_batches(const dhp::AnySchedule& schedule, int stages, double share) {
   for (int m = 1;; ++m)
     if (dhp::simulate(dhp::all_stages(schedule, stages, m, 1)).idle_share[0] <= share + 1e-12)
       return m;
@@ -32,9 +32,9 @@ int main() {
   bool correct = true;
   // Exercise 1. GPipe and 1F1B: (s - 1) / (m + s - 1) <= 1/10 if m >= 9 (s - 1). Zero-bubble has 3 m in place of m.
   for (const int stages : {2, 4, 8}) {
-    const int gpipe = least_micro_batches(dhp::GPipe{}, stages, 0.1);
-    const int one_f = least_micro_batches(dhp::OneForwardOneBackward{}, stages, 0.1);
-    const int zero = least_micro_batches(dhp::ZeroBubble{}, stages, 0.1);
+    const int gpipe = min_micro_batches(dhp::GPipe{}, stages, 0.1);
+    const int one_f = min_micro_batches(dhp::OneForwardOneBackward{}, stages, 0.1);
+    const int zero = min_micro_batches(dhp::ZeroBubble{}, stages, 0.1);
     std::printf(
         "%d stages, idle for at most 10 %%: gpipe %d, 1f1b %d, zero-bubble %d micro-batches\n",
         stages, gpipe, one_f, zero);

@@ -91,7 +91,7 @@ class ImageSource final : public Source<T> {
     T* spare = scratch.data();
     int made = 0;
     for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++made) {
-      if (made == most_runs) return 0;
+      if (made == max_runs) return 0;
       auto length = std::min(count, tap_row - tap);
       Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
       const auto all = [&] { return (half - 1) * between + length; };

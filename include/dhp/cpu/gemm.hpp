@@ -31,7 +31,7 @@ struct Blocks {
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 154;     // approximate number of rows of A packed together
   static constexpr std::int64_t few_rows = 128;  // up to so many rows of A, packing B does not pay
-  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
+  static constexpr std::int64_t max_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
   /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
   struct Output {
@@ -51,7 +51,7 @@ struct Blocks {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
       const auto most = std::max<std::int64_t>(m / 112, 1);  // shorter tiles reload B too often
       down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
-      across = std::max<std::int64_t>(parts(n, most_columns), 1);
+      across = std::max<std::int64_t>(parts(n, max_columns), 1);
       if (down < threads)  // too few row ranges: split columns too
         across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
       // Small products are not worth a second thread.
@@ -73,7 +73,7 @@ struct Blocks {
   };
   /// The number of rows that are packed together: `group`, rounded down to whole panels.
   template <class R>
-  static constexpr std::int64_t most_rows = R::rows*(group / R::rows);
+  static constexpr std::int64_t max_rows = R::rows*(group / R::rows);
   template <class R>
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
@@ -91,14 +91,14 @@ struct Blocks {
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
     // If lines of A lie along k, one panel at a time is copied and stays in L1. Otherwise, packing groups is faster.
-    const auto high_group = a.along_k ? P::rows : most_rows<R>;
+    const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
     // A panel of A that is read in place must be one stretch, because a panel of B may have several.
     PanelsInPlace<E> a_there(a, row, a.piece() == Source<E>::whole ? rows : 0, P::rows, false);
     PanelsInPlace<E> b_there(b, column, packed == nullptr ? columns : 0, P::columns,
                              rows <= few_rows);
-    Run<E> runs[most_runs];
+    Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
     const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
     const auto size_a = a.along_k ? P::rows * P::line : most * stride_a;
@@ -107,7 +107,7 @@ struct Blocks {
     E* const packed_a = buffer.get();
     E* const own_b = packed_a + size_a;
     E* const spare = own_b + size_b;
-    std::int64_t places[most_rows<R>];
+    std::int64_t places[max_rows<R>];
     std::int64_t p0 = 0;
     do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
@@ -268,10 +268,10 @@ struct Blocks {
     // With a single block of k, each group of rows is complete after one pass, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
     visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
-      const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
-      const auto most_old = std::min(most_rows<R>, tile.rows) * tile.columns;
-      const auto buffer = make_buffer<T>(most_old + held * tile.columns);
-      T *const old = buffer.get(), *const values = old + most_old;
+      const auto held = one_group ? std::min(max_rows<R>, tile.rows) : tile.rows;
+      const auto max_old = std::min(max_rows<R>, tile.rows) * tile.columns;
+      const auto buffer = make_buffer<T>(max_old + held * tile.columns);
+      T *const old = buffer.get(), *const values = old + max_old;
       const auto from = [&](std::int64_t row) { return (row - tile.row) % held * tile.columns; };
       const auto write_rows = [&](std::int64_t first, std::int64_t count) {
         const auto end = tile.row + first + count;

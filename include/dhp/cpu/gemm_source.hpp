@@ -26,7 +26,7 @@ template <class T>
   for (; i < count; ++i) to[i] = from[i];
 }
 
-inline constexpr int most_runs = 40;  // the largest number of Runs of a panel
+inline constexpr int max_runs = 40;  // the largest number of Runs of a panel
 /// Returns whether lines with this stride can be read in place: at multiples of 4 KiB they compete for few sets of L1.
 template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
@@ -82,7 +82,7 @@ class Source {
     for (; lines > 0; --lines, ++line, to += stride)
       if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
   }
-  /// If lines lie along k: makes at most most_runs runs of 2 * half lines and returns their number, or 0 if the caller
+  /// If lines lie along k: makes at most max_runs runs of 2 * half lines and returns their number, or 0 if the caller
   /// must copy.
   virtual int panel(std::int64_t /*line*/, int /*half*/, std::int64_t /*first*/,
                     std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {

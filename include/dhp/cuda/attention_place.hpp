@@ -80,7 +80,7 @@ struct AttentionTile {
   static constexpr int rows = warp_size;  // rows of a tile, one for each lane
   static constexpr int warps = 8;         // rows of a block, one for each warp
   static constexpr int threads = warps * warp_size;
-  static constexpr int most_per_lane = 8;  // columns of a lane; a head has at most 256
+  static constexpr int max_per_lane = 8;  // columns of a lane; a head has at most 256
   /// Multiply-adds of a multiprocessor per cycle. Loads from shared memory are the bound: two numbers for each.
   static constexpr double products_per_cycle = warp_size / 2.0;
   /// Returns the padded row length in shared memory; an odd length avoids bank conflicts.
@@ -90,8 +90,8 @@ struct AttentionTile {
 template <class Dev>
 [[nodiscard]] int attention_head_size(ConstView<Dev> q, const AttentionOptions& options) {
   const auto size = q.columns() / options.heads;
-  check(size <= AttentionTile::most_per_lane * warp_size, "attention: heads of ", size,
-        " columns; on a GPU they have at most ", AttentionTile::most_per_lane * warp_size);
+  check(size <= AttentionTile::max_per_lane * warp_size, "attention: heads of ", size,
+        " columns; on a GPU they have at most ", AttentionTile::max_per_lane * warp_size);
   return static_cast<int>(size);
 }
 template <class Dev>

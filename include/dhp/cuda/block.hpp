@@ -20,12 +20,12 @@ class Cuda;
 
 namespace detail {
 
-/// A device that runs the kernels of cuda/. most_shared_bytes() is the most shared memory of a block; multiprocessors()
+/// A device that runs the kernels of cuda/. max_shared_bytes() is the most shared memory of a block; multiprocessors()
 /// is the number of units that run blocks at the same time.
 template <class Dev>
 concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
-  { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
+  { dev.max_shared_bytes() } -> std::same_as<std::size_t>;
   { dev.multiprocessors() } -> std::same_as<int>;
 };
 /// Cuda itself, and not a test's device, which has kernels but no libraries.
@@ -43,22 +43,22 @@ inline constexpr int warp_size = 32;
 /// Launch dimensions; shared_bytes is the shared memory of one block.
 struct Grid {
   std::int64_t blocks = 1;
-  int threads = 256;  ///< a multiple of warp_size, at most the kernel's most_threads
+  int threads = 256;  ///< a multiple of warp_size, at most the kernel's max_threads
   std::size_t shared_bytes = 0;
 };
 
-/// Returns the most threads of a block of Kernel: Kernel::most_threads, or 256. Registers are limited accordingly.
+/// Returns the most threads of a block of Kernel: Kernel::max_threads, or 256. Registers are limited accordingly.
 template <class Kernel>
-[[nodiscard]] constexpr int most_threads() {
-  if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;
+[[nodiscard]] constexpr int max_threads() {
+  if constexpr (requires { Kernel::max_threads; }) return Kernel::max_threads;
   else return 256;
 }
 
-/// Returns the fewest blocks of Kernel that a multiprocessor must be able to hold: Kernel::least_blocks, or 0 for any
+/// Returns the fewest blocks of Kernel that a multiprocessor must be able to hold: Kernel::min_blocks, or 0 for any
 /// number. More blocks leave fewer registers for each thread.
 template <class Kernel>
-[[nodiscard]] constexpr int least_blocks() {
-  if constexpr (requires { Kernel::least_blocks; }) return Kernel::least_blocks;
+[[nodiscard]] constexpr int min_blocks() {
+  if constexpr (requires { Kernel::min_blocks; }) return Kernel::min_blocks;
   else return 0;
 }
 
@@ -66,16 +66,16 @@ template <class Kernel>
 template <class Kernel>
 void check_grid(const Grid& grid) {
   check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads >= 1 &&
-            grid.threads % warp_size == 0 && grid.threads <= most_threads<Kernel>(),
+            grid.threads % warp_size == 0 && grid.threads <= max_threads<Kernel>(),
         "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads,
-        " threads; this one has up to ", most_threads<Kernel>(),
-        " threads per block, see its most_threads");
+        " threads; this one has up to ", max_threads<Kernel>(),
+        " threads per block, see its max_threads");
 }
 
 /// Throws Error if a block needs more shared memory than the GPU has. what...: the start of the message, up to "need".
 void check_shared_memory(const auto& dev, const Grid& grid, const auto&... what) {
-  check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
-        " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
+  check(grid.shared_bytes <= dev.max_shared_bytes(), what..., " ", grid.shared_bytes,
+        " bytes of shared memory, and this GPU has ", dev.max_shared_bytes(),
         " for a block; a narrower type (fp32, say) needs less");
 }
 
@@ -133,18 +133,18 @@ void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
 }
 
 /// Returns the most blocks of a grid-stride loop: enough to keep every multiprocessor busy until the end.
-[[nodiscard]] std::int64_t most_blocks(const auto& dev) {
+[[nodiscard]] std::int64_t max_blocks(const auto& dev) {
   return std::int64_t{dev.multiprocessors()} * 16;
 }
-/// Returns a grid with one item for each thread, but at most most_blocks: kernels use grid-stride loops.
+/// Returns a grid with one item for each thread, but at most max_blocks: kernels use grid-stride loops.
 [[nodiscard]] Grid grid_for(const auto& dev, std::int64_t items, int threads = 256) {
-  return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most_blocks(dev)), threads,
+  return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, max_blocks(dev)), threads,
           0};
 }
 
 /// The most partial sums of one sum. This number determines the order of additions and thus the bits of the sum, so it
 /// is the same on all GPUs.
-inline constexpr std::int64_t most_sum_parts = 1056;
+inline constexpr std::int64_t max_sum_parts = 1056;
 
 /// Returns this thread's index in the grid; grid_threads() returns the grid's number of threads.
 [[nodiscard]] constexpr std::int64_t grid_thread(const auto& block) {

@@ -34,7 +34,7 @@ struct AppendToCache {
 template <class T>
 struct AttentionStep {
   using A = Accumulator<T>;
-  static constexpr int most_per_lane = AttentionTile::most_per_lane;
+  static constexpr int max_per_lane = AttentionTile::max_per_lane;
   std::int64_t stride, capacity, key_columns;
   int heads, sharing, size;
   double scale;
@@ -50,7 +50,7 @@ struct AttentionStep {
     const auto seen = position < 0 || position >= capacity ? 0 : position + 1;
     const auto first = sample * capacity * key_columns + head / sharing * size;
     const T* const query = q + sample * stride + head * size;
-    A own[most_per_lane] = {}, mixed[most_per_lane] = {};
+    A own[max_per_lane] = {}, mixed[max_per_lane] = {};
     for (int part = 0, column = lane; column < size; ++part, column += warp_size)
       own[part] = static_cast<A>(scale) * static_cast<A>(query[column]);
     A most = -std::numeric_limits<A>::infinity(), sum = 0;

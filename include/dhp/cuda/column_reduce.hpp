@@ -16,7 +16,7 @@ namespace dhp::detail::cuda {
 /// The tiling of a matrix. It depends on the matrix's size and on `width`, the number of columns of a thread.
 struct ColumnTiles {
   std::int64_t rows = 0, columns = 0;
-  static constexpr int most_threads = 512;
+  static constexpr int max_threads = 512;
   int across = 1;  ///< threads side by side in a tile; a block has across * down active threads
   int down = 1;
   std::int64_t tiles_across = 0, tiles_down = 0, tile_rows = 0;
@@ -29,9 +29,9 @@ struct ColumnTiles {
 
 inline constexpr int rows_together = 4;
 
-/// Returns a tiling with at most about `most_tiles` tiles, unless the columns need more. width must divide columns.
+/// Returns a tiling with at most about `max_tiles` tiles, unless the columns need more. width must divide columns.
 [[nodiscard]] inline ColumnTiles column_tiles(std::int64_t rows, std::int64_t columns, int width,
-                                              std::int64_t most_tiles = most_sum_parts) {
+                                              std::int64_t max_tiles = max_sum_parts) {
   ColumnTiles tiles{.rows = rows, .columns = columns};
   const std::int64_t packs = columns / width;
   tiles.tiles_across = (packs + warp_size - 1) / warp_size;
@@ -41,8 +41,8 @@ inline constexpr int rows_together = 4;
   tiles.tiles_across = (packs + tiles.across - 1) / tiles.across;
   tiles.down = tiles.threads / tiles.across;
   const std::int64_t step = std::int64_t{rows_together} * tiles.down;
-  const std::int64_t most_down = std::max<std::int64_t>(most_tiles / tiles.tiles_across, 1);
-  const std::int64_t wanted = std::clamp<std::int64_t>((rows + step - 1) / step, 1, most_down);
+  const std::int64_t max_down = std::max<std::int64_t>(max_tiles / tiles.tiles_across, 1);
+  const std::int64_t wanted = std::clamp<std::int64_t>((rows + step - 1) / step, 1, max_down);
   tiles.tile_rows = ((rows + wanted - 1) / wanted + step - 1) / step * step;
   tiles.tiles_down = (rows + tiles.tile_rows - 1) / tiles.tile_rows;
   return tiles;
@@ -129,7 +129,7 @@ template <int width, class Terms, class Output>
 struct SumColumns {
   using Total = typename Terms::Total;
   static constexpr int values = Terms::sums * width;
-  static constexpr int most_threads = ColumnTiles::most_threads;
+  static constexpr int max_threads = ColumnTiles::max_threads;
 
   ColumnTiles tiles;
   Terms terms;
@@ -213,11 +213,11 @@ struct ToFinish {
 
 /// Returns a tiling whose tiles span all rows, for few wide rows or many narrow rows.
 [[nodiscard]] inline ColumnTiles one_tile_down(std::int64_t rows, std::int64_t columns) {
-  constexpr int threads = ColumnTiles::most_threads, least_across = 8;
+  constexpr int threads = ColumnTiles::max_threads, min_across = 8;
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(rows / rows_together + 1));
   ColumnTiles tiles{.rows = rows, .columns = columns};
   tiles.threads = threads;
-  tiles.down = static_cast<int>(std::min<std::uint64_t>(wanted, threads / least_across));
+  tiles.down = static_cast<int>(std::min<std::uint64_t>(wanted, threads / min_across));
   tiles.across = threads / tiles.down;
   tiles.tiles_across = (columns + tiles.across - 1) / tiles.across;
   tiles.tiles_down = 1;

@@ -27,18 +27,18 @@ constexpr void for_row(const B& block, const T* logits, LogitRow row, const Body
   }
 }
 
-inline constexpr int most_row_threads = 512;
+inline constexpr int max_row_threads = 512;
 
 template <class A>
 [[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
   const auto packs = (columns + width - 1) / width;
-  const int threads = packs <= 32 ? 32 : packs <= 512 ? 128 : most_row_threads;
+  const int threads = packs <= 32 ? 32 : packs <= 512 ? 128 : max_row_threads;
   return {rows, threads, 3 * block_reduce_scratch * sizeof(A)};
 }
 
 template <class T, int width>
 struct RowMaximum {
-  static constexpr int most_threads = most_row_threads;
+  static constexpr int max_threads = max_row_threads;
   using A = Accumulator<T>;
   LogitRow columns;
   bool onto;
@@ -59,7 +59,7 @@ struct RowMaximum {
 
 template <class T, int width>
 struct RowSums {
-  static constexpr int most_threads = most_row_threads;
+  static constexpr int max_threads = max_row_threads;
   using A = Accumulator<T>;
   LogitRow columns;
   std::int64_t first_class;
@@ -106,7 +106,7 @@ struct RowLoss {
 
 template <class T, int width>
 struct RowRank {
-  static constexpr int most_threads = most_row_threads;
+  static constexpr int max_threads = max_row_threads;
   using A = Accumulator<T>;
   LogitRow columns;
   std::int64_t first_class;
@@ -134,7 +134,7 @@ struct RowRank {
 
 template <class T, int width>
 struct RowGradient {
-  static constexpr int most_threads = most_row_threads;
+  static constexpr int max_threads = max_row_threads;
   using A = Accumulator<T>;
   LogitRow columns;
   std::int64_t first_class;
@@ -170,7 +170,7 @@ struct RowGradient {
 /// Computes the four totals of cross_entropy_totals() in one block.
 template <class A>
 struct LossTotals {
-  static constexpr int most_threads = 1024;
+  static constexpr int max_threads = 1024;
   std::int64_t rows;
   const A* loss;
   const std::int32_t* labels;
@@ -264,7 +264,7 @@ template <KernelDevice Dev>
 void cross_entropy_totals_on(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
                              ConstView<Dev> rank, View<Dev> totals) {
   visit_accumulator(loss.dtype(), [&]<class A>(TypeTag<A>) {
-    launch(dev, {1, cuda::LossTotals<A>::most_threads, cuda::block_reduce_scratch * sizeof(double)},
+    launch(dev, {1, cuda::LossTotals<A>::max_threads, cuda::block_reduce_scratch * sizeof(double)},
            cuda::LossTotals<A>{loss.count(), loss.data(), labels.data(),
                                rank.empty() ? nullptr : rank.template data<std::int32_t>(),
                                totals.data()});

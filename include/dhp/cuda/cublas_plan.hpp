@@ -92,7 +92,7 @@ class CublasPlans : public CudaCached {
   static void take_next(Cuda& dev, const CublasCall& call, Plan& plan) {
     plan.refused.push_back(*plan.taken);
     plan.taken.reset();
-    for (const auto& one : algorithms(dev, call, *plan.product, most_algorithms))
+    for (const auto& one : algorithms(dev, call, *plan.product, max_algorithms))
       if (std::none_of(plan.refused.begin(), plan.refused.end(), [&](const CublasAlgorithm& other) {
             return to_hex(one) == to_hex(other);
           })) {
@@ -116,7 +116,7 @@ class CublasPlans : public CudaCached {
     const auto kept = choices.find(problem);
     if (const auto made = kept ? from_hex(*kept) : std::nullopt) return made;
     if (!Tuning::may_time(dev)) return {};
-    const auto all = algorithms(dev, call, product, most_algorithms);
+    const auto all = algorithms(dev, call, product, max_algorithms);
     if (all.empty()) return {};
     const auto best = all.size() > 1 ? fastest(dev, call, product, all) : all.front();
     choices.keep(problem, to_hex(best));

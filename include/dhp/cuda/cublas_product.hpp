@@ -80,7 +80,7 @@ struct CublasAlgorithm {
   std::size_t workspace_bytes = 0;
 };
 
-inline constexpr int most_algorithms = 8;
+inline constexpr int max_algorithms = 8;
 
 /// Returns at most `most` of cuBLASLt's proposals, its favorite first, or none if it cannot run the product. Split-k
 /// sums are added in the accumulation type, never in 16 bits.
@@ -100,17 +100,17 @@ inline constexpr int most_algorithms = 8;
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   // Alignments depend on the layout, so deterministic devices tell cuBLASLt at most 16 bytes.
-  const std::uint32_t most_alignment = dev.options().deterministic ? 16 : 256;
+  const std::uint32_t max_alignment = dev.options().deterministic ? 16 : 256;
   const auto alignment = [&](const std::byte* address) {
-    return std::min(alignment_of(address), most_alignment);
+    return std::min(alignment_of(address), max_alignment);
   };
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(call.left));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(call.right));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(call.c));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(call.c));
   // Not a vector, because nvcc 13.0 fails on destructors of unnamed structs with a typedef.
-  std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> results{};
-  check(most <= most_algorithms, "cuBLASLt is asked for ", most, " algorithms");
+  std::array<cublasLtMatmulHeuristicResult_t, max_algorithms> results{};
+  check(most <= max_algorithms, "cuBLASLt is asked for ", most, " algorithms");
   int count = 0;
   const auto code =
       cublasLtMatmulAlgoGetHeuristic(dev.cublas(), product.how(), product.left(), product.right(),

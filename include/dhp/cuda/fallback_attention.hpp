@@ -97,7 +97,7 @@ struct AttentionForward {
     load_rows(block, place, head, q, place.stride, first_query, AttentionTile::warps, queries);
     A most = -std::numeric_limits<A>::infinity();
     A sum = 0;
-    A mixed[AttentionTile::most_per_lane] = {};
+    A mixed[AttentionTile::max_per_lane] = {};
     const A scale = static_cast<A>(place.scale);
     const auto add_tile = [&](std::int64_t first, int count) {
       const bool scores = lane < count && real && place.sees(query, first + lane);
@@ -202,8 +202,8 @@ struct AttentionGradient {
               first_row, AttentionTile::warps, own_values);
     const A scale = static_cast<A>(place.scale);
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
-    A sums[AttentionTile::most_per_lane] = {};
-    [[maybe_unused]] A value_sums[AttentionTile::most_per_lane] = {};
+    A sums[AttentionTile::max_per_lane] = {};
+    [[maybe_unused]] A value_sums[AttentionTile::max_per_lane] = {};
     auto reader = head;  // the query head
     const auto add_tile = [&](std::int64_t first, int count) {
       A weight = 0, value_weight = 0;

@@ -13,7 +13,7 @@ namespace dhp::detail::cuda {
 
 inline constexpr int flash_threads = 4 * warp_size;          // threads of a block
 inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements of a pack
-/// Returns the kernel's least_blocks for heads of this width. For 64 columns, three blocks fit a multiprocessor's
+/// Returns the kernel's min_blocks for heads of this width. For 64 columns, three blocks fit a multiprocessor's
 /// registers almost without spills; on an H200 both passes then take 5 to 10 % less time.
 [[nodiscard]] constexpr int flash_blocks(int width) { return width == 64 ? 3 : 0; }
 
@@ -207,7 +207,7 @@ struct FlashAttentionForward {
   static constexpr bool of_keys = false;
   static constexpr int width = width_, row_tiles = width <= 128 ? 2 : 1, parts = 1;
   using Tiles = FlashTiles<T, width, row_tiles, 1>;
-  static constexpr int most_threads = flash_threads, least_blocks = flash_blocks(width);
+  static constexpr int max_threads = flash_threads, min_blocks = flash_blocks(width);
   AttentionPlace place;
   std::int64_t groups;  ///< groups of rows in a head
   const T *q, *k, *v;

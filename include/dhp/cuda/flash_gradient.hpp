@@ -14,7 +14,7 @@ struct FlashAttentionGradient {
   static constexpr int parts = width / columns;
   using Tiles = FlashTiles<T, width, 1, 2>;
   using Sums = WarpSums<columns / 8>;
-  static constexpr int most_threads = flash_threads, least_blocks = flash_blocks(width);
+  static constexpr int max_threads = flash_threads, min_blocks = flash_blocks(width);
   AttentionPlace place;
   std::int64_t groups;
   const T *dy, *q, *k, *v;

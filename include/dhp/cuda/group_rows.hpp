@@ -9,17 +9,17 @@
 namespace dhp::detail::cuda {
 
 /// The most threads of a block in this header.
-inline constexpr int most_group_threads = 1024;
+inline constexpr int max_group_threads = 1024;
 
 /// Returns the threads of a block for `count` items, in whole warps.
 [[nodiscard]] inline int threads_for(std::int64_t count) {
-  const auto wanted = std::min<std::int64_t>(count, most_group_threads) + warp_size - 1;
+  const auto wanted = std::min<std::int64_t>(count, max_group_threads) + warp_size - 1;
   return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
 }
 
 /// Replaces values[i] by the sum of values[0, i), in one block.
 struct ExclusiveSum {
-  static constexpr int most_threads = most_group_threads;
+  static constexpr int max_threads = max_group_threads;
   std::int64_t count;
   std::int32_t* values;
 
@@ -68,8 +68,8 @@ struct EntryOf {
 
 /// One digit of the keys. A block works on a tile, a thread on a row.
 struct Digit {
-  static constexpr int most_bits = 8;
-  static constexpr int none = 1 << most_bits;  // the digit of a thread without a row
+  static constexpr int max_bits = 8;
+  static constexpr int none = 1 << max_bits;  // the digit of a thread without a row
   std::int64_t rows, tiles;
   int tile;  // rows of a tile
   int shift, bits;
@@ -81,7 +81,7 @@ struct Digit {
 /// Sets counts[value, tile] to the tile's number of rows with digit `value`, and ranks[row] to the number of earlier
 /// rows of the tile with the row's digit.
 struct RankInTiles {
-  static constexpr int most_threads = most_group_threads;
+  static constexpr int max_threads = max_group_threads;
   Digit digit;
   const std::int32_t* keys;
   std::int32_t *counts, *ranks;
@@ -183,11 +183,11 @@ template <KernelDevice Dev>
   const auto make = [&](std::int64_t size) { return Tensor<Dev>(dev, DType::i32, {size}); };
   const auto data = [](Tensor<Dev>& tensor) { return tensor.mut().template data<std::int32_t>(); };
   auto keys = make(count), new_keys = make(count), rows = make(count), new_rows = make(count);
-  auto ranks = make(count), counts = make(tiles << Digit::most_bits), starts = make(entries + 1);
+  auto ranks = make(count), counts = make(tiles << Digit::max_bits), starts = make(entries + 1);
   map(dev, count, EntryOf{first_id, entries}, data(keys), ids.template data<std::int32_t>());
 
   const int bits = std::bit_width(static_cast<std::uint64_t>(entries));
-  const int passes = count == 0 ? 0 : (bits + Digit::most_bits - 1) / Digit::most_bits;
+  const int passes = count == 0 ? 0 : (bits + Digit::max_bits - 1) / Digit::max_bits;
   for (int pass = 0; pass < passes; ++pass) {
     const int shift = bits * pass / passes;
     const Digit digit{count, tiles, tile, shift, bits * (pass + 1) / passes - shift};

@@ -93,8 +93,8 @@ template <class T, class Rows, bool = Rows::in_registers>
 struct NormSums {
   using A = Accumulator<T>;
   static constexpr int n = Rows::n;
-  Pack<A, n> gamma[Rows::most_packs]{};
-  Pack<A, n> beta[Rows::most_packs]{};
+  Pack<A, n> gamma[Rows::max_packs]{};
+  Pack<A, n> beta[Rows::max_packs]{};
 
   constexpr void add(int step, const Pack<T, n>& dy, const Pack<T, n>& x, A mean, A inv_std) {
     for (int at = 0; at < n; ++at) {
@@ -108,7 +108,7 @@ struct NormSums {
     const int width = static_cast<int>(2 * columns);
     A* const slots = block.template shared<A>();
     A* const own = slots + block.thread() / warp_size * width;
-    for (int step = 0; step < Rows::most_packs; ++step) {
+    for (int step = 0; step < Rows::max_packs; ++step) {
       const auto column = Rows::column(block, step);
       if (column >= columns) continue;
       store<n>(own + column, gamma[step]);
@@ -303,7 +303,7 @@ struct ResidualNormBackward {
 };
 
 /// The most blocks that sum rows: two for each multiprocessor of an H200, and the same on every GPU.
-inline constexpr std::int64_t most_norm_parts = 264;
+inline constexpr std::int64_t max_norm_parts = 264;
 
 /// Launches a gradient kernel and passes the sums of dgamma and dbeta to `finish`; rows in registers need one pass.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
@@ -324,7 +324,7 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
         if constexpr (Rows::in_registers) {
           constexpr int threads = 128, warps = threads / warp_size;
           const auto blocks =
-              std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, most_norm_parts);
+              std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, max_norm_parts);
           Tensor<Dev> parts(dev, dtype_of<A>(), {blocks, 2, columns});
           in.parts = parts.mut().template data<A>();
           launch(dev, {blocks, threads, static_cast<std::size_t>(warps * 2 * columns) * sizeof(A)},

@@ -166,11 +166,11 @@ class CudnnPlans : public CudaCached {
     }
 
     float best_ms = std::numeric_limits<float>::infinity();
-    std::size_t timed = 0, to_compile = Tuning::most_compiled;
-    for (std::size_t next = 0; next < distinct.size() && timed < Tuning::most_candidates;) {
+    std::size_t timed = 0, to_compile = Tuning::max_compiled;
+    for (std::size_t next = 0; next < distinct.size() && timed < Tuning::max_candidates;) {
       std::vector<const CudnnCandidate*> part;
       std::size_t compiling = 0;
-      for (; next < distinct.size() && timed + part.size() < Tuning::most_candidates; ++next) {
+      for (; next < distinct.size() && timed + part.size() < Tuning::max_candidates; ++next) {
         if (distinct[next]->compiles()) {
           if (to_compile == 0) continue;
           if (compiling == to_compile) break;

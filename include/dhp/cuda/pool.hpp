@@ -221,7 +221,7 @@ void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
         static_cast<std::uint64_t>(std::min<std::int64_t>(shape[3] / pack, cuda::warp_size));
     const Kernel kernel{
         shape[0], shape[1] * shape[2], shape[3], static_cast<int>(std::bit_ceil(packs)), from, to};
-    const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), cuda::most_blocks(dev));
+    const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), cuda::max_blocks(dev));
     launch(dev, {blocks, Kernel::threads, Kernel::shared_bytes}, kernel);
   };
   cuda::pool<Dev>(x, y, body);

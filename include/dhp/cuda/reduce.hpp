@@ -99,7 +99,7 @@ struct FindNonfinite {
 
 /// Returns a grid for kernels that end with block_reduce, after which one block adds the parts of all blocks.
 [[nodiscard]] inline Grid sum_grid(std::int64_t blocks) {
-  return {std::clamp<std::int64_t>(blocks, 1, most_sum_parts), 256, 8 * block_reduce_scratch};
+  return {std::clamp<std::int64_t>(blocks, 1, max_sum_parts), 256, 8 * block_reduce_scratch};
 }
 
 /// Sets out to the sum of f over x. There are few parts, so that the block that adds them has little work.

@@ -12,7 +12,7 @@ namespace dhp::detail::cuda {
 template <int n_, int packs>
 struct WarpRows {
   static constexpr int n = n_;
-  static constexpr int most_packs = packs;
+  static constexpr int max_packs = packs;
   static constexpr bool in_registers = true;
 
   template <class A, class Dev>

@@ -39,7 +39,7 @@ struct Pieces {
     return {tile, first, left < 0 ? 0 : left < size ? left : size};
   }
   [[nodiscard]] Grid grid(const auto& dev) const {
-    return {std::clamp<std::int64_t>(count(), 1, most_blocks(dev))};
+    return {std::clamp<std::int64_t>(count(), 1, max_blocks(dev))};
   }
 };
 template <class Dev>
@@ -50,7 +50,7 @@ template <class Dev>
 /// Returns a grid for kernels whose blocks sum whole tiles, in double.
 template <class Dev>
 [[nodiscard]] Grid grid_of_tiles(const Dev& dev, const SegmentTable<Dev>& table) {
-  return {std::min(table.tile_count(), most_blocks(dev)), 256,
+  return {std::min(table.tile_count(), max_blocks(dev)), 256,
           sizeof(double) * block_reduce_scratch};
 }
 

@@ -210,7 +210,7 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
            SumRowParts<T, width>{lists, columns, from, sums});
     using Add = AddRowParts<A, Y, width>;
     launch(dev,
-           {std::min<std::int64_t>(lists.windows() * slabs, most_blocks(dev)),
+           {std::min<std::int64_t>(lists.windows() * slabs, max_blocks(dev)),
             Add::together * warp_size, Add::shared_bytes},
            Add{lists, columns, sums, factor, to});
   };

@@ -11,7 +11,7 @@ namespace dhp::detail::cuda {
 /// Adds rows along a tree; a thread works on one column.
 template <class A, class Y>
 struct SumTree {
-  std::array<TreeAdd, most_tree_leaves> adds;
+  std::array<TreeAdd, max_tree_leaves> adds;
   int count;
   std::int64_t columns, wanted;  // number of columns of `rows`, and of y
   A beta;
@@ -37,7 +37,7 @@ template <KernelDevice Dev>
 void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, View<Dev> y,
                  double beta) {
   visit_accumulator(parts.dtype(), [&]<class A>(TypeTag<A>) {
-    std::array<TreeAdd, most_tree_leaves> list{};
+    std::array<TreeAdd, max_tree_leaves> list{};
     std::copy(adds.begin(), adds.end(), list.begin());
     const auto run = [&]<class Y>(TypeTag<Y>) {
       launch(dev, cuda::grid_for(dev, parts.columns()),

@@ -29,10 +29,10 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// most_candidates: the most that are timed. most_compiled: the most of them that must be compiled, about a second
+  /// max_candidates: the most that are timed. max_compiled: the most of them that must be compiled, about a second
   /// each. The fastest need not be a favorite: on an H100, ResNet-50's first layer took 1.5 ms with the best of cuDNN's
   /// first four, and 0.4 ms with the best of all that PyTorch tries.
-  static constexpr std::size_t most_candidates = 16, most_compiled = 4;
+  static constexpr std::size_t max_candidates = 16, max_compiled = 4;
 
   explicit Tuning(Cuda& dev)
       : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}

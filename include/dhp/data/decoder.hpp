@@ -24,7 +24,7 @@ struct DecodeOptions {
   /// An image with more pixels is an error; no memory is allocated for it.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
-  int least_side = 0;
+  int min_side = 0;
   /// Applies the EXIF orientation. If false, images stay as stored, and `turned` (may be null) counts rotated ones.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};

@@ -135,7 +135,7 @@ class JpegReader {
   const bool inks = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
   // At 1/2, 1/4 or 1/8 size, the decoder drops the high frequencies of each block of 8 x 8 pixels.
-  const auto least = static_cast<unsigned>(options.least_side);
+  const auto least = static_cast<unsigned>(options.min_side);
   const auto side = std::min(info.image_height, info.image_width);
   while (least > 0 && info.scale_denom < 8 * info.scale_num &&
          (side + info.scale_denom - 1) / info.scale_denom >= 2 * least)

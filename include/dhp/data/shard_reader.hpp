@@ -34,17 +34,17 @@ class ShardReader {
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr std::size_t most_open = 128;
+  static constexpr std::size_t max_open = 128;
 
   // Opens a shard. If too many are open, drops the one opened first; it is closed once all its readers are done.
   [[nodiscard]] std::shared_ptr<const OpenFile> opened(std::uint32_t shard) const {
     const std::lock_guard lock(mutex_);
     auto& file = open_[shard];
     if (!file) {
-      if (order_.size() == most_open) {
+      if (order_.size() == max_open) {
         open_[order_[oldest_]].reset();
         order_[oldest_] = shard;
-        oldest_ = (oldest_ + 1) % most_open;
+        oldest_ = (oldest_ + 1) % max_open;
       } else {
         order_.push_back(shard);
       }

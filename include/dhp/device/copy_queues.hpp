@@ -13,7 +13,7 @@ namespace dhp::detail {
 class UploadQueue {
  public:
   /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
-  static constexpr std::size_t least_bytes = std::size_t{1} << 20;
+  static constexpr std::size_t min_bytes = std::size_t{1} << 20;
 
   /// bytes: the pinned ring's size. work: the device's stream. Throws OutOfMemory.
   UploadQueue(CudaMemory& memory, std::size_t bytes, cudaStream_t work)

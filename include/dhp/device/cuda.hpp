@@ -283,7 +283,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
   /// Returns the most bytes of shared memory that a block can have.
-  [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
+  [[nodiscard]] std::size_t max_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] int multiprocessors() const { return properties_.multiProcessorCount; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] detail::CudaMemory& memory() { return *memory_; }
@@ -317,7 +317,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
  private:
   /// Copies a piece of the pinned ring to the GPU.
   void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
-    if (auto* const queue = bytes < detail::UploadQueue::least_bytes ? nullptr : upload_queue())
+    if (auto* const queue = bytes < detail::UploadQueue::min_bytes ? nullptr : upload_queue())
       return queue->copy(to, piece, bytes, pinned_->place_of(piece), stream());
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");

@@ -10,13 +10,13 @@
 #include <type_traits>
 
 namespace dhp::detail {
-/// Rounds `size` up to a multiple of a step: an eighth of the power of two below `size`, but at least least_step (a
-/// power of two). Above 8 * least_step, rounding adds less than 12.5 %.
+/// Rounds `size` up to a multiple of a step: an eighth of the power of two below `size`, but at least min_step (a
+/// power of two). Above 8 * min_step, rounding adds less than 12.5 %.
 template <class Size>
-[[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> least_step) {
+[[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> min_step) {
   const auto positive = std::max<Size>(size, 1);
   const auto eighth = std::bit_floor(as_size(positive - 1)) / 8;
-  const auto step = std::max(least_step, static_cast<Size>(eighth));
+  const auto step = std::max(min_step, static_cast<Size>(eighth));
   return (positive + step - 1) / step * step;
 }
 
@@ -33,9 +33,9 @@ class MemoryCount {
     const std::lock_guard lock(mutex_);
     return held_;
   }
-  [[nodiscard]] std::size_t most_held_bytes() const {
+  [[nodiscard]] std::size_t max_held_bytes() const {
     const std::lock_guard lock(mutex_);
-    return most_held_;
+    return max_held_;
   }
 
  protected:
@@ -46,7 +46,7 @@ class MemoryCount {
     const std::lock_guard lock(mutex_);
     in_use_ += bytes;
     if (fresh) held_ += bytes;
-    most_held_ = std::max(most_held_, held_);
+    max_held_ = std::max(max_held_, held_);
   }
   /// Counts a block that a tensor stops using. kept: the block is now cached.
   void count_freed(std::size_t bytes, bool kept) {
@@ -62,6 +62,6 @@ class MemoryCount {
 
  private:
   mutable std::mutex mutex_;
-  std::size_t in_use_ = 0, held_ = 0, most_held_ = 0;
+  std::size_t in_use_ = 0, held_ = 0, max_held_ = 0;
 };
 }  // namespace dhp::detail

@@ -27,19 +27,19 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
-  /// least_step: the smallest step between size classes, which is 64 for Cpu and 256 for Cuda.
-  explicit MetaMemory(std::size_t least_step) : least_step_(least_step) {}
+  /// min_step: the smallest step between size classes, which is 64 for Cpu and 256 for Cuda.
+  explicit MetaMemory(std::size_t min_step) : min_step_(min_step) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     const std::size_t size =
-        persistent ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
+        persistent ? bytes : std::max<std::size_t>(size_class(bytes, min_step_), 512);
     auto& cached = cached_[size];
     const bool fresh = persistent || cached == 0;
     if (!fresh) --cached;
     count_used(size, fresh);
-    if (in_use_bytes() > most_in_use_) {
-      most_in_use_ = in_use_bytes();
-      most_in_use_in_ = scopes_;
+    if (in_use_bytes() > max_in_use_) {
+      max_in_use_ = in_use_bytes();
+      max_in_use_in_ = scopes_;
     }
     const auto count_down = [memory = shared_from_this(), size, persistent] {
       memory->count_freed(size, !persistent);
@@ -71,17 +71,17 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
       for (auto* const space : spaces) munmap(space, size);
   }
 
-  [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
+  [[nodiscard]] std::size_t max_in_use_bytes() const { return max_in_use_; }
   /// Returns the scopes, outermost first, that were open at the maximum of in_use_bytes().
-  [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
+  [[nodiscard]] const std::vector<std::string>& max_in_use_in() const { return max_in_use_in_; }
 
  private:
   friend dhp::Meta;
-  std::size_t least_step_;
+  std::size_t min_step_;
   std::map<std::size_t, std::int64_t> cached_;               // number of free blocks by size
   std::map<std::size_t, std::vector<std::byte*>> spaces_{};  // free blocks of address space
-  std::size_t most_in_use_ = 0;
-  std::vector<std::string> scopes_, most_in_use_in_;
+  std::size_t max_in_use_ = 0;
+  std::vector<std::string> scopes_, max_in_use_in_;
 };
 
 /// The work that operations would do on a real device.
@@ -110,7 +110,7 @@ struct MetaSpan {
 }  // namespace detail
 
 struct MetaOptions {
-  std::size_t least_step = 64;  ///< smallest step between size classes, in bytes
+  std::size_t min_step = 64;  ///< smallest step between size classes, in bytes
 };
 
 /// A device that only counts memory and work. Not thread-safe.
@@ -119,7 +119,7 @@ class Meta : detail::Kernels {
   static constexpr bool host_accessible = false;
 
   explicit Meta(MetaOptions options = {})
-      : memory_(std::make_shared<detail::MetaMemory>(options.least_step)) {}
+      : memory_(std::make_shared<detail::MetaMemory>(options.min_step)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -159,7 +159,7 @@ class Meta : detail::Kernels {
       auto& scopes = dev_.memory_->scopes_;
       auto name = std::move(scopes.back());
       scopes.pop_back();
-      if (scopes.size() > most_depth) return;
+      if (scopes.size() > max_depth) return;
       const auto held = static_cast<double>(dev_.memory_->in_use_bytes());
       auto count = dev_.count_;
       count.add(began_, -1);
@@ -168,7 +168,7 @@ class Meta : detail::Kernels {
     }
 
    private:
-    static constexpr std::size_t most_depth = 2;  // 0: a step, 1: a pass, 2: a layer
+    static constexpr std::size_t max_depth = 2;  // 0: a step, 1: a pass, 2: a layer
     Meta& dev_;
     detail::MetaCount began_;
     std::size_t held_;

@@ -31,7 +31,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
         replicas_(std::move(replicas)),
         from_(output.next),
         // The stage that sends true gradients is one micro-batch behind; one more micro-batch is slack.
-        most_late_(as_size(std::min(2, backward_.send_capacity()))),
+        max_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
         gradient_(Tensor<Dev>::persistent(dev, type, weights_.shape())),
@@ -42,14 +42,14 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   void sent(int micro_batch, const Tensor<Dev>& y) override {
     sent_.emplace(micro_batch, y.share());
   }
-  /// Returns the predicted gradient. While more than most_late_ true gradients are outstanding, receives one.
+  /// Returns the predicted gradient. While more than max_late_ true gradients are outstanding, receives one.
   [[nodiscard]] Tensor<Dev> gradient(Dev& dev, int micro_batch) override {
     auto y = std::move(sent_.extract(micro_batch).mapped());
     Tensor<Dev> predicted(dev, y.dtype(), y.shape());
     gemm(dev, matrix(y.view()), weights_.view(), predicted.mut().as(matrix_shape(y.shape())));
     auto used = predicted.share();
     late_.push_back({std::move(y), std::move(predicted)});
-    while (late_.size() > most_late_) receive(dev);
+    while (late_.size() > max_late_) receive(dev);
     return used;
   }
   /// Receives the outstanding true gradients and corrects the weights. Collective over the replicas.
@@ -97,7 +97,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
 
   Comm<Dev> backward_, replicas_;
   int from_;
-  std::size_t most_late_;  // limit of outstanding true gradients
+  std::size_t max_late_;  // limit of outstanding true gradients
   double rate_;
   Tensor<Dev> weights_;
   Tensor<Dev> gradient_;             // d(half the summed squared error) / d(weights)

@@ -203,7 +203,7 @@ class HeadExchange {
       : dev_(dev),
         context_(context),
         rows_(*batch.context),
-        most_(rows_.most * std::max(batch.row_groups, 1)) {}
+        max_(rows_.most * std::max(batch.row_groups, 1)) {}
 
   /// Sends rows and receives heads: [this rank's rows, columns] -> [all rows, columns / ranks]
   [[nodiscard]] Tensor<Dev> to_heads(ConstView<Dev> x) {
@@ -212,7 +212,7 @@ class HeadExchange {
     for (int rank = 0; rank < context_.size(); ++rank)
       copy_columns(dev_, x, rank * columns, block(mine, rank, x.rows()), 0, columns);
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
-    if (rows_.equally_long) return std::move(theirs).reshape({context_.size() * most_, columns});
+    if (rows_.equally_long) return std::move(theirs).reshape({context_.size() * max_, columns});
     Tensor<Dev> y(dev_, x.dtype(), {rows_.offsets.back(), columns});
     for_runs([&](View<Dev> run,
                  std::int64_t first) { copy(dev_, run, y.mut().slice(first, first + run.rows())); },
@@ -228,7 +228,7 @@ class HeadExchange {
                    std::int64_t first) { copy(dev_, x.slice(first, first + run.rows()), run); },
                mine);
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
-    const auto rows = rows_.equally_long ? most_ : rows_of(rows_.of(context_.rank()));
+    const auto rows = rows_.equally_long ? max_ : rows_of(rows_.of(context_.rank()));
     Tensor<Dev> y(dev_, x.dtype(), {rows, x.columns() * context_.size()});
     for (int rank = 0; rank < context_.size(); ++rank)
       copy_columns(dev_, block(theirs, rank, rows), 0, y.mut(), rank * x.columns(), x.columns());
@@ -238,7 +238,7 @@ class HeadExchange {
  private:
   /// Makes send and receive buffers [ranks, rows, columns]. Each rank's block has the size of the largest.
   [[nodiscard]] std::pair<Tensor<Dev>, Tensor<Dev>> blocks(DType dtype, std::int64_t columns) {
-    const Shape shape{context_.size(), most_, columns};
+    const Shape shape{context_.size(), max_, columns};
     return {Tensor<Dev>::zeros(dev_, dtype, shape), Tensor<Dev>(dev_, dtype, shape)};
   }
   [[nodiscard]] View<Dev> block(Tensor<Dev>& of, int rank, std::int64_t rows) const {
@@ -249,14 +249,14 @@ class HeadExchange {
   void for_runs(auto body, Tensor<Dev>& in) {
     for (int rank = 0; rank < context_.size(); ++rank)
       rows_.for_parts(rank, [&](std::int64_t row, Range part) {
-        body(block(in, rank, most_).slice(row, row + part.size()), part.first);
+        body(block(in, rank, max_).slice(row, row + part.size()), part.first);
       });
   }
 
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  std::int64_t most_;  // largest number of rows on a rank
+  std::int64_t max_;  // largest number of rows on a rank
 };
 
 }  // namespace dhp::detail

@@ -133,7 +133,7 @@ class GroupSum {
   struct Plan {
     std::vector<detail::TreeAdd> own_adds, adds;
     std::vector<std::int64_t> sent;  // own pieces that hold sums after own_adds
-    std::int64_t most_sent = 0;      // largest number of sums that a rank sends to another
+    std::int64_t max_sent = 0;       // largest number of sums that a rank sends to another
   };
   [[nodiscard, gnu::cold]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks,
                                                                       int groups) {
@@ -147,11 +147,11 @@ class GroupSum {
         if (of == rank) plan->sent.push_back(root.part);
       }
       if (of == rank) plan->own_adds = own.adds();
-      plan->most_sent = std::max(plan->most_sent, static_cast<std::int64_t>(nodes.back().size()));
+      plan->max_sent = std::max(plan->max_sent, static_cast<std::int64_t>(nodes.back().size()));
     }
     std::vector<Range> received;
     for (auto& of : nodes) {
-      of.resize(detail::as_size(plan->most_sent));  // pads with empty nodes
+      of.resize(detail::as_size(plan->max_sent));  // pads with empty nodes
       received.insert(received.end(), of.begin(), of.end());
     }
     plan->adds = detail::TreeSum(groups, received).adds();
@@ -212,7 +212,7 @@ class GroupSum {
   /// Rank r adds part r of all ranks' sums; then all ranks gather the results, unless they share rows.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,
                                       Tensor<Dev> onto) {
-    const std::int64_t ranks = group_.size(), count = shape.count(), rows = plan_->most_sent;
+    const std::int64_t ranks = group_.size(), count = shape.count(), rows = plan_->max_sent;
     const auto part = sums.columns() / ranks;
     auto sent = rows == 1 ? std::move(sums) : arranged(dev, sums, part);
     Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
@@ -246,7 +246,7 @@ class GroupSum {
   }
   /// Arranges the sums for sending: the parts for rank 0, then those for rank 1, and so on.
   [[nodiscard]] Tensor<Dev> arranged(Dev& dev, Tensor<Dev>& sums, std::int64_t part) const {
-    const std::int64_t ranks = group_.size(), rows = plan_->most_sent;
+    const std::int64_t ranks = group_.size(), rows = plan_->max_sent;
     auto sent = Tensor<Dev>::zeros(dev, sums.dtype(), {ranks * rows, part});
     for (std::int64_t to = 0; to < ranks; ++to)
       for (std::size_t at = 0; at < plan_->sent.size(); ++at) {

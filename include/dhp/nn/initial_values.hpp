@@ -28,10 +28,10 @@ class InitialValues {
       fill(parameter, first, to.dtype(), to.bytes(), to.count());
     } else if constexpr (has_data<Dev>) {
       const auto size = size_of(to.dtype());
-      const auto most_staged = most_staged_bytes / static_cast<std::int64_t>(size);
-      std::vector<std::byte> made(size * as_size(std::min(to.count(), most_staged)));
-      for (std::int64_t begin = 0; begin < to.count(); begin += most_staged) {
-        const auto count = std::min(most_staged, to.count() - begin);
+      const auto max_staged = max_staged_bytes / static_cast<std::int64_t>(size);
+      std::vector<std::byte> made(size * as_size(std::min(to.count(), max_staged)));
+      for (std::int64_t begin = 0; begin < to.count(); begin += max_staged) {
+        const auto count = std::min(max_staged, to.count() - begin);
         fill(parameter, first + begin, to.dtype(), made.data(), count);
         dev_.copy_from_host(to.bytes() + as_size(begin) * size, made.data(), as_size(count) * size);
       }
@@ -41,7 +41,7 @@ class InitialValues {
  private:
   static constexpr std::int64_t tile = 1 << 13;
   // Copies of 1 MiB or more make Cuda use a separate copy stream, which needs memory on the GPU.
-  static constexpr std::int64_t most_staged_bytes = 96 * tile;
+  static constexpr std::int64_t max_staged_bytes = 96 * tile;
 
   void fill(const ParameterState<Dev>& parameter, std::int64_t first, DType type, std::byte* to,
             std::int64_t count) {

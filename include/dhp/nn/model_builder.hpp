@@ -231,7 +231,7 @@ class ModelBuilder {
     if (groups == 0)
       for (int each = 1; each <= 12; ++each)
         if (divisible % each == 0) groups = each;
-    check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0 &&
+    check(groups >= 1 && groups <= detail::max_tree_leaves && divisible % groups == 0 &&
               groups % ranks == 0,
           "the model cannot be computed in ", groups, " tensor groups on a tensor axis of ", ranks,
           ": the axis has to divide the groups, and the groups have to divide the ", divisible,

@@ -252,16 +252,16 @@ template <class Dev>
                                                            const Sharding& sharding,
                                                            std::size_t bytes_of_element) {
   std::vector<ParameterList<Dev>> lists;
-  std::size_t bytes = 0, least_bytes = sharding.bucket_bytes;
+  std::size_t bytes = 0, min_bytes = sharding.bucket_bytes;
   for (const auto& parameter : parameters)
     bytes += as_size(parameter->spec.local_shape().count()) * bytes_of_element;
   if (sharding.stage >= ZeroStage::gradients)
-    least_bytes = std::min(least_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
+    min_bytes = std::min(min_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
   for (std::size_t at = parameters.size(); at-- > 0;) {
     const auto& parameter = parameters[at];
     const bool may_end = parameter->spec.fused == 0;  // the next one is not fused with it
     if (lists.empty() ||
-        (may_end && (bytes >= least_bytes || lists.back().front()->tied != parameter->tied))) {
+        (may_end && (bytes >= min_bytes || lists.back().front()->tied != parameter->tied))) {
       lists.emplace_back();
       bytes = 0;
     }

@@ -83,9 +83,9 @@ struct StepRule {
 
   /// Number of updates before the usual norm is trusted; number of consecutive spikes after which it starts anew.
   static constexpr std::int64_t updates_before_spikes = 20;
-  static constexpr std::int32_t most_spikes = 10;
+  static constexpr std::int32_t max_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
-    return spike > 0 && state.updates >= updates_before_spikes && state.spikes < most_spikes &&
+    return spike > 0 && state.updates >= updates_before_spikes && state.spikes < max_spikes &&
            state.norm > spike * state.usual_norm;
   }
 };
@@ -94,16 +94,15 @@ struct StepRule {
 /// not, training stops, unless the loss scale is dynamic and above 1: then it shrinks, and the step is skipped.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
-  constexpr double least_scale = 1;
+  constexpr double min_scale = 1;
   const auto& scaling = rule.loss_scale;
   state.used_loss_scale = state.loss_scale;
   state.norm = std::sqrt(squares) / state.loss_scale;
   if (!finite || state.decision == StepDecision::stop) {
-    const bool can_shrink = scaling.dynamic && state.loss_scale > least_scale;
+    const bool can_shrink = scaling.dynamic && state.loss_scale > min_scale;
     if (!can_shrink) state.decision = StepDecision::stop;
     else if (state.decision != StepDecision::stop) state.decision = StepDecision::skip;
-    if (scaling.dynamic)
-      state.loss_scale = std::max(least_scale, state.loss_scale / scaling.growth);
+    if (scaling.dynamic) state.loss_scale = std::max(min_scale, state.loss_scale / scaling.growth);
     state.good_steps = state.spikes = 0;
     return state;
   }
@@ -119,7 +118,7 @@ struct StepRule {
   state.decision = StepDecision::apply;
   if (rule.spike > 0) {
     constexpr double usual_steps = 100;
-    const bool anew = state.usual_norm == 0 || state.spikes == StepRule::most_spikes;
+    const bool anew = state.usual_norm == 0 || state.spikes == StepRule::max_spikes;
     state.usual_norm =
         anew ? state.norm : state.usual_norm + (state.norm - state.usual_norm) / usual_steps;
   }

@@ -15,14 +15,14 @@ struct TreeAdd {
   friend bool operator==(const TreeAdd&, const TreeAdd&) = default;
 };
 /// The maximum number of leaves. It is small because kernels take the additions as an argument.
-inline constexpr int most_tree_leaves = 64;
+inline constexpr int max_tree_leaves = 64;
 
 /// Plans additions of given parts, each the sum of one node of the tree, until no two siblings are left.
 class TreeSum {
  public:
   /// parts: the range of leaves of each node, in ascending order, without overlap.
   TreeSum(int leaves, const std::vector<Range>& parts) : parts_(parts) {
-    check(leaves >= 1 && leaves <= most_tree_leaves, "a tree sum has 1 to ", most_tree_leaves,
+    check(leaves >= 1 && leaves <= max_tree_leaves, "a tree sum has 1 to ", max_tree_leaves,
           " leaves, got ", leaves);
     roots_ = visit({0, leaves});
   }
@@ -74,7 +74,7 @@ template <Device Dev>
 void tree_sum(Dev& dev, OutView<Dev> parts, const std::vector<TreeAdd>& adds, OutView<Dev> y = {},
               double beta = 0) {
   check(parts.shape().rank() == 2 && parts.dtype() == accumulation_type(parts.dtype()) &&
-            y.count() <= parts.columns() && adds.size() < most_tree_leaves,
+            y.count() <= parts.columns() && adds.size() < max_tree_leaves,
         "tree_sum: parts ", parts.shape(), " of ", parts.dtype(), " cannot be added up to ",
         y.shape());
   for (const auto& add : adds)

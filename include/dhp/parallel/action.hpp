@@ -40,7 +40,7 @@ namespace detail {
   return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
 }
 /// The most (chunk, micro-batch) pairs that have run their forward but lack their weight gradients.
-[[nodiscard]] inline int most_in_flight(const std::vector<Action>& list) {
+[[nodiscard]] inline int max_in_flight(const std::vector<Action>& list) {
   int held = 0, most = 0;
   for (const auto& action : list) {
     if (action.kind == Action::Kind::forward) most = std::max(most, ++held);

@@ -15,10 +15,10 @@ namespace dhp {
 
 /// Bounds that hold at any speed of the stages.
 struct ScheduleReport {
-  int most_messages = 0;  ///< most messages sent but not yet received on one edge
+  int max_messages = 0;  ///< most messages sent but not yet received on one edge
   /// By stage: the most (chunk, micro-batch) pairs that have run their forward but lack their weight gradients. Their
   /// activations are held until then.
-  std::vector<int> most_until_weight_gradient;
+  std::vector<int> max_until_weight_gradient;
 };
 
 namespace detail {
@@ -82,7 +82,7 @@ class ScheduleChecker {
     }
     for (int chunk = 0; chunk < wiring_.chunks; ++chunk)
       for (int m = 0; m < micro_batches_; ++m) check_complete(stage, chunk, m, state_of(chunk, m));
-    report_.most_until_weight_gradient.push_back(most_in_flight(list(stage)));
+    report_.max_until_weight_gradient.push_back(max_in_flight(list(stage)));
   }
 
   void advance(int stage, Position at, State& state) const {
@@ -218,7 +218,7 @@ class ScheduleChecker {
     const int to = receiver(stage, action);
     auto& messages = runners[as_size(to)].messages[is_forward(action)][stage > to];
     if (messages == capacity_) return false;
-    report_.most_messages = std::max(report_.most_messages, ++messages);
+    report_.max_messages = std::max(report_.max_messages, ++messages);
     runner.sending = false;
     return true;
   }

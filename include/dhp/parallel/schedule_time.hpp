@@ -49,13 +49,13 @@ struct ScheduleTimes {
       check(cost >= 0 && cost <= longest, "schedule: an action takes ", cost,
             "; finite and not negative");
   auto wiring = lists.wiring(1);
-  constexpr int most_chunks = std::numeric_limits<int>::max();
+  constexpr int max_chunks = std::numeric_limits<int>::max();
   std::int64_t micro_batches = 0;
   std::int64_t forwards = 0;
   for (const auto& list : lists)
     for (const auto& action : list) {
       if (detail::is_move(action)) continue;
-      check(action.chunk >= 0 && action.chunk < most_chunks && action.micro_batch >= 0,
+      check(action.chunk >= 0 && action.chunk < max_chunks && action.micro_batch >= 0,
             "schedule: there is no ", action);
       wiring.chunks = std::max(wiring.chunks, action.chunk + 1);
       micro_batches = std::max(micro_batches, std::int64_t{action.micro_batch} + 1);

@@ -19,12 +19,12 @@ namespace dhp {
 
 /// The memory of one rank, in bytes.
 struct MemoryPlan {
-  std::size_t weights = 0;      ///< weights and running statistics
-  std::size_t gradients = 0;    ///< gradients and exact sums
-  std::size_t optimizer = 0;    ///< momenta and master weights
-  std::size_t at_rest = 0;      ///< all tensors between steps, including inputs and tables
-  std::size_t most_in_use = 0;  ///< peak bytes of all tensors
-  std::size_t most = 0;         ///< peak bytes including free blocks that the allocator keeps
+  std::size_t weights = 0;     ///< weights and running statistics
+  std::size_t gradients = 0;   ///< gradients and exact sums
+  std::size_t optimizer = 0;   ///< momenta and master weights
+  std::size_t at_rest = 0;     ///< all tensors between steps, including inputs and tables
+  std::size_t max_in_use = 0;  ///< peak bytes of all tensors
+  std::size_t most = 0;        ///< peak bytes including free blocks that the allocator keeps
   /// Trace scopes at the peak, outermost first.
   std::vector<std::string> peak{};
   int in_flight = 0;  ///< most (chunk, micro-batch) pairs with activations at one time
@@ -134,11 +134,11 @@ template <class Options>
   }
   plan.weights = run.store().weight_bytes();
   plan.gradients = run.store().gradient_bytes();
-  plan.most_in_use = dev.memory().most_in_use_bytes();
-  plan.most = dev.memory().most_held_bytes();
-  plan.peak = dev.memory().most_in_use_in();
+  plan.max_in_use = dev.memory().max_in_use_bytes();
+  plan.most = dev.memory().max_held_bytes();
+  plan.peak = dev.memory().max_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
-  plan.in_flight = report.most_until_weight_gradient[detail::as_size(stage)];
+  plan.in_flight = report.max_until_weight_gradient[detail::as_size(stage)];
   return plan;
 }
 

@@ -25,9 +25,9 @@ TEST_CASE("next generation: the first one takes newcomers in order, and the rest
   CHECK(made->layout == MeshShape{2, 2, 1});
   CHECK(made->members == Members{1, 2, 3, 4, 5});
   CHECK(made->steps == -1);
-  CHECK_FALSE(next_generation({}, {}, {1, 2, 3}, {.tensor = 2, .layouts = {.least_replicas = 2}})
+  CHECK_FALSE(next_generation({}, {}, {1, 2, 3}, {.tensor = 2, .layouts = {.min_replicas = 2}})
                   .has_value());
-  CHECK(next_generation({}, {}, {1, 2, 3}, {.layouts = {.most_replicas = 2}})->layout ==
+  CHECK(next_generation({}, {}, {1, 2, 3}, {.layouts = {.max_replicas = 2}})->layout ==
         MeshShape{2, 1, 1});
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("next generation: a leaving member is the last spare, so that it hands
   CHECK(made->layout == MeshShape{2, 1, 1});
   CHECK(made->members == Members{2, 3, 1});
   const auto few =
-      next_generation(last, reports_of(last, {}, {1}), {}, {.layouts = {.least_replicas = 3}});
+      next_generation(last, reports_of(last, {}, {1}), {}, {.layouts = {.min_replicas = 3}});
   CHECK(few->layout == MeshShape{3, 1, 1});  // too few would stay, so all do
   CHECK(few->members == Members{1, 2, 3});
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {}, {})->members == Members{1, 3});

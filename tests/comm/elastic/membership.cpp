@@ -162,7 +162,7 @@ TEST_CASE("membership: a newcomer does not restart a finished job") {
 
 TEST_CASE("membership: too few ranks wait for more; a finished job takes no newcomers") {
   Job job;
-  job.options.layouts.least_replicas = 3;
+  job.options.layouts.min_replicas = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
   job.store->set("left/3", "");
@@ -192,7 +192,7 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes no newc
 
 TEST_CASE("membership: too few ranks that are asked to stop continue together, to save") {
   Job job;
-  job.options.layouts.least_replicas = 3;
+  job.options.layouts.min_replicas = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
   job.store->set("left/3", "");

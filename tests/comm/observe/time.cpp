@@ -11,13 +11,13 @@ void late(const Comm<Cpu>& world) {
 struct Waited {
   double collectives_s, messages_s;
 };
-// The time that rank 1 waits for rank 0. On a busy machine rank 1 may be late itself and wait less than `least_s`; then
+// The time that rank 1 waits for rank 0. On a busy machine rank 1 may be late itself and wait less than `min_s`; then
 // body runs again.
 template <class Body>
-Waited waited(double least_s, Body body) {
+Waited waited(double min_s, Body body) {
   Waited found{};
-  for (int tries = 0;
-       tries == 0 || (tries < 20 && found.collectives_s + found.messages_s < least_s); ++tries)
+  for (int tries = 0; tries == 0 || (tries < 20 && found.collectives_s + found.messages_s < min_s);
+       ++tries)
     found = on_ranks(2, [&](Comm<Cpu>& plain, Cpu&) {
       const auto clock = std::make_shared<WaitClock>();
       Cpu dev({.waits = clock});

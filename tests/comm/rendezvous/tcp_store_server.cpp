@@ -94,7 +94,7 @@ TEST_CASE("tcp store server: silent or slow handshakes are closed at the time li
 
 TEST_CASE("tcp store server: unauthenticated connections are limited, and the oldest goes first") {
   auto options = serve();
-  options.most_unauthenticated = 8;
+  options.max_unauthenticated = 8;
   TcpStoreServer server(options);
   auto silent = silent_ones(server, 30);
   check_alive(server);

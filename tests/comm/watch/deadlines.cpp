@@ -21,7 +21,7 @@ double pass_steps(Deadlines& deadlines, const std::vector<double>& seconds) {
 }
 
 TEST_CASE("deadlines: a section's limit is learned from the median of a few passes") {
-  Deadlines deadlines({.least_s = 30, .factor = 10, .unlearned_s = 600, .passes = 5});
+  Deadlines deadlines({.min_s = 30, .factor = 10, .unlearned_s = 600, .passes = 5});
   CHECK(deadlines.limit_s() == 600);
   CHECK(to_text(deadlines.limit()) ==
         "the limit of 600 s for the start; a fixed limit can be given instead");
@@ -38,29 +38,29 @@ TEST_CASE("deadlines: a section's limit is learned from the median of a few pass
 }
 
 TEST_CASE("deadlines: no limit is below the minimum") {
-  Deadlines deadlines({.least_s = 30});
+  Deadlines deadlines({.min_s = 30});
   (void)pass_steps(deadlines, {0.1, 0.1, 0.1, 0.1, 0.1});
   CHECK(to_text(deadlines.limit()) ==
         "the limit of 30 s for a step, the minimum; a fixed limit can be given instead");
 }
 
 TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are forgotten") {
-  Deadlines deadlines({.least_s = 1, .factor = 10});
+  Deadlines deadlines({.min_s = 1, .factor = 10});
   (void)pass_steps(deadlines, {2, 2, 2, 2, 900});
   CHECK(deadlines.limit_s() == 20);
-  Deadlines other({.least_s = 1, .factor = 10});
+  Deadlines other({.min_s = 1, .factor = 10});
   std::vector<double> slower(32, 1.0);
   slower.insert(slower.end(), 17, 5.0);
   (void)pass_steps(other, slower);
   CHECK(other.limit_s() == 50);
   slower.insert(slower.end(), 40, 0.5);
-  Deadlines third({.least_s = 1, .factor = 10});
+  Deadlines third({.min_s = 1, .factor = 10});
   (void)pass_steps(third, slower);
   CHECK(third.limit_s() == 5);
 }
 
 TEST_CASE("deadlines: a shorter limit counts from the moment it is set") {
-  Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
+  Deadlines deadlines({.min_s = 30, .unlearned_s = 600, .passes = 2});
   const double end_s = pass_steps(deadlines, {1, 1});  // the limit is learned at the end
   CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == Approx(end_s + 35));
   CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(end_s + 30));

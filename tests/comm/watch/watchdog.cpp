@@ -147,7 +147,7 @@ struct Stepping {
   explicit Stepping(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       deadlines.push_back(std::make_shared<Deadlines>(
-          dhp::detail::DeadlineRules{.least_s = 3, .unlearned_s = hang_s, .passes = 5}));
+          dhp::detail::DeadlineRules{.min_s = 3, .unlearned_s = hang_s, .passes = 5}));
       worlds.push_back(
           world_of(store, rank, ranks, {.deadlines = deadlines.back(), .period_s = 0.02}));
     }

@@ -56,8 +56,8 @@ bool Interpreter::runs(const executor::Launch& launch) {
              name, ": its arguments have ", launch.arguments.size(), " bytes aligned to ",
              launch.alignment, " on the host, and ", kernel.argument_bytes, " aligned to ",
              kernel.argument_alignment, " on the GPU");
-  dhp::check(launch.grid.threads <= kernel.most_threads, name, ": it was compiled for blocks of ",
-             kernel.most_threads, " threads, not for ", launch.grid.threads);
+  dhp::check(launch.grid.threads <= kernel.max_threads, name, ": it was compiled for blocks of ",
+             kernel.max_threads, " threads, not for ", launch.grid.threads);
   thread_local Machine machine;
   const auto counts = machine.run(kernel, launch.grid, launch.arguments, std::move(memory));
   machine.races().launch_ends(launch.kernel);

@@ -65,7 +65,7 @@ struct Kernel {
   std::vector<std::pair<int, Bits>> constants{};
   int registers = fixed;
   std::size_t argument_bytes = 0, argument_alignment = 1, local_bytes = 0;
-  int most_threads = 1024;
+  int max_threads = 1024;
 };
 
 /// Throws for unknown statements.

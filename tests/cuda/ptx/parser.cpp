@@ -267,7 +267,7 @@ std::vector<Kernel> parse(std::istream& ptx) {
           kernel.argument_alignment = static_cast<std::size_t>(number_behind(".align"));
           kernel.argument_bytes = static_cast<std::size_t>(number_behind("["));
         }
-        if (line.find(".maxntid") != line.npos) kernel.most_threads = number_behind(".maxntid");
+        if (line.find(".maxntid") != line.npos) kernel.max_threads = number_behind(".maxntid");
       }
       Body body(kernel);
       while (next_line() && line[0] != '}') {

@@ -160,12 +160,12 @@ class Membership {
       const bool may_give_up = !member || too_few_;
       if (may_give_up && options_.gives_up && options_.gives_up() &&
           !is_needed(newest, member, asked)) {
-        const bool saves = member && mine.steps >= 0 && options_.layouts.least_replicas > 1;
+        const bool saves = member && mine.steps >= 0 && options_.layouts.min_replicas > 1;
         if (!saves) {
           withdraw();
           return std::nullopt;
         }
-        options_.layouts.least_replicas = 1;  // one more generation, whose ranks stop together
+        options_.layouts.min_replicas = 1;  // one more generation, whose ranks stop together
         too_few_ = false;
       }
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
@@ -305,7 +305,7 @@ class Membership {
     too_few_ = !next;
     if (too_few_)
       return concat("only ", pluralize(here + fresh.size(), "rank"), " left, and at least ",
-                    pluralize(options_.layouts.least_replicas, "replica"), " of ",
+                    pluralize(options_.layouts.min_replicas, "replica"), " of ",
                     options_.layouts.step_time
                         ? "a size that the model and the ranks' memory allow"
                         : pluralize(options_.tensor * options_.pipeline, "rank"),

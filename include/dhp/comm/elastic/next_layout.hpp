@@ -17,8 +17,8 @@ namespace dhp {
 
 /// The layouts that an elastic job may take.
 struct LayoutRules {
-  int least_replicas = 1;  ///< with fewer replicas the job waits for ranks
-  int most_replicas = std::numeric_limits<int>::max();
+  int min_replicas = 1;  ///< with fewer replicas the job waits for ranks
+  int max_replicas = std::numeric_limits<int>::max();
   /// Estimates a layout's time per step, in any unit; returns nullopt if the model cannot be trained in it. Null: only
   /// the number of replicas may change. All ranks must give the same answers.
   std::function<std::optional<double>(const MeshShape&)> step_time{};
@@ -29,7 +29,7 @@ struct LayoutRules {
 [[nodiscard]] inline std::optional<MeshShape> next_layout(int ranks, const MeshShape& before,
                                                           const LayoutRules& rules) {
   const auto time_of = [&](const MeshShape& layout) -> std::optional<double> {
-    if (layout.data < rules.least_replicas || layout.data > rules.most_replicas) return {};
+    if (layout.data < rules.min_replicas || layout.data > rules.max_replicas) return {};
     if (rules.step_time) return rules.step_time(layout);
     if (layout.tensor != before.tensor || layout.pipeline != before.pipeline) return {};
     return 0;

@@ -154,7 +154,7 @@ struct RendezvousOptions {
   int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
   std::string variables{};  ///< names of launcher variables, which errors advise to unset
   double silence_s = 5;     ///< seconds that a client has to authenticate itself
-  std::size_t most_unauthenticated = 256;  ///< limit of unauthenticated connections
+  std::size_t max_unauthenticated = 256;  ///< limit of unauthenticated connections
   /// Receives a message for each refused client, and one if the rank waits long. May be called on another thread; must
   /// not throw.
   std::function<void(const std::string&)> log{};

@@ -148,7 +148,7 @@ class TcpStoreServer final : public KeyValueStore {
       Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (!socket && !full) return;
-      if (!socket || unauthenticated() >= options_.most_unauthenticated) end_oldest();
+      if (!socket || unauthenticated() >= options_.max_unauthenticated) end_oldest();
       if (!socket) continue;
       socket.prepare();
       const auto address = socket.other_end();
@@ -170,9 +170,9 @@ class TcpStoreServer final : public KeyValueStore {
     if (!client.closing) report(client, why);
   }
   void report(const Client& client, const std::string& why) {
-    if (!options_.log || logged_ >= most_logged) return;
+    if (!options_.log || logged_ >= max_logged) return;
     const auto who = client.rank < 0 ? std::string() : concat(", ", options_.name_of(client.rank));
-    const auto* const last = ++logged_ == most_logged ? "; no more of these are reported" : "";
+    const auto* const last = ++logged_ == max_logged ? "; no more of these are reported" : "";
     options_.log(concat("the ", description(), " closes a connection from ", client.address, who,
                         ": ", why, last));
   }
@@ -256,7 +256,7 @@ class TcpStoreServer final : public KeyValueStore {
     return write_frame(Fields::written(std::move(made)));
   }
 
-  static constexpr int most_logged = 100;
+  static constexpr int max_logged = 100;
 
   RendezvousOptions options_;
   HostPort host_;

@@ -44,7 +44,7 @@ struct TimeLimit {
 };
 struct DeadlineRules {
   /// Least limit: packet loss or a busy file system stops a rank for some seconds.
-  double least_s = 30;
+  double min_s = 30;
   /// A learned limit is this many times the median duration; a wait ten times as long is no longer chance.
   double factor = 10;
   /// Limit before one is learned: loading and tuning kernels, first reads, or saving a large model take minutes.
@@ -62,7 +62,7 @@ class Deadlines {
 
   /// Learns each section's limit from its durations.
   explicit Deadlines(detail::DeadlineRules rules = {}) : rules_(rules) {
-    check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
+    check(rules.min_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
           "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
     limit_ = learned(Section::start);
   }
@@ -116,9 +116,9 @@ class Deadlines {
     const auto median = sorted.begin() + sorted.size() / 2;
     std::nth_element(sorted.begin(), median, sorted.end());
     const double limit_s = std::ceil(rules_.factor * *median);
-    if (limit_s > rules_.least_s)
+    if (limit_s > rules_.min_s)
       return {limit_s, concat("for ", name_of(section), ", ", rules_.factor, " times its median")};
-    return {rules_.least_s, concat("for ", name_of(section), ", the minimum")};
+    return {rules_.min_s, concat("for ", name_of(section), ", the minimum")};
   }
 
   detail::DeadlineRules rules_{};

@@ -83,9 +83,9 @@ struct RankState {
       if (record.since_s >= 0) reach(record);
       under_way.push_back(call_of(record));
     }
-    constexpr std::size_t most_sent = 16;
+    constexpr std::size_t max_sent = 16;
     for (auto at = contents.ended.rbegin(); at != contents.ended.rend(); ++at)
-      if (at->group && !at->failed && at->call.kind == CallKind::send && sent.size() < most_sent)
+      if (at->group && !at->failed && at->call.kind == CallKind::send && sent.size() < max_sent)
         sent.push_back(call_of(*at));
     if (contents.ended.empty()) return;
     const auto& record = contents.ended.back();
