@@ -80,16 +80,16 @@ TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
          "n.weight has the placement rows " + axis + ", but its layer can follow only replicated");
     says({{"l.weight", Placement::rows}, {"*", Placement::columns}}, linear,
          "l.bias has the placement columns " + axis +
-             ", but beside l.weight, with rows, it needs replicated; change its row");
+             ", but the placement rows of l.weight requires replicated; change its row");
     says({{"l.weight", Placement::columns}, {"*", Placement::replicated}}, linear,
          "l.bias has the placement replicated " + axis +
-             ", but beside l.weight, with columns, it needs columns");
+             ", but the placement columns of l.weight requires columns");
     says(split, pair_of,
          "b.weight has the placement replicated " + axis +
-             ", but beside a.weight, with columns, it needs rows");
+             ", but the placement columns of a.weight requires rows");
     says({{"*.query.*", Placement::heads}, {"*", Placement::replicated}}, attention,
          "s.key.weight has the placement replicated " + axis +
-             ", but beside s.query.weight, with heads, it needs heads");
+             ", but the placement heads of s.query.weight requires heads");
     const Placements shares{{"m.*", Placement::shares}, {"*", Placement::replicated}};
     says(shares, norm,
          "n.weight has the placement replicated " + axis +

@@ -44,7 +44,8 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
                                         make(".bias", 0, false), make(".running_mean", 0, true),
                                         make(".running_var", 1, true)};
     const auto& spec = lists[0][0]->spec;
-    for (const auto& list : lists) build.check_beside(list[0]->spec, spec.placement, spec);
+    for (const auto& list : lists)
+      build.check_matching_placement(list[0]->spec, spec.placement, spec);
     const auto take = [&](BatchNorm& piece, std::size_t at) {
       piece.gamma_ = lists[0][at];
       piece.beta_ = lists[1][at];
@@ -177,7 +178,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   }
   /// Computes the statistics from the column sums that were attached to x when it was computed.
   void statistics_from_sums(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
-                        Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
+                            Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());  // [C]
     detail::batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
                                  squared_deviations.mut());

@@ -28,8 +28,8 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
                 {.in = options.inner, .out = options.columns, .weight_init = options.weight_init},
                 {.rows = 1}) {
     const bool by_columns = first_.spec().placement == Placement::columns;
-    build.check_beside(second_.spec(), by_columns ? Placement::rows : Placement::replicated,
-                       first_.spec());
+    build.check_matching_placement(
+        second_.spec(), by_columns ? Placement::rows : Placement::replicated, first_.spec());
     gradient_sum_ = build.sum_of_pieces(first_.spec().placement, build.row_shares());
   }
 

@@ -30,11 +30,11 @@ class GatedFeedForward final : public detail::AddsOnto<Dev, GatedFeedForward<Dev
     };
     layers_.reserve(3);
     const auto& first = add(gate, options.columns, options.inner, {.columns = 0});
-    build.check_beside(add(up, options.columns, options.inner, {.columns = 0}), first.placement,
-                       first);
+    build.check_matching_placement(add(up, options.columns, options.inner, {.columns = 0}),
+                                   first.placement, first);
     const bool by_columns = first.placement == Placement::columns;
-    build.check_beside(add(down, options.inner, options.columns, {.rows = 1}),
-                       by_columns ? Placement::rows : Placement::replicated, first);
+    build.check_matching_placement(add(down, options.inner, options.columns, {.rows = 1}),
+                                   by_columns ? Placement::rows : Placement::replicated, first);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {

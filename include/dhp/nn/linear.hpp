@@ -274,7 +274,8 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
                             .decays = false,
                             .fused = fused},
                            {.columns = 0, .heads = 0, .words = 0});
-    build.check_beside(biases_[0]->spec, by_rows_ ? Placement::replicated : placement, spec());
+    build.check_matching_placement(biases_[0]->spec, by_rows_ ? Placement::replicated : placement,
+                                   spec());
   }
 
   ParameterList<Dev> weights_, biases_;  // this rank's pieces

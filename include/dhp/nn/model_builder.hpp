@@ -174,11 +174,13 @@ class ModelBuilder {
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
     return made(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
-  /// Throws Error unless the parameter `of` has the placement `needed` beside `other`, a parameter of the same layer.
-  void check_beside(const ParameterSpec& of, Placement needed, const ParameterSpec& other) const {
-    if (of.placement != needed)
-      fail_placement(of, concat("beside ", other.name, ", with ", other.placement, ", it needs "),
-                     to_text(needed));
+  /// Throws Error unless the parameter has the placement that the one of `other`, in the same layer, requires.
+  void check_matching_placement(const ParameterSpec& parameter, Placement required,
+                                const ParameterSpec& other) const {
+    if (parameter.placement != required)
+      fail_placement(parameter,
+                     concat("the placement ", other.placement, " of ", other.name, " requires "),
+                     to_text(required));
   }
   /// Throws Error if ranks share the rows of a linear layer with a replicated weight, whose gradient needs all rows.
   void check_shared(const ParameterSpec& weight) const {

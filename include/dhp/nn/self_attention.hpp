@@ -60,8 +60,8 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
                                               .bias = options_.bias,
                                               .fused = unfused_ ? 0 : std::max(2 - which, 0)},
                                 PlacementDims{.heads = 0});
-      build.check_beside(projections_.back().spec(), projections_[0].spec().placement,
-                         projections_[0].spec());
+      build.check_matching_placement(projections_.back().spec(), projections_[0].spec().placement,
+                                     projections_[0].spec());
     }
     unfused_ = unfused_ || std::any_of(projections_.begin(), projections_.end(),
                                        [](const auto& linear) { return linear.is_adapted(); });
