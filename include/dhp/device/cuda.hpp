@@ -183,7 +183,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
       if (bytes > 0)
         check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                    "cudaMemcpyAsync to the host");
-      return detail::CudaEvent::of(stream());
+      return detail::CudaEvent::record(stream());
     });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
@@ -235,7 +235,8 @@ class Cuda : detail::Kernels, detail::NonCopyable {
     };
     try {
       body();
-      for (const auto& branch : branches_) detail::CudaEvent::of(branch->stream()).before(stream());
+      for (const auto& branch : branches_)
+        detail::CudaEvent::record(branch->stream()).before(stream());
     } catch (...) {
       detail::quietly(end());
       // NCCL cannot destroy a communicator that a live graph uses.

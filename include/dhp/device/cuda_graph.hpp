@@ -42,9 +42,9 @@ class CudaGraph {
     {
       std::vector<std::unique_lock<std::mutex>> held;
       for (const auto& branch : branches_) held.push_back(branch->hold());
-      begin = CudaEvent::of(stream);
+      begin = CudaEvent::record(stream);
       check_cuda(cudaGraphLaunch(graph_.get(), stream), launch_name);
-      end = CudaEvent::of(stream);
+      end = CudaEvent::record(stream);
     }
     for (const auto& branch : branches_) branch->launched(begin, end);
   }
