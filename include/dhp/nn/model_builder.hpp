@@ -114,7 +114,7 @@ class ModelBuilder {
     return before;
   }
   [[nodiscard]] Placement placement(const std::string& parameter) {
-    return placements_.of(parameter, tensor.size());
+    return placements_.find(parameter, tensor.size());
   }
 
   /// Freezes all parameters made later, except those whose names `accepts` accepts. Running statistics are still
@@ -197,7 +197,7 @@ class ModelBuilder {
           " has no elements; extents of 1 or more would be right");
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     spec.placement = place;
-    const int dim = dims.of(place);
+    const int dim = dims.dim_of(place);
     const bool shared = dims.shares && shares_rows_;
     if (shared && place != Placement::shares)
       fail_placement(spec, "ranks share the rows of its layer, which needs ", "shares");

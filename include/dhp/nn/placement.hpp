@@ -43,7 +43,7 @@ struct PlacementDims {
   int columns = -1, rows = -1, heads = -1, words = -1;
   bool shares = false;  ///< the layer can work on a share of the rows
 
-  [[nodiscard]] constexpr int of(Placement placement) const {
+  [[nodiscard]] constexpr int dim_of(Placement placement) const {
     const int dims[] = {-1, columns, rows, heads, words, -1};  // in the order of Placement
     static_assert(std::size(dims) == detail::as_size(Placement::shares) + 1);
     return dims[static_cast<int>(placement)];
@@ -72,7 +72,7 @@ namespace detail {
 [[nodiscard]] inline std::string followed(const PlacementDims& dims) {
   std::string text;
   for (const auto each : {Placement::columns, Placement::rows, Placement::heads, Placement::words})
-    if (dims.of(each) >= 0) text += (text.empty() ? "" : ", ") + to_text(each);
+    if (dims.dim_of(each) >= 0) text += (text.empty() ? "" : ", ") + to_text(each);
   return text + (text.empty() ? "only " : " or ") + to_text(Placement::replicated);
 }
 
@@ -83,7 +83,7 @@ class PlacementTable {
   explicit PlacementTable(Placements rows) : rows_(std::move(rows)), decides_(rows_.size()) {}
 
   /// ranks: size of the tensor axis, for messages.
-  [[nodiscard]] Placement of(const std::string& name, int ranks) {
+  [[nodiscard]] Placement find(const std::string& name, int ranks) {
     if (rows_.empty()) return Placement::replicated;
     for (std::size_t at = 0; at < rows_.size(); ++at)
       if (matches(rows_[at].pattern, name)) {
@@ -97,7 +97,7 @@ class PlacementTable {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const auto& row) { return row.placement == placement; });
   }
-  /// Throws Error for unused rows; call it after the last call of of().
+  /// Throws Error for unused rows; call it after the last call of find().
   void check_used(int ranks) const {
     for (std::size_t at = 0; at < rows_.size(); ++at)
       check(decides_[at], "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
