@@ -19,7 +19,7 @@ struct ActionCosts {
   double backward_input = 1;
   double backward_weight = 1;
 
-  [[nodiscard]] double of(Action::Kind kind) const {
+  [[nodiscard]] double time_of(Action::Kind kind) const {
     switch (kind) {
       case Action::Kind::forward: return forward;
       case Action::Kind::backward: return backward_input + backward_weight;
@@ -70,7 +70,7 @@ struct ScheduleTimes {
         " costs for ", wiring.parts(), " parts of the model");
   const auto cost_of = [&](int stage, const Action& action) {
     const auto part = costs.size() == 1 ? 0 : wiring.part(stage, action);
-    return costs[detail::as_size(part)].of(action.kind);
+    return costs[detail::as_size(part)].time_of(action.kind);
   };
 
   const auto cells = detail::as_size(wiring.parts() * micro_batches);
@@ -167,7 +167,7 @@ struct ScheduleTimes {
     for (std::size_t at = 0; at < lists[stage].size(); ++at) {
       const auto& action = lists[stage][at];
       if (detail::is_move(action)) continue;
-      const double lasts = costs.of(action.kind);
+      const double lasts = costs.time_of(action.kind);
       idle_until(times.start[stage][at]);
       const auto drawn = padded(label(action), width_of(lasts) - 1, lasts > 1 ? '-' : ' ');
       line += padded(drawn, width_of(lasts));

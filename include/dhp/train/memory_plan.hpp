@@ -78,7 +78,7 @@ namespace detail {
              wiring.source(to, other) == wiring.part(stage, mine[at]);
     });
     sent.emplace_back(calls.size(), starts[as_size(to)][as_size(takes - others.begin())]);
-    calls.push_back(start + costs.of(mine[at].kind));
+    calls.push_back(start + costs.time_of(mine[at].kind));
   }
   std::vector<int> taken;
   for (const auto& [call, when] : sent) {
