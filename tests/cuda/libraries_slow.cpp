@@ -422,12 +422,12 @@ TEST_CASE("refusals: the first one of each kind is reported once") {
   backward.problem = "attention backward bf16 samples 2";
   other.name = "cuBLASLt";
   RefusalNews news;
-  CHECK(news.of({done}).empty());
-  CHECK(news.of({done, refused, longer}) ==
+  CHECK(news.new_sentences({done}).empty());
+  CHECK(news.new_sentences({done, refused, longer}) ==
         std::vector<std::string>{"cuDNN refused attention forward bf16 samples 2 (it proposes no "
                                  "engine): other kernels do it, slower"});
-  CHECK(news.of({refused, longer, done}).empty());
-  CHECK(news.of({refused, backward, other}).size() == 2);
+  CHECK(news.new_sentences({refused, longer, done}).empty());
+  CHECK(news.new_sentences({refused, backward, other}).size() == 2);
   CHECK(to_text(done) == "cuDNN did conv2d forward f32 n 1, 3x");
   CHECK(LibraryUse{"cuBLASLt", "gemm", 0, ""}.kind() == "gemm");
 }

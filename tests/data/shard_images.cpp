@@ -62,7 +62,7 @@ TEST_CASE("shard images: the index is reused until it or a shard changes") {
   folder.write("s/0.tar", bytes_of(tar({{'b', 0}, {'c', 3}})));
   std::filesystem::last_write_time(shard, before + std::chrono::seconds(1));
   CHECK(letters(open(folder / "s")) == "b0c3");
-  const auto index = dhp::ShardImages::index_path({dhp::detail::ShardFile::of(shard)}, "");
+  const auto index = dhp::ShardImages::index_path({dhp::detail::ShardFile::inspect(shard)}, "");
   auto bytes = dhp::read_file(index);
   bytes[bytes.size() / 2] ^= std::byte{1};
   folder.write("s/" + index.substr(index.rfind('/') + 1), bytes);

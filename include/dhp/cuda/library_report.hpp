@@ -19,7 +19,7 @@ namespace dhp {
 
 /// Returns one sentence for each new kind of refusal, and one if a plan kept by an earlier run could not be used.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
-  auto sentences = dev.cached<detail::cuda::RefusalNews>().of(library_use(dev, true));
+  auto sentences = dev.cached<detail::cuda::RefusalNews>().new_sentences(library_use(dev, true));
   if (auto warning = dev.cached<detail::cuda::Tuning>().plans.take_warning(); !warning.empty())
     sentences.push_back(std::move(warning));
   return sentences;

@@ -34,7 +34,7 @@ class RefusalNews : public CudaCached {
   explicit RefusalNews(Cuda&) {}
 
   /// Returns one sentence for each new kind of refusal in `uses`.
-  [[nodiscard]] std::vector<std::string> of(const std::vector<LibraryUse>& uses) {
+  [[nodiscard]] std::vector<std::string> new_sentences(const std::vector<LibraryUse>& uses) {
     std::vector<std::string> sentences;
     for (const auto& use : uses)
       if (!use.refusal.empty() && reported_.insert(concat(use.name, " ", use.kind())).second)

@@ -33,7 +33,7 @@ class ShardImages {
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
     std::vector<detail::ShardFile> shards;
-    for (const auto& path : paths) shards.push_back(detail::ShardFile::of(path));
+    for (const auto& path : paths) shards.push_back(detail::ShardFile::inspect(path));
     open_index(*found, shards);
     const auto& samples = found->index.samples;
     check(!samples.empty(), paths.front(), paths.size() > 1 ? " and others hold" : ": holds",

@@ -23,7 +23,7 @@ struct ShardFile {
   bool tar = false;  ///< true: a tar file; false: a TFRecord
 
   /// Returns the file's current size and time.
-  [[nodiscard]] static ShardFile of(const std::string& path) {
+  [[nodiscard]] static ShardFile inspect(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
     check(S_ISREG(status.st_mode), path, ": is not a file");

@@ -20,7 +20,7 @@ namespace dhp::detail {
 class Scratch {
  public:
   /// Returns uninitialized memory, valid until the next call.
-  [[nodiscard]] std::byte* of(std::size_t bytes) {
+  [[nodiscard]] std::byte* get(std::size_t bytes) {
     if (bytes > bytes_ || !memory_) {
       memory_.reset();  // first, so that not both are in memory
       memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
