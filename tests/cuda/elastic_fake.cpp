@@ -302,7 +302,7 @@ TEST_CASE("elastic fake: a slow rank does not take an aborted sum for a valid on
       member.die();
     }
     if (member.me == 2 && at == At::synchronize)  // until the abort ends its stream
-      while (!dhp::detail::CudaEvent::record(member.dev->stream()).passed()) sleep_ms(1);
+      while (!dhp::detail::CudaEvent::recorded(member.dev->stream()).passed()) sleep_ms(1);
   });
   CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
 }

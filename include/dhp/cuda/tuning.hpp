@@ -13,8 +13,8 @@ namespace dhp::detail::cuda {
 /// Returns the shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
 [[nodiscard]] float shortest_ms(cudaStream_t stream, auto body) {
   constexpr int runs = 4;
-  const auto begin = CudaEvent::record(stream, cudaEventDefault);
-  const auto end = CudaEvent::record(stream, cudaEventDefault);
+  const auto begin = CudaEvent::recorded(stream, cudaEventDefault);
+  const auto end = CudaEvent::recorded(stream, cudaEventDefault);
   body();
   float shortest = std::numeric_limits<float>::infinity();
   for (int run = 0; run < runs; ++run) {

@@ -19,7 +19,7 @@ class UploadQueue {
   UploadQueue(CudaMemory& memory, std::size_t bytes, cudaStream_t work)
       : landing_(memory.allocate(bytes)) {
     // The allocator may reuse memory that earlier work still reads.
-    CudaEvent::record(work).before(stream_.get());
+    CudaEvent::recorded(work).before(stream_.get());
   }
 
   /// Writes `to` after the earlier work of `work`. at: the offset of `from` in the pinned ring. This piece of the ring
@@ -29,7 +29,7 @@ class UploadQueue {
     std::byte* const landed = landing_.get() + at;
     check_cuda(cudaMemcpyAsync(landed, from, bytes, cudaMemcpyHostToDevice, stream_.get()),
                "cudaMemcpyAsync to the GPU");
-    CudaEvent::record(stream_.get()).before(work);
+    CudaEvent::recorded(stream_.get()).before(work);
     check_cuda(cudaMemcpyAsync(to, landed, bytes, cudaMemcpyDeviceToDevice, work),
                "cudaMemcpyAsync on the GPU");
   }
@@ -44,14 +44,14 @@ class DownloadQueue {
  public:
   /// Starts a copy after the earlier work of `work`, and returns the event at the copy's end.
   CudaEvent copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t work) {
-    CudaEvent::record(work).before(stream_.get());
+    CudaEvent::recorded(work).before(stream_.get());
     if (bytes > 0)
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()),
                  "cudaMemcpyAsync to the host");
-    return CudaEvent::record(stream_.get());
+    return CudaEvent::recorded(stream_.get());
   }
   /// Makes later work on `work` wait for all copies of this queue.
-  void before(cudaStream_t work) const { CudaEvent::record(stream_.get()).before(work); }
+  void before(cudaStream_t work) const { CudaEvent::recorded(stream_.get()).before(work); }
 
  private:
   CudaStream stream_;

@@ -183,7 +183,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
       if (bytes > 0)
         check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                    "cudaMemcpyAsync to the host");
-      return detail::CudaEvent::record(stream());
+      return detail::CudaEvent::recorded(stream());
     });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
@@ -236,7 +236,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
     try {
       body();
       for (const auto& branch : branches_)
-        detail::CudaEvent::record(branch->stream()).before(stream());
+        detail::CudaEvent::recorded(branch->stream()).before(stream());
     } catch (...) {
       detail::quietly(end());
       // NCCL cannot destroy a communicator that a live graph uses.

@@ -30,8 +30,8 @@ class CudaEvent {
   CudaEvent() = default;  ///< an event that has already passed
 
   /// Returns the current point of `stream`. flags: ms_since() needs cudaEventDefault.
-  [[nodiscard]] static CudaEvent record(cudaStream_t stream,
-                                        unsigned flags = cudaEventDisableTiming) {
+  [[nodiscard]] static CudaEvent recorded(cudaStream_t stream,
+                                          unsigned flags = cudaEventDisableTiming) {
     cudaEvent_t made = nullptr;
     check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
     CudaEvent event;
@@ -83,14 +83,14 @@ class CudaClock {
  public:
   /// Blocks the host until the stream has passed the first event.
   CudaClock(const Trace& trace, cudaStream_t stream)
-      : origin_(CudaEvent::record(stream, cudaEventDefault)) {
+      : origin_(CudaEvent::recorded(stream, cudaEventDefault)) {
     origin_.wait();
     origin_s_ = trace.now_s();
   }
 
   /// Returns the time of the stream's current point, without waiting for it.
   [[nodiscard]] TraceMoment moment(cudaStream_t stream) const {
-    const auto now = CudaEvent::record(stream, cudaEventDefault);
+    const auto now = CudaEvent::recorded(stream, cudaEventDefault);
     return TraceMoment([origin = origin_, origin_s = origin_s_, now] {
       now.wait();
       return origin_s + static_cast<double>(now.ms_since(origin)) / 1e3;

@@ -42,9 +42,9 @@ class CudaGraph {
     {
       std::vector<std::unique_lock<std::mutex>> held;
       for (const auto& branch : branches_) held.push_back(branch->hold());
-      begin = CudaEvent::record(stream);
+      begin = CudaEvent::recorded(stream);
       check_cuda(cudaGraphLaunch(graph_.get(), stream), launch_name);
-      end = CudaEvent::record(stream);
+      end = CudaEvent::recorded(stream);
     }
     for (const auto& branch : branches_) branch->launched(begin, end);
   }

@@ -88,7 +88,7 @@ class PinnedRing {
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Keeps the last piece in use until `stream` has passed this point.
-  void release(cudaStream_t stream) { pieces_.back().event = CudaEvent::record(stream); }
+  void release(cudaStream_t stream) { pieces_.back().event = CudaEvent::recorded(stream); }
 
  private:
   struct Piece {

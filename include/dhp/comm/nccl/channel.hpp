@@ -128,7 +128,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   /// abort the device continues with garbage in place of missing data.
   void synchronize(Cuda& dev) {
     if (dev.recording()) return dev.synchronize();  // throws: a recording cannot wait
-    const auto end = CudaEvent::record(dev.stream());
+    const auto end = CudaEvent::recorded(dev.stream());
     watchdog_->wait_until([&] { return end.passed(); },
                           [&] {
                             return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
@@ -151,7 +151,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
       watchdog_->abort(text);  // first, because a throw frees memory, which waits for the GPU
       throw Error(text, call.where);
     }
-    CudaEvent::record(dev.stream()).before(handle_->stream());
+    CudaEvent::recorded(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
     // The host cannot query events inside a recording, so each run of the recording is watched as a whole.
     watchdog_->check_alive();
@@ -206,13 +206,13 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
 
   CudaEvent put(const CommCall& call, auto action) {
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
-    return CudaEvent::record(handle_->stream());
+    return CudaEvent::recorded(handle_->stream());
   }
   // Runs action() after the channel's earlier work, which need not follow the work of a device.
   CudaEvent issue(const CommCall& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
-    auto begin = CudaEvent::record(handle_->stream());
+    auto begin = CudaEvent::recorded(handle_->stream());
     auto end = put(call, action);
     handle_->watch(std::move(recorded), std::move(begin), end);
     return end;
@@ -236,7 +236,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
       return ncclAllGather(sent, received, 2, ncclInt32, comm, stream);
     });
     copy(host, received, bytes);
-    meet(call, CudaEvent::record(handle_->stream()));
+    meet(call, CudaEvent::recorded(handle_->stream()));
     std::memcpy(all.data(), host, bytes);
     return all;
   }
