@@ -48,12 +48,12 @@ class OnednnConvolution {
     using namespace dnnl;
     using Tag = memory::format_tag;
     const auto images = layouts == Layouts::step ? Tag::nhwc : Tag::any;
-    const auto of = [](memory::dims dims, Tag tag) {
+    const auto descriptor = [](memory::dims dims, Tag tag) {
       return memory::desc(dims, memory::data_type::f32, tag);
     };
-    const auto x = of({s.batch, s.in, s.size, s.size}, images);
-    const auto w = of({s.out, s.in, s.kernel, s.kernel}, Tag::any);
-    const auto y = of({s.batch, s.out, s.out_size, s.out_size}, images);
+    const auto x = descriptor({s.batch, s.in, s.size, s.size}, images);
+    const auto w = descriptor({s.out, s.in, s.kernel, s.kernel}, Tag::any);
+    const auto y = descriptor({s.batch, s.out, s.out_size, s.out_size}, images);
     const memory::dims strides{s.stride, s.stride};
     const memory::dims padding{s.padding, s.padding};
     const auto direct = algorithm::convolution_direct;
@@ -76,7 +76,7 @@ class OnednnConvolution {
                 {DNNL_ARG_DIFF_WEIGHTS, make(filter.diff_weights_desc())},
                 {DNNL_ARG_DIFF_DST, make(filter.diff_dst_desc())}}};
     if (layouts == Layouts::preferred) return;
-    rows_ = make(of({s.out, s.in, s.kernel, s.kernel}, Tag::ohwi));
+    rows_ = make(descriptor({s.out, s.in, s.kernel, s.kernel}, Tag::ohwi));
     for (auto* job : {&forward_, &data_}) {
       const auto& weights = job->arguments.at(DNNL_ARG_WEIGHTS);
       if (weights.get_desc() != rows_.get_desc()) job->before = reorder(rows_, weights);

@@ -158,12 +158,13 @@ class BertLoss {
   }
 
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-    const auto of = [&](const dhp::Sequential<Dev>& head, const dhp::CrossEntropy<Dev>& entropy,
-                        const char* rows) {
+    const auto head_flops = [&](const dhp::Sequential<Dev>& head,
+                                const dhp::CrossEntropy<Dev>& entropy, const char* rows) {
       const dhp::Shape chosen{batch.at(rows).count(), in[1]};
       return head.flops(chosen, batch) + entropy.flops(head.output_shape(chosen, batch));
     };
-    return of(masked_, masked_entropy_, "masked_rows") + of(next_, next_entropy_, "first_rows");
+    return head_flops(masked_, masked_entropy_, "masked_rows") +
+           head_flops(next_, next_entropy_, "first_rows");
   }
   void parameters(dhp::ParameterList<Dev>& out) const {
     next_.parameters(out);

@@ -44,15 +44,15 @@ struct GptConfig {
   if (name == "small") return {.layers = 12, .hidden = 768, .heads = 12};
   if (name == "medium") return {.layers = 24, .hidden = 1024, .heads = 16};
   GptConfig llama{.llama = true, .dropout = 0};
-  const auto of = [&](int layers, std::int64_t hidden, int heads, int key_heads,
-                      std::int64_t inner) {
+  const auto llama_preset = [&](int layers, std::int64_t hidden, int heads, int key_heads,
+                                std::int64_t inner) {
     llama.layers = layers, llama.hidden = hidden, llama.inner = inner;
     llama.heads = heads, llama.key_heads = key_heads;
     return llama;
   };
-  if (name == "llama-tiny") return of(2, 128, 4, 2, 384);
-  if (name == "llama-mini") return of(4, 256, 8, 4, 768);
-  if (name == "llama-small") return of(12, 768, 12, 4, 2048);
+  if (name == "llama-tiny") return llama_preset(2, 128, 4, 2, 384);
+  if (name == "llama-mini") return llama_preset(4, 256, 8, 4, 768);
+  if (name == "llama-small") return llama_preset(12, 768, 12, 4, 2048);
   dhp::fail("unknown preset \"", name,
             "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
 }

@@ -141,7 +141,8 @@ struct SumColumns {
     if (place.active) walk_rows<width>(terms, place, tiles.down, state);
     // Reduces the threads of each column along a tree.
     Total* const slots = block.template shared<Total>() + block.thread();
-    for (int value = 0; value < values; ++value) slots[value * block.threads()] = of(state, value);
+    for (int value = 0; value < values; ++value)
+      slots[value * block.threads()] = total_of(state, value);
     block.sync();
     for (int left = tiles.down; left > 1;) {
       const int half = (left + 1) / 2;
@@ -164,7 +165,7 @@ struct SumColumns {
   }
 
  private:
-  static constexpr Total of(const auto& state, int value) {
+  static constexpr Total total_of(const auto& state, int value) {
     return state.total[value / width].at[value % width];
   }
 };

@@ -41,9 +41,9 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
       const auto shape = first_.whole_y(all.shape());
       Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
       for (int at = 0; at < pieces(); ++at)
-        detail::linear_gelu_forward(dev, detail::as_matrix(all.view()), of(first_.weights(), at),
-                                    of(first_.biases(), at), matrix(before.mut(), at),
-                                    matrix(y.mut(), at));
+        detail::linear_gelu_forward(dev, detail::as_matrix(all.view()),
+                                    value_at(first_.weights(), at), value_at(first_.biases(), at),
+                                    matrix(before.mut(), at), matrix(y.mut(), at));
       tape.push(std::move(x));
       tape.push(std::move(before));
       return y;
@@ -73,7 +73,7 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
           const auto some = [&](auto view) { return view.slice(of_group); };
           first_.biases()[detail::as_size(at)]->accumulate(
               dev, [&](View<Dev> gradient, double beta) {
-                detail::gelu_linear_backward(dev, some(gradients), of(second_.weights(), at),
+                detail::gelu_linear_backward(dev, some(gradients), value_at(second_.weights(), at),
                                              some(matrix(before.view(), at)),
                                              some(matrix(made.mut(), at)), gradient, beta);
               });
@@ -117,7 +117,7 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
     return second_.forward(dev, std::move(y), tape);
   }
   [[nodiscard]] int pieces() const { return static_cast<int>(first_.weights().size()); }
-  [[nodiscard]] static ConstView<Dev> of(const ParameterList<Dev>& list, int at) {
+  [[nodiscard]] static ConstView<Dev> value_at(const ParameterList<Dev>& list, int at) {
     return list[detail::as_size(at)]->value;
   }
   template <class AnyView>

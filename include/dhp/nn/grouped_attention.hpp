@@ -31,8 +31,9 @@ class GroupedAttention {
       for (int at = 0; at < groups(); ++at) {
         meet(own, at, at > 0);
         if constexpr (AttendsToParts<Dev>)
-          attend_to_part_forward(dev_, of(q, own), of(keys.k, at), of(keys.v, at), parts_, options,
-                                 of(sums.view, own), statistics(logsumexp, own));
+          attend_to_part_forward(dev_, group_rows(q, own), group_rows(keys.k, at),
+                                 group_rows(keys.v, at), parts_, options,
+                                 group_rows(sums.view, own), statistics(logsumexp, own));
       }
     sums.end(dev_, y);
   }
@@ -55,14 +56,15 @@ class GroupedAttention {
           meet(own, at, true);
           dev_.fill_zero(out.bytes(), out.size_bytes());
           if constexpr (AttendsToParts<Dev>)
-            attend_to_part_backward(dev_, of(dy, own), of(q, own), of(keys.k, at), of(keys.v, at),
-                                    of(y, own), statistics(logsumexp, own), parts_, options,
-                                    of(sums.view, own), half(out, 0), half(out, 1));
+            attend_to_part_backward(dev_, group_rows(dy, own), group_rows(q, own),
+                                    group_rows(keys.k, at), group_rows(keys.v, at),
+                                    group_rows(y, own), statistics(logsumexp, own), parts_, options,
+                                    group_rows(sums.view, own), half(out, 0), half(out, 1));
         });
     sums.end(dev_, dq);
     for (int own = 0; own < own_; ++own) {
-      cast(dev_, half(of(of_keys.view(), own), 0), of(dk, own));
-      cast(dev_, half(of(of_keys.view(), own), 1), of(dv, own));
+      cast(dev_, half(group_rows(of_keys.view(), own), 0), group_rows(dk, own));
+      cast(dev_, half(group_rows(of_keys.view(), own), 1), group_rows(dv, own));
     }
   }
 
@@ -87,11 +89,11 @@ class GroupedAttention {
   void meet(int own, int keys, bool more) {
     parts_.queries = rows_.of(context_.rank() * own_ + own);
     parts_.keys = rows_.of(keys);
-    parts_.row_numbers = of(numbers_, own);
+    parts_.row_numbers = group_rows(numbers_, own);
     parts_.more = more;
   }
   template <class AnyView>
-  [[nodiscard]] AnyView of(AnyView all, int group) const {
+  [[nodiscard]] AnyView group_rows(AnyView all, int group) const {
     return all.slice(group * rows_.most, (group + 1) * rows_.most);
   }
   /// Returns the statistics of one group: `all` holds a block [heads, rows] for each group.

@@ -212,10 +212,10 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
           for (int at = 0; at < pieces; ++at) {
             const auto& weight = weights[as_size(at)];
             const auto& bias = biases[as_size(at)];
-            const auto of = [&](bool split, const Tensor<Dev>& all) {
+            const auto piece_or_whole = [&](bool split, const Tensor<Dev>& all) {
               return as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
-            const auto all_out = of(!by_rows, dy), all_in = of(by_rows, x);
+            const auto all_out = piece_or_whole(!by_rows, dy), all_in = piece_or_whole(by_rows, x);
             for_row_groups(row_groups, all_in.rows(), [&](Range of_group) {
               const auto out = all_out.slice(of_group);
               const auto in = all_in.slice(of_group);

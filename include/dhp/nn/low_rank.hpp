@@ -43,14 +43,15 @@ class LowRank final : public Adapter<Dev> {
     const auto type = x.dtype();
     const auto rows = matrix(x, a_, 0).rows();
     const auto product = [&](int at, View<Dev> out, double) {
-      gemm(dev, matrix(x, a_, at), of(a_, at)->value, out, {.transpose_b = true, .alpha = scale_});
+      gemm(dev, matrix(x, a_, at), parameter_at(a_, at)->value, out,
+           {.transpose_b = true, .alpha = scale_});
     };
-    const Shape shape{rows, of(a_, 0)->spec.shape[0]};
+    const Shape shape{rows, parameter_at(a_, 0)->spec.shape[0]};
     auto inner = by_rows_ ? sum_(dev, type, shape, {}, product) : Tensor<Dev>(dev, type, shape);
     if (!by_rows_) product(0, inner.mut(), 0);
     const auto own = by_rows_ ? shares_.own(rows) : Range{0, rows};
     for (int at = 0; at < count(b_); ++at)
-      gemm(dev, inner.view().slice(own), of(b_, at)->value, matrix(y, b_, at),
+      gemm(dev, inner.view().slice(own), parameter_at(b_, at)->value, matrix(y, b_, at),
            {.transpose_b = true, .beta = 1, .padded = true});
     tape.push(std::move(inner));
   }
@@ -59,7 +60,7 @@ class LowRank final : public Adapter<Dev> {
                 Tape<Dev>& tape) override {
     auto inner = tape.pop();
     const auto product = [&](int at, View<Dev> out, double) {
-      gemm(dev, matrix(dy.view(), b_, at), of(b_, at)->value, out,
+      gemm(dev, matrix(dy.view(), b_, at), parameter_at(b_, at)->value, out,
            {.alpha = scale_, .padded = true});
     };
     auto dinner = by_rows_ ? Tensor<Dev>(dev, inner.dtype(), inner.shape())
@@ -71,7 +72,7 @@ class LowRank final : public Adapter<Dev> {
     const auto from = dinner.view().slice(own);
     for (int at = 0; at < count(a_); ++at) {
       const auto to = matrix(dx, a_, at);
-      const auto& factor = of(a_, at)->value;
+      const auto& factor = parameter_at(a_, at)->value;
       if (!in) {
         gemm(dev, from, factor, to, {.beta = 1});
         continue;
@@ -90,12 +91,12 @@ class LowRank final : public Adapter<Dev> {
           for_row_groups(groups, inner.rows(), [&](Range group) {
             const auto some = [&](auto view) { return view.slice(group.first, group.last); };
             for (int at = 0; at < count(b); ++at)
-              of(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+              parameter_at(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
                 gemm(device, some(matrix(dy.view(), b, at)), some(inner.view()), gradient,
                      {.transpose_a = true, .beta = beta, .padded = true});
               });
             for (int at = 0; at < count(a); ++at)
-              of(a, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+              parameter_at(a, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
                 gemm(device, some(dinner.view()), some(matrix(in.view(), a, at)), gradient,
                      {.transpose_a = true, .beta = beta});
               });
@@ -118,7 +119,8 @@ class LowRank final : public Adapter<Dev> {
   [[nodiscard]] static int count(const ParameterList<Dev>& pieces) {
     return static_cast<int>(pieces.size());
   }
-  [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
+  [[nodiscard]] static const Parameter<Dev>& parameter_at(const ParameterList<Dev>& pieces,
+                                                          int at) {
     return pieces[as_size(at)];
   }
   template <class AnyView>
@@ -138,7 +140,7 @@ class LowRank final : public Adapter<Dev> {
   void drop(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows, int at, const Tape<Dev>& tape,
             View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
-    options.first_column = of(a_, at)->spec.part.first;
+    options.first_column = parameter_at(a_, at)->spec.part.first;
     dropout(dev, x, rows, options, y);
   }
 

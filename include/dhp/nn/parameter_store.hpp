@@ -214,7 +214,8 @@ class ParameterStore {
     return Tensor<Dev>::persistent(dev, accumulation(), {size_});
   }
   /// Returns an unsharded parameter's part of a flat buffer, in the parameter's local shape.
-  [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
+  [[nodiscard]] static View<Dev> view_of(Tensor<Dev>& buffer,
+                                         const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
   [[nodiscard]] static View<Dev> part(Tensor<Dev>& buffer, Range range) {
@@ -277,9 +278,9 @@ class ParameterStore {
                          parameter.spec.local_shape()};
       if (parameter.spec.frozen) continue;
       if (options_.deterministic)
-        parameter.point_gradient(of(gradients_, parameter), of(high_, parameter),
-                                 of(low_, parameter));
-      else parameter.point_gradient(of(gradients_, parameter), {}, {});
+        parameter.point_gradient(view_of(gradients_, parameter), view_of(high_, parameter),
+                                 view_of(low_, parameter));
+      else parameter.point_gradient(view_of(gradients_, parameter), {}, {});
     }
     for (auto& bucket : buckets_) bucket->hold_sums(held_sums(bucket->held()));
   }

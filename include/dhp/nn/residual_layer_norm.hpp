@@ -58,16 +58,17 @@ class ResidualLayerNorm {
     if (dropout_.active(tape)) dbranch = reuse(dev, sum);
     weights_.accumulate(
         dev, tape, count, [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
-          const auto of = [&](auto view) { return view.slice(rows); };
-          const auto to = of(detail::as_matrix(dx.mut()));
+          const auto slice = [&](auto view) { return view.slice(rows); };
+          const auto to = slice(detail::as_matrix(dx.mut()));
           if (!dbranch)
-            return layer_norm_backward(dev, of(dy_view), of(sum_view), weights_.gamma(),
-                                       of(mean.view()), of(inv_std.view()), to, dgamma, dbeta, old);
+            return layer_norm_backward(dev, slice(dy_view), slice(sum_view), weights_.gamma(),
+                                       slice(mean.view()), slice(inv_std.view()), to, dgamma, dbeta,
+                                       old);
           detail::residual_layer_norm_backward(
-              dev, of(dy_view), of(sum_view), weights_.gamma(), of(mean.view()), of(inv_std.view()),
-              detail::sliced(dropout_.rows(tape, count), rows),
-              dropout_.options(tape, sum_view.columns()), to, of(detail::as_matrix(dbranch.mut())),
-              dgamma, dbeta, old);
+              dev, slice(dy_view), slice(sum_view), weights_.gamma(), slice(mean.view()),
+              slice(inv_std.view()), detail::sliced(dropout_.rows(tape, count), rows),
+              dropout_.options(tape, sum_view.columns()), to,
+              slice(detail::as_matrix(dbranch.mut())), dgamma, dbeta, old);
         });
     if (!dbranch) dbranch = dx.share();
     sum = {};

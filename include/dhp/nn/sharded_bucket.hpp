@@ -218,11 +218,11 @@ class ShardedBucket : NonCopyable {
                                                          : Tensor<Dev>(dev, type, all));
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
-      const auto of = [&](std::size_t at) {
+      const auto summand = [&](std::size_t at) {
         return summands_[at].mut().slice(in).as(parameter->spec.local_shape());
       };
-      if (deterministic_) parameter->point_gradient({}, of(0), of(1));
-      else parameter->point_gradient(of(0), {}, {});
+      if (deterministic_) parameter->point_gradient({}, summand(0), summand(1));
+      else parameter->point_gradient(summand(0), {}, {});
     }
   }
 

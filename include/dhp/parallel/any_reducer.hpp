@@ -55,16 +55,16 @@ using MakeReducer = FunctionRef<AnyReducerPointer<Dev>(Dev&, ParameterStore<Dev>
 template <class Dev, class Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                  Comm<Dev> group, const Options& options) {
-  const auto of = [](auto make) -> AnyReducerPointer<Dev> {
+  const auto wrap = [](auto make) -> AnyReducerPointer<Dev> {
     return std::make_unique<ReducerModel<Dev, decltype(make())>>(make);
   };
   if (store.is_sharded()) {
     check(std::is_same_v<Options, Bucketed> || std::is_same_v<Options, Plain>,
           "replicas that shard their state (ZeRO) sum gradients in their own way, which a reducer "
           "that is late, compresses or is your own would change: choose Bucketed, or no sharding");
-    return of([&] { return ShardedReducer<Dev>(dev, store, group); });
+    return wrap([&] { return ShardedReducer<Dev>(dev, store, group); });
   }
-  return of([&] { return make_reducer(dev, store, group, options); });
+  return wrap([&] { return make_reducer(dev, store, group, options); });
 }
 template <class Dev, class... Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,

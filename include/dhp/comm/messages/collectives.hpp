@@ -216,7 +216,7 @@ class MessageCollective {
     [[nodiscard]] bool open() const { return finished < begun.size(); }
   };
 
-  [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
+  [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->get(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_->size()); }
   [[nodiscard]] Peer peer(int rank) const { return {rank, (*members_)[as_size(rank)]}; }
