@@ -241,7 +241,7 @@ TEST_CASE("watchdog: a rank that ignores the end is reported as stuck, once") {
 
 // A device's communicator, reduced to the members that a watchdog uses.
 struct Fake final : Watchdog::Channel {
-  std::string trouble() override {
+  std::string error() override {
     ++looks;
     return *broken.load();
   }

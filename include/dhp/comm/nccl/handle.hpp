@@ -85,7 +85,7 @@ class NcclHandle final : public Watchdog::Channel {
     return !pending_.empty();
   }
 
-  [[nodiscard]] std::string trouble() override {
+  [[nodiscard]] std::string error() override {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return {};
     ncclResult_t state = ncclSuccess;

@@ -31,8 +31,8 @@ class ProcessWatchdog final : public Watchdog {
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
     channels_period_s_ = options_.period_s;  // a check also reads the store, which all ranks share
-    // Up to 100 ranks glimpse at the store at most 400 times a second in total. With more, each does so every period_s.
-    glimpse_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
+    // Up to 100 ranks poll the store at most 400 times a second in total. With more, each does so every period_s.
+    poll_period_s_ = std::clamp(0.0025 * size, 0.02, std::max(0.02, options_.period_s));
     start();
   }
   ~ProcessWatchdog() override { stop(); }
@@ -42,7 +42,7 @@ class ProcessWatchdog final : public Watchdog {
   [[nodiscard]] std::string get(const std::string& key) {
     const FlightRecorder::Open call(*recorder(rank()),
                                     {.text = concat("waiting for \"", key, "\" in the store")});
-    for (double pause_s = 0.001;; pause_s = std::min({2 * pause_s, glimpse_period_s_, 0.05})) {
+    for (double pause_s = 0.001;; pause_s = std::min({2 * pause_s, poll_period_s_, 0.05})) {
       check_alive();
       if (auto value = store_->find(key)) return std::move(*value);
       std::this_thread::sleep_for(seconds(pause_s));
@@ -87,7 +87,7 @@ class ProcessWatchdog final : public Watchdog {
     noticed_ = true;
   }
 
-  [[nodiscard]] Decision decide(const States& states, const std::string& trouble,
+  [[nodiscard]] Decision decide(const States& states, const std::string& channel_error,
                                 double now_s) override {
     const auto& state = states.front();
     try {
@@ -96,19 +96,19 @@ class ProcessWatchdog final : public Watchdog {
       if (rank() != 0) {
         auto silent = rank_zero_silent(state, now_s);
         if (!silent.empty()) (void)store_->set_unless("failure", "failure", silent);
-        else own_trouble_ = trouble;
-        return {silent.empty() ? trouble : std::move(silent)};
+        else own_error_ = channel_error;
+        return {silent.empty() ? channel_error : std::move(silent)};
       }
       read_states(now_s);
       auto why = detector_.find_failure(now_s);
-      if (why.empty()) why = trouble;
+      if (why.empty()) why = channel_error;
       if (!why.empty()) store_->set("failure", why);
       return {std::move(why), detector_.all_finished()};
     } catch (const Error& error) {
       return {state.finished ? "" : store_lost(state, error.sentence()), true};
     }
   }
-  [[nodiscard]] bool glimpse() override {
+  [[nodiscard]] bool poll() override {
     try {
       if (rank() != 0) return store_->find("failure").has_value();
       return store_->find("alarm") || !store_->list(detail::left_prefix).empty();
@@ -120,7 +120,7 @@ class ProcessWatchdog final : public Watchdog {
   // ranks with channels. An aborted NCCL kernel ends with garbage, which no other rank may take for a result.
   void publish_end(detail::RankState state, bool has_channels) noexcept override {
     try {
-      if (state.failed.empty()) state.failed = own_trouble_;
+      if (state.failed.empty()) state.failed = own_error_;
       write(state);
       if (rank() != 0 && !has_channels) return;
       const auto all_ended = [&] {
@@ -185,7 +185,7 @@ class ProcessWatchdog final : public Watchdog {
   }
 
   std::shared_ptr<KeyValueStore> store_;
-  std::string own_trouble_;  // error of a channel of this rank, for the other ranks
+  std::string own_error_;  // error of a channel of this rank, for the other ranks
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };

@@ -45,7 +45,7 @@ class Watchdog : public Latch {
    public:
     virtual ~Channel() = default;
     /// Returns the channel's error as a sentence; an empty text if there is none. Must not block.
-    [[nodiscard]] virtual std::string trouble() = 0;
+    [[nodiscard]] virtual std::string error() = 0;
     /// Aborts running work and prevents new work; other ranks may then receive garbage from the channel. Called once,
     /// on a thread of its own, because it may wait until another channel ends.
     virtual void end() noexcept = 0;
@@ -140,18 +140,18 @@ class Watchdog : public Latch {
     if (watch_.joinable()) watch_.join();
   }
 
-  // The watching thread calls decide, glimpse and publish_end.
+  // The watching thread calls decide, poll and publish_end.
 
-  /// Decides whether the world must end. trouble: the error of a channel of this process; empty if there is none.
-  [[nodiscard]] virtual Decision decide(const States& states, const std::string& trouble,
+  /// Decides whether the world must end. channel_error: the error of a channel of this process; empty if there is none.
+  [[nodiscard]] virtual Decision decide(const States& states, const std::string& channel_error,
                                         double now_s) {
     for (std::size_t rank = 0; rank < states.size(); ++rank)
       detector_.update(static_cast<int>(rank), states[rank], now_s);
     auto why = detector_.find_failure(now_s);
-    return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
+    return {why.empty() ? channel_error : std::move(why), detector_.all_finished()};
   }
-  /// Checks cheaply, every glimpse_period_s_, whether the next full check must come immediately.
-  [[nodiscard]] virtual bool glimpse() { return false; }
+  /// Checks cheaply, every poll_period_s_, whether the next full check must come immediately.
+  [[nodiscard]] virtual bool poll() { return false; }
   /// Called after the world has ended, before any channel ends.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
 
@@ -175,7 +175,7 @@ class Watchdog : public Latch {
   States states_;                     ///< states of the ranks of this process
   std::chrono::seconds grace_{0};     ///< extra time of engines, so that the detector reports first
   double channels_period_s_ = 0.05;   ///< seconds between two checks of channels
-  double glimpse_period_s_ = 1e6;
+  double poll_period_s_ = 1e6;
   bool reported_finish_ = false;  ///< the watching thread has reported finish()
   bool over_ = false;
 
@@ -190,13 +190,13 @@ class Watchdog : public Latch {
       auto states = states_;
       const auto channels = channels_;
       lock.unlock();
-      const auto [why, over] = look(states, channels);
+      const auto [why, over] = inspect(states, channels);
       lock.lock();
       if (!why.empty()) end(why);
       reported_finish_ = states.front().finished;
       over_ = over;
       if (reported_finish_) changed_.notify_all();
-      if (!ended_ && !over_) rest(lock);
+      if (!ended_ && !over_) sleep(lock);
     }
     if (!ended_) return;
     const auto ended_at = Clock::now();
@@ -220,16 +220,16 @@ class Watchdog : public Latch {
     if (stuck) options_.stuck(message_);
   }
   // Sleeps until the next check, which comes early if something happens on this or another rank.
-  void rest(std::unique_lock<std::mutex>& lock) {
+  void sleep(std::unique_lock<std::mutex>& lock) {
     const auto later = [](double s) {
       return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds(s));
     };
     const auto next = later(period_s());
     const auto woken = [this] { return stop_ || hurry_ || ended_; };
-    while (!changed_.wait_until(lock, std::min(next, later(glimpse_period_s_)), woken) &&
+    while (!changed_.wait_until(lock, std::min(next, later(poll_period_s_)), woken) &&
            Clock::now() < next) {
       lock.unlock();
-      const bool early = glimpse();
+      const bool early = poll();
       lock.lock();
       if (early) return;
     }
@@ -243,7 +243,7 @@ class Watchdog : public Latch {
     const double limit_s = deadlines_->limit_s();
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
-  [[nodiscard]] Decision look(States& states, const Channels& channels) {
+  [[nodiscard]] Decision inspect(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
         // The limit is read before the rank's calls, because the end of a call may end the section.
@@ -258,7 +258,7 @@ class Watchdog : public Latch {
   [[nodiscard]] static std::string trouble_of(const Channels& channels) {
     for (const auto& channel : channels) {
       try {
-        if (auto trouble = channel->trouble(); !trouble.empty()) return trouble;
+        if (auto channel_error = channel->error(); !channel_error.empty()) return channel_error;
       } catch (const Error& error) {
         return error.sentence();
       }
