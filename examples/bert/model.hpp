@@ -139,7 +139,7 @@ class BertLoss {
   /// Returns the scores of the whole vocabulary, [masked rows, vocabulary].
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, std::move(x), tape);
-    return masked_entropy_.whole(dev, masked_logits(dev, x, tape));
+    return masked_entropy_.gather_logits(dev, masked_logits(dev, x, tape));
   }
 
   dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {

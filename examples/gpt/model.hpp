@@ -156,7 +156,7 @@ class GptLoss {
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     x = shares_.gather(dev, norm_.forward(dev, std::move(x), tape), tape);
     x = rows_at(dev, x, tape.batch().at("predicted_rows"));
-    return entropy_.whole(dev, decoder_of_chosen_.forward(dev, std::move(x), tape));
+    return entropy_.gather_logits(dev, decoder_of_chosen_.forward(dev, std::move(x), tape));
   }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
     auto dy = entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);

@@ -74,7 +74,7 @@ class CrossEntropy {
   }
 
   /// Gathers the logits of all classes [M, classes] on each rank.
-  [[nodiscard]] Tensor<Dev> whole(Dev& dev, Tensor<Dev> logits) {
+  [[nodiscard]] Tensor<Dev> gather_logits(Dev& dev, Tensor<Dev> logits) {
     const auto classes = pieces_[0].classes;
     if (group_.size() * count() > 1) return gather_parts(dev, group_, logits, classes, count());
     if (logits.columns() == classes) return logits;
@@ -145,7 +145,7 @@ class ClassificationLoss {
   }
   /// Returns the logits [M, classes].
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
-    return entropy_.whole(dev, std::move(x));
+    return entropy_.gather_logits(dev, std::move(x));
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);
