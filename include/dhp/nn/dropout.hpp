@@ -53,7 +53,7 @@ class DropoutUse {
   [[nodiscard]] RowNumbers<Dev> rows(const Tape<Dev>& tape, std::int64_t rows) const {
     if (!active(tape)) return {};
     const auto all = shares_.all(tape, rows);
-    return sliced(row_numbers(tape, all, numbers_), shares_.own(all));
+    return sliced(row_numbers(tape, all, numbers_), shares_.local(all));
   }
 
  private:

@@ -40,7 +40,7 @@ class Embedding {
     const auto& all = tape.batch().at(options_.ids);
     auto ids = all.view();
     check_ids(ids);
-    const auto own = shares_.own(all.count());
+    const auto own = shares_.local(all.count());
     if (!by_words_) ids = ids.slice(own);
     const auto type = table_[0]->value.dtype();
     const Shape shape{ids.count(), options_.columns};
@@ -77,7 +77,7 @@ class Embedding {
   }
 
   [[nodiscard]] Shape output_shape(const Shape&, const MicroBatch<Dev>& batch) const {
-    return shares_.own(Shape{batch.at(options_.ids).count(), options_.columns});
+    return shares_.local(Shape{batch.at(options_.ids).count(), options_.columns});
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return static_cast<double>(output_shape(in, batch).count());

@@ -180,7 +180,7 @@ class GroupSum {
     }
     const auto ranks = std::int64_t{group_.size()};
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
-    const auto padded = shares_.is_split() ? shares_.most(shape[0]) * row * ranks
+    const auto padded = shares_.is_split() ? shares_.max_local(shape[0]) * row * ranks
                                            : (shape.count() + ranks - 1) / ranks * ranks;
     Tensor<Dev> own;  // this rank's sums
     const auto roots = static_cast<std::int64_t>(plan_->sent.size());
@@ -219,7 +219,7 @@ class GroupSum {
     group_.all_to_all(dev, sent.view(), received.mut()).wait();
     const double beta = onto ? 1 : 0;
     if (shares_.is_split()) {
-      auto y = detail::writable(dev, std::move(onto), type, shares_.own(shape));
+      auto y = detail::writable(dev, std::move(onto), type, shares_.local(shape));
       detail::tree_sum(dev, received.mut(), plan_->adds, y.mut().as({y.count()}), beta);
       return y;
     }

@@ -140,7 +140,7 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
   [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    if (by_rows_) return sum_.shares().own(whole_y(in));
+    if (by_rows_) return sum_.shares().local(whole_y(in));
     return whole_y(in.with(0, sum_.shares().all(batch, in[0])));
   }
   /// Returns y's shape for an x that has all rows.

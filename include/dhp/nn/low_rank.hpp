@@ -49,7 +49,7 @@ class LowRank final : public Adapter<Dev> {
     const Shape shape{rows, parameter_at(a_, 0)->spec.shape[0]};
     auto inner = by_rows_ ? sum_(dev, type, shape, {}, product) : Tensor<Dev>(dev, type, shape);
     if (!by_rows_) product(0, inner.mut(), 0);
-    const auto own = by_rows_ ? shares_.own(rows) : Range{0, rows};
+    const auto own = by_rows_ ? shares_.local(rows) : Range{0, rows};
     for (int at = 0; at < count(b_); ++at)
       gemm(dev, inner.view().slice(own), parameter_at(b_, at)->value, matrix(y, b_, at),
            {.transpose_b = true, .beta = 1, .padded = true});
@@ -68,7 +68,7 @@ class LowRank final : public Adapter<Dev> {
     if (by_rows_) product(0, dinner.mut(), 0);
     auto in = dropped(dev, x.view(), tape);
     const auto rows = dinner.shape()[0];
-    const auto own = by_rows_ ? Range{0, rows} : shares_.own(rows);
+    const auto own = by_rows_ ? Range{0, rows} : shares_.local(rows);
     const auto from = dinner.view().slice(own);
     for (int at = 0; at < count(a_); ++at) {
       const auto to = matrix(dx, a_, at);

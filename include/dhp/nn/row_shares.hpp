@@ -33,15 +33,15 @@ class RowShares {
     return is_split() ? all(tape.batch(), own) : own;
   }
   /// Returns the length of the longest share of that many rows.
-  [[nodiscard]] std::int64_t most(std::int64_t rows) const {
+  [[nodiscard]] std::int64_t max_local(std::int64_t rows) const {
     return (rows + pieces_ - 1) / pieces_ * (pieces_ / group_.size());
   }
   /// Returns this rank's share of that many rows.
-  [[nodiscard]] Range own(std::int64_t rows) const {
-    const auto first = std::min(group_.rank() * most(rows), rows);
-    return {first, std::min(first + most(rows), rows)};
+  [[nodiscard]] Range local(std::int64_t rows) const {
+    const auto first = std::min(group_.rank() * max_local(rows), rows);
+    return {first, std::min(first + max_local(rows), rows)};
   }
-  [[nodiscard]] Shape own(const Shape& all) const { return all.with(0, own(all[0]).size()); }
+  [[nodiscard]] Shape local(const Shape& all) const { return all.with(0, local(all[0]).size()); }
   /// Calls body for each piece of this rank's rows. Neither pieces nor their sums depend on the number of ranks.
   void for_pieces(const Tape<Dev>& tape, std::int64_t rows, FunctionRef<void(Range)> body) const {
     const auto pieces = std::int64_t{pieces_} * std::max(tape.row_groups(), 1);
@@ -71,9 +71,9 @@ class RowShares {
       made.all_ = std::move(x);
       return made;
     }
-    const auto most = this->most(made.rows_), rank = std::int64_t{group_.rank()};
-    check(x.shape()[0] == own(made.rows_).size(), "a layer needs this rank's ",
-          own(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
+    const auto most = this->max_local(made.rows_), rank = std::int64_t{group_.rank()};
+    check(x.shape()[0] == local(made.rows_).size(), "a layer needs this rank's ",
+          local(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
     made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
     auto in = x.view();
     if (x.shape()[0] < most) {  // pads the share with zeros, at its place in the gathered tensor
@@ -92,14 +92,14 @@ class RowShares {
   /// Returns this rank's rows of an x that every rank has completely.
   [[nodiscard]] Tensor<Dev> take(Dev& dev, Tensor<Dev> x) const {
     if (!is_split()) return x;
-    const auto rows = own(x.shape()[0]);
+    const auto rows = local(x.shape()[0]);
     return clone(dev, x.view().slice(rows.first, rows.last));
   }
 
   /// Allocates a summand of all rows; its surplus rows at the end are zero.
   [[nodiscard]] Tensor<Dev> summand(Dev& dev, DType type, const Shape& shape) const {
     if (!is_split()) return {dev, type, shape};
-    Tensor<Dev> made(dev, type, shape.with(0, most(shape[0]) * group_.size()));
+    Tensor<Dev> made(dev, type, shape.with(0, max_local(shape[0]) * group_.size()));
     const auto rest = made.mut().slice(shape[0], made.shape()[0]);
     if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
     return made;
@@ -108,9 +108,9 @@ class RowShares {
   /// until `done`, when the rows are valid.
   [[nodiscard]] Tensor<Dev> scatter(Dev& dev, const Tensor<Dev>& summand, std::int64_t rows,
                                     Event<Dev>& done) {
-    Tensor<Dev> y(dev, summand.dtype(), summand.shape().with(0, most(rows)));
+    Tensor<Dev> y(dev, summand.dtype(), summand.shape().with(0, max_local(rows)));
     done = group_.reduce_scatter(dev, summand.view(), y.mut());
-    return std::move(y).shortened(own(rows).size());
+    return std::move(y).shortened(local(rows).size());
   }
 
  private:
