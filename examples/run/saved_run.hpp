@@ -47,7 +47,7 @@ class SavedRun : dhp::detail::NonCopyable {
   /// Reserves --save for this run; call it before begin(). goes_on: an earlier rank 0 of the job may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty()) return;
-    if (goes_on) files_.own(options_.save);
+    if (goes_on) files_.adopt(options_.save);
     std::string problem;
     try {
       problem = files_.hold(options_.save, "--save " + options_.save, goes_on ? 2 : 0);

@@ -97,8 +97,8 @@ class ParameterStore {
                                         std::int64_t first, std::int64_t times)>;
   void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }
   /// Tells the watcher about a sum; reducers call this before each sum.
-  void tell_sum(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
-                std::int64_t times = 1) {
+  void notify_sum(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
+                  std::int64_t times = 1) {
     if (watcher_) watcher_(dev, summands, first, times);
   }
   /// A flag, i32 [1]: nonzero after an exact sum overflowed. Empty without exact sums.

@@ -41,7 +41,7 @@ class PlainReducer {
   void finish() {
     const Range all{0, store_->size()};
     const auto summands = store_->summands(all);
-    store_->tell_sum(*dev_, summands, all.first);
+    store_->notify_sum(*dev_, summands, all.first);
     for (auto summand : summands) group_.all_reduce(*dev_, summand).wait();
     all_reduce_overflow(*dev_, *store_, group_);
     store_->finalize_gradients(*dev_, all);
@@ -119,7 +119,7 @@ class BucketedReducer {
   };
   void start(Bucket& bucket) {
     const auto summands = store_->summands(bucket.range);
-    store_->tell_sum(*dev_, summands, bucket.range.first);
+    store_->notify_sum(*dev_, summands, bucket.range.first);
     if (!progress_) return;
     for (auto summand : summands)
       bucket.events.push_back(progress_->start(*dev_, Collective<Dev>::all_reduce(summand)));

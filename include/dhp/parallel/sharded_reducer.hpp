@@ -29,7 +29,7 @@ class ShardedReducer final : public Replicas<Dev> {
   }
   void finish() {
     const auto whole = store_->summands(store_->whole());
-    store_->tell_sum(*dev_, whole, store_->whole().first);
+    store_->notify_sum(*dev_, whole, store_->whole().first);
     for (auto summand : whole)
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     all_reduce_overflow(*dev_, *store_, group_);
@@ -67,10 +67,10 @@ class ShardedReducer final : public Replicas<Dev> {
   void sum_of(ShardedBucket<Dev>& bucket) {
     bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
-    store_->tell_sum(*dev_, summands, bucket.range().first);
+    store_->notify_sum(*dev_, summands, bucket.range().first);
     // In ZeRO 2 and 3, the summands include earlier sums of this step, which are not this replica's contribution.
     if (stage() != ZeroStage::optimizer)
-      store_->tell_sum(*dev_, bucket.held_sums(), bucket.own().first, -1);
+      store_->notify_sum(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
     for (std::size_t at = 0; at < summands.size(); ++at)
       events.push_back(progress_.start(

@@ -46,7 +46,7 @@ class BackgroundSaver : detail::NonCopyable {
         throw;
       }
     }();
-    copy_.start(dev, checkpoint_.written_here(dev));
+    copy_.start(dev, checkpoint_.pieces_to_write(dev));
     written_ = false;
     give_up_ = false;
     not_written_ = not_visible_ = {};

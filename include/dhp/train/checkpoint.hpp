@@ -158,7 +158,7 @@ class Checkpoint {
   }
   /// Returns the parts of held pieces that this rank writes. Ranks that hold the same elements share the work: large
   /// pieces are cut, and small pieces are assigned in turn.
-  [[nodiscard]] std::vector<HeldPiece<Dev>> written_here(Dev& dev) {
+  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces_to_write(Dev& dev) {
     constexpr std::size_t worth_cutting = 64 << 10;  // minimum bytes for each rank
     const auto& shape = mesh_.shape();
     std::vector<HeldPiece<Dev>> mine;
@@ -269,7 +269,7 @@ class Checkpoint {
       if (rank() == 0) saved->index().check_files(loaded.from);
       auto pieces = held(dev);
       if (only_weights) pieces = store_.pieces();
-      own.unfit = what_does_not_fit(*saved, pieces, only_weights);
+      own.unfit = mismatch(*saved, pieces, only_weights);
       if (own.unfit.empty()) {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
@@ -328,9 +328,9 @@ class Checkpoint {
   }
 
   /// Returns a message if the model or the optimizer does not fit, otherwise an empty text.
-  [[nodiscard]] std::string what_does_not_fit(const SavedPieces& saved,
-                                              const std::vector<HeldPiece<Dev>>& pieces,
-                                              bool only_weights) const {
+  [[nodiscard]] std::string mismatch(const SavedPieces& saved,
+                                     const std::vector<HeldPiece<Dev>>& pieces,
+                                     bool only_weights) const {
     const auto& about = saved.index().about;
     const auto kind = about.value("optimizer", optimizer_.name());
     if (!only_weights && kind != optimizer_.name())

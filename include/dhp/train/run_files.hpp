@@ -86,7 +86,7 @@ class RunFiles : detail::NonCopyable {
     return warning;
   }
   /// Treats the folder's checkpoints as this run's own; for elastic jobs.
-  void own(const std::string& folder) { known_[place_of(folder)].prepared = true; }
+  void adopt(const std::string& folder) { known_[place_of(folder)].prepared = true; }
   /// Locks a folder and prepares its first save. Throws Error if the folder is not writable, or if it has checkpoints
   /// of another run and `overwrite` is false.
   void prepare(const std::string& folder, bool overwrite = false) {

@@ -202,7 +202,7 @@ class Membership {
   void withdraw() { store_->remove(member_key()); }
   /// Waits up to limit_s until all other members have left the store. Call this before the process that holds it ends.
   void let_others_leave(double limit_s) {
-    (void)poll_until([&] { return !others_are_here(); }, limit_s);
+    (void)poll_until([&] { return !others_present(); }, limit_s);
   }
 
  private:
@@ -210,7 +210,7 @@ class Membership {
   static constexpr const char* finished_key = "finished";
   static constexpr const char* newest_key = "newest";
 
-  [[nodiscard]] bool others_are_here() {
+  [[nodiscard]] bool others_present() {
     const auto gone = members_with("left/");
     for (const auto member : members_with("member/"))
       if (member != me_ && !gone.contains(member)) return true;
@@ -223,7 +223,7 @@ class Membership {
     if (!store_->is_held_here() || member || newest.number == 0) return false;
     if (!asked) asked = Clock::now();
     return Clock::now() - *asked < std::chrono::duration<double>(options_.store_stays_s) &&
-           others_are_here();
+           others_present();
   }
 
   [[nodiscard]] std::string member_key() const { return concat("member/", me_); }

@@ -49,9 +49,9 @@ class EtcdLease : NonCopyable {
   }
 
   /// Numbers of the two leases, as etcd writes them.
-  [[nodiscard]] const std::string& own() const { return own_; }
+  [[nodiscard]] const std::string& id() const { return own_; }
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// Returns the life that etcd grants own() without renewal, in seconds.
+  /// Returns the life that etcd grants id() without renewal, in seconds.
   [[nodiscard]] double seconds() const { return seconds_; }
   /// Returns whether the own lease has ended, so that this process counts as gone.
   [[nodiscard]] bool ended() const { return ended_; }

@@ -197,16 +197,16 @@ class EtcdStore final : public KeyValueStore {
     const auto number = sequence(++writes_);
     const auto own = to_base64(alive());
     conditions.push_back(
-        {{"key", own}, {"target", "LEASE"}, {"lease", lease_.own()}, {"result", "EQUAL"}});
+        {{"key", own}, {"target", "LEASE"}, {"lease", lease_.id()}, {"result", "EQUAL"}});
     conditions.push_back(
         {{"key", own}, {"target", "VALUE"}, {"value", to_base64(number)}, {"result", "LESS"}});
     const Json request{{"compare", conditions},
-                       {"success", Json::array({operation, put(alive(), number, lease_.own())})},
+                       {"success", Json::array({operation, put(alive(), number, lease_.id())})},
                        {"failure", Json::array({read(alive())})}};
     const auto answer = call("kv/txn", request);
     if (succeeded(answer)) return true;
     const auto [lease, last] = holder(answer);
-    if (lease != lease_.own()) lose();
+    if (lease != lease_.id()) lose();
     return last == number;  // an earlier attempt succeeded, but its answer was lost
   }
   [[nodiscard]] static bool succeeded(const Json& answer) {
@@ -226,11 +226,11 @@ class EtcdStore final : public KeyValueStore {
     const Json request{
         {"compare", Json::array({is_missing(alive())})},
         {"success", Json::array({put(concat(prefix_, "member/", options_.rank), "", lease_.job()),
-                                 put(alive(), sequence(0), lease_.own())})},
+                                 put(alive(), sequence(0), lease_.id())})},
         {"failure", Json::array({read(alive())})}};
     const auto claims = [&] {
       const auto answer = locked_call("kv/txn", request);
-      return succeeded(answer) || holder(answer).first == lease_.own();
+      return succeeded(answer) || holder(answer).first == lease_.id();
     };
     check(poll_until(claims, options_.refused_s + lease_.seconds()), "the ", description(),
           " refuses ", name(),
