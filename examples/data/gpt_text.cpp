@@ -218,7 +218,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   if (given) rules["words"] = dhp::detail::fnv1a(*given);
   else rules["vocabulary_size"] = options.vocabulary_size;
   auto [words, tokens] =
-      cached_text(options.text_cache, text_files(path), rules, options.run.speaks(), make);
+      cached_text(options.text_cache, text_files(path), rules, options.run.prints(), make);
   const auto [pairs, wanted] = begin_of(words);
   config = wanted;
   config.vocabulary = std::max(config.vocabulary, pairs.size());
@@ -296,7 +296,7 @@ GptData load_gpt_text(const TextModelOptions& options) {
 
 #ifdef DHP_HAS_UTF8PROC
 GptScoring prepare_gpt(const ScoreOptions& options) {
-  check_row_file(options.output, options.run.speaks());
+  check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
   GptScoring made;
   made.config = load_gpt_config(folder);

@@ -119,7 +119,7 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 }  // namespace
 
 ImageScoring prepare_images(const ScoreOptions& options) {
-  check_row_file(options.output, options.run.speaks());
+  check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
   ImageScoring made;
   made.resnet = std::make_shared<SavedResNet>(load_saved_resnet(folder));

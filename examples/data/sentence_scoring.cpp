@@ -28,7 +28,7 @@ namespace {
 }  // namespace
 
 BertScoring prepare_sentences(const ScoreOptions& options) {
-  check_row_file(options.output, options.run.speaks());
+  check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
   const bool of_adapter = std::filesystem::exists(adapter + "/config.json");

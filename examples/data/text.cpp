@@ -84,7 +84,7 @@ TokenizedText tokens_of(const BertOptions& options, const std::optional<WordPiec
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;
-  return cached_text(options.text_cache, files, rules, options.run.speaks(),
+  return cached_text(options.text_cache, files, rules, options.run.prints(),
                      [&] { return encoded(options, given); });
 }
 

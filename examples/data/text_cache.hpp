@@ -116,12 +116,12 @@ class TextCache {
 
  private:
   /// Returns nullopt if the file is missing, damaged, or made of other sources.
-  [[nodiscard]] std::optional<TokenizedText> read(bool speaks) const {
+  [[nodiscard]] std::optional<TokenizedText> read(bool prints) const {
     if (!dhp::detail::is_there(path_)) return std::nullopt;
     try {
       return parsed();
     } catch (const dhp::Error& error) {
-      if (speaks) options_.log(dhp::concat("warning: ", error.sentence(), "; it is made anew"));
+      if (prints) options_.log(dhp::concat("warning: ", error.sentence(), "; it is made anew"));
     }
     return std::nullopt;
   }
@@ -213,18 +213,18 @@ class TextCache {
   std::string path_;
 };
 
-/// Returns make(), the tokens of these files by these rules, and caches them in `folder` unless it is empty. speaks:
+/// Returns make(), the tokens of these files by these rules, and caches them in `folder` unless it is empty. prints:
 /// prints warnings to standard error.
 [[nodiscard]] inline TokenizedText cached_text(const std::string& folder,
                                                const std::vector<std::string>& files,
-                                               const nlohmann::json& rules, bool speaks,
+                                               const nlohmann::json& rules, bool prints,
                                                const std::function<TokenizedText()>& make) {
   if (folder.empty()) return make();
   const TextCache cache({.folder = folder,
                          .name = dhp::detail::fnv1a_text(json_text(rules)),
                          .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
-                         .log = [speaks](const std::string& sentence) {
-                           if (speaks) std::cerr << sentence + "\n";
+                         .log = [prints](const std::string& sentence) {
+                           if (prints) std::cerr << sentence + "\n";
                          }});
   return cache.get(make);
 }

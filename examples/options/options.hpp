@@ -106,9 +106,9 @@ struct RunOptions : dhp::AllTrainingOptions {
   /// nullopt: it starts all ranks as threads. Throws dhp::Error for wrong flags or variables.
   [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
   /// Returns why this process's job does not fit the layout; empty if it does.
-  [[nodiscard]] std::string misfit(const dhp::ProcessRank& me) const;
+  [[nodiscard]] std::string layout_mismatch(const dhp::ProcessRank& me) const;
   /// Returns whether this process prints messages.
-  [[nodiscard]] bool speaks() const;
+  [[nodiscard]] bool prints() const;
 
   /// Throws if the layout has more ranks than one process can start.
   void check_ranks() const;

@@ -158,14 +158,14 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
              "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this job");
   return me;
 }
-std::string RunOptions::misfit(const dhp::ProcessRank& me) const {
+std::string RunOptions::layout_mismatch(const dhp::ProcessRank& me) const {
   if (elastic || me.size == layout.size()) return {};
   return dhp::detail::or_unset(
       dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", layout,
                   " needs ", layout.size(), "; start as many, or choose other axes"),
       me.variables);
 }
-bool RunOptions::speaks() const {
+bool RunOptions::prints() const {
   const auto me = process();
   return !me || me->rank == 0;
 }

@@ -95,13 +95,13 @@ template <class D>
 
 class RunReport {
  public:
-  /// speaks: true on rank 0; other ranks print nothing.
-  RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
-      : options_(options), speaks_(speaks), total_steps_(total_steps) {}
+  /// prints: true on rank 0; other ranks print nothing.
+  RunReport(const RunOptions& options, bool prints, std::int64_t total_steps)
+      : options_(options), prints_(prints), total_steps_(total_steps) {}
 
   /// Starts the bar and the output of steps. goes_on: the job has written before; an earlier rank 0 may still write.
   void start(std::int64_t steps_before, bool goes_on) {
-    if (!speaks_) return;
+    if (!prints_) return;
     metrics_ =
         std::make_unique<Metrics>(options_.metrics, steps_before, replaces(goes_on), goes_on);
     const bool known =
@@ -115,7 +115,7 @@ class RunReport {
     if (progress_) progress_->finish();
   }
   void log(const auto&... parts) {
-    if (!speaks_) return;
+    if (!prints_) return;
     const auto text = dhp::concat(parts...);
     if (progress_) progress_->line(text);
     else std::fprintf(stderr, "%s\n", text.c_str());
@@ -233,7 +233,7 @@ class RunReport {
   }
 
   const RunOptions& options_;
-  bool speaks_;
+  bool prints_;
   std::int64_t total_steps_;
   BestValues values_;
   std::unique_ptr<EventFile> events_;

@@ -28,7 +28,7 @@ int train(const examples::ResNetOptions& options, examples::ConnectedRank* met) 
   setup.waits_for_replicas = options.sync_batch_norm;
   setup.same_shapes = true;
   const int status = examples::run_training(setup);
-  if (options.run.speaks() && data.summary)
+  if (options.run.prints() && data.summary)
     if (const auto line = data.summary(); !line.empty()) std::cerr << line << "\n";
   return status;
 }

@@ -229,7 +229,7 @@ void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] 
 #endif
     try {
       const auto start = D::begin(options.device + local_rank);
-      if (options.speaks())
+      if (options.prints())
         std::fprintf(stderr, "CUDA began in %.1f s with %.2f GB of the GPU's memory in use\n",
                      start.seconds, static_cast<double>(start.used_bytes) / 1e9);
     } catch (const dhp::Error&) {}
@@ -279,9 +279,9 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
   if (const auto me = options.process()) {
     begin_with_gpu<Dev>(options, me->local_rank, me->size);
     // If the layout does not fit, other ranks may have another one, or be missing. This rank then waits only briefly.
-    const auto misfit = options.misfit(*me);
+    const auto layout_mismatch = options.layout_mismatch(*me);
     auto meeting = options;
-    if (!misfit.empty())
+    if (!layout_mismatch.empty())
       meeting.comm_timeout =
           options.comm_timeout.value_or(0) > 0 ? std::min(*options.comm_timeout, soon_s) : soon_s;
     bool met = false;
@@ -291,13 +291,13 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
         auto dev = make_device<Dev>(options, me->local_rank);
         // dhp_doctor compares no options ("{}"), since it examines collectives that may not work.
         if (options.common != "{}") check_same(dev, world, options_in_common(options));
-        dhp::check(misfit.empty(), misfit);
+        dhp::check(layout_mismatch.empty(), layout_mismatch);
         body(dev, std::move(world), deadlines.get());
       });
     } catch (const dhp::Error&) {
-      if (met || misfit.empty()) throw;
+      if (met || layout_mismatch.empty()) throw;
     }
-    dhp::fail(misfit);
+    dhp::fail(layout_mismatch);
   }
   const int ranks = options.layout.size();
   begin_with_gpu<Dev>(options, 0, ranks);

@@ -37,7 +37,7 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
                   const DescribeScored& describe, const std::function<void(ScoredRun&)>& body) {
   const auto& run_options = options.run;
   start_ranks(run_options, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines*) {
-    const bool speaks = world.rank() == 0;
+    const bool prints = world.rank() == 0;
     dhp::Loader loader(dev, model.samples,
                        dhp::evaluation_pass({.global_batch = run_options.global_batch,
                                              .micro_batch = run_options.micro_batch}));
@@ -53,8 +53,8 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
         loader);
     const auto loaded = run.files().load(
         run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
-    ScoredRun scored{run, loader, [speaks](const std::string& line) {
-                       if (speaks) std::cerr << line << "\n";
+    ScoredRun scored{run, loader, [prints](const std::string& line) {
+                       if (prints) std::cerr << line << "\n";
                      }};
     for (const auto& remark : loaded.remarks)
       scored.log((run_options.begins_anew() ? "" : "warning: ") + remark);

@@ -64,7 +64,7 @@ void choose_axes(TrainingSetup& setup) {
              " fits this model and the memory of ", cluster.name,
              "; give other ranks, or a smaller --micro-batch");
   options.layout = mesh;
-  if (options.speaks() && best != found.end())
+  if (options.prints() && best != found.end())
     std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),
                  best->first.total(), cluster.name.c_str());
 }

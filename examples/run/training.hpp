@@ -92,7 +92,7 @@ struct TrainingSetup : PlannedTraining {
 /// config.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
                                      const TrainerData& data, const auto& config, auto describe) {
-  if (options.speaks()) {
+  if (options.prints()) {
     std::fprintf(stderr, "%s\n", data.description.c_str());
     for (const auto& warning : data.warnings)
       std::fprintf(stderr, "warning: %s\n", warning.c_str());
