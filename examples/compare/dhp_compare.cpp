@@ -31,7 +31,7 @@ void print_rank(const FlightRecordFile& file, std::size_t last) {
     std::snprintf(began, sizeof began, "%.3f s", call.start_s);
     const char* mark = call.failed ? "x " : call.end_s ? "" : "> ";
     print_row(widths,
-              {concat(call.number), began, mark + duration(stay_s(call, file)), call.group,
+              {concat(call.number), began, mark + duration(time_in_call_s(call, file)), call.group,
                CallKey(call).shown(),
                cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where))});
   }

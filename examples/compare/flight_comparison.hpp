@@ -93,8 +93,8 @@ struct SharedCall {
 };
 
 /// Returns the seconds that a rank spent in a call; an unfinished call lasts until the rank's file was written.
-[[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call,
-                                   const FlightRecordFile& file) {
+[[nodiscard]] inline double time_in_call_s(const FlightRecordFile::Call& call,
+                                           const FlightRecordFile& file) {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
 }
 
@@ -142,7 +142,7 @@ class FlightComparison {
                               [&](const auto& call) { return call.first().key == entry.key; });
     if (found == calls_.end()) found = calls_.insert(calls_.end(), SharedCall{key, entry.group});
     found->entries[rank] = &entry;
-    found->longest_s = std::max(found->longest_s, stay_s(entry, files_.at(rank)));
+    found->longest_s = std::max(found->longest_s, time_in_call_s(entry, files_.at(rank)));
   }
   void place_ranks(SharedCall& call) const {
     Ranks needed;
@@ -209,13 +209,13 @@ class FlightComparison {
     const auto text = concat("all its ranks have come to ", in_which(call));
     if (!call.ended.empty())
       return concat(text, "; ", dhp::rank_list(call.ended), have(call.ended), " ended it");
-    const auto last = std::min_element(call.entries.begin(), call.entries.end(),
-                                       [&](const auto& left, const auto& right) {
-                                         return stay_s(*left.second, files_.at(left.first)) <
-                                                stay_s(*right.second, files_.at(right.first));
-                                       });
+    const auto last = std::min_element(
+        call.entries.begin(), call.entries.end(), [&](const auto& left, const auto& right) {
+          return time_in_call_s(*left.second, files_.at(left.first)) <
+                 time_in_call_s(*right.second, files_.at(right.first));
+        });
     return concat(text, "; rank ", last->first, " came last, ",
-                  duration(stay_s(*last->second, files_.at(last->first))), " ago");
+                  duration(time_in_call_s(*last->second, files_.at(last->first))), " ago");
   }
   // Describes the case in which every rank waits for another waiting rank, or for the store.
   [[nodiscard]] std::string circle() const {

@@ -74,7 +74,7 @@ dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& t
   const auto& run = options.run;
   const auto model = find_saved_resnet(run.load);
   if (model && model->config.image_channels == channels &&
-      (run.evaluate_only || (!run.begins_anew() && model->mean != imagenet.mean)))
+      (run.evaluate_only || (!run.loads_only_weights() && model->mean != imagenet.mean)))
     return {model->mean, model->deviation};
   return dhp::channel_statistics(train, enough);
 }

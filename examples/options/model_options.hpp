@@ -141,7 +141,7 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
 /// Sets the options of the model's shape and its images that were not given. If train_resnet50 has exported the model
 /// of --load, its values are taken.
 inline void take_shape(CommandLine& app, const RunOptions& run) {
-  if (!run.begins_anew()) return;
+  if (!run.loads_only_weights()) return;
   const std::filesystem::path load = run.load;
   const auto path = (is_directory(load) ? load : load.parent_path()) / "config.json";
   if (!exists(path)) return;

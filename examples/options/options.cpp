@@ -221,7 +221,7 @@ void check_together(const RunOptions& options) {
   const auto& tuning = options.tuning;
   const bool exact = options.store.deterministic, elastic = options.elastic.has_value();
   const bool only = options.evaluate_only, saves = !options.save.empty();
-  const bool anew = options.begins_anew(), exports_adapter = !tuning.export_adapter.empty();
+  const bool anew = options.loads_only_weights(), exports_adapter = !tuning.export_adapter.empty();
   for (const auto& [bad, sentence] :
        {std::pair{options.store.tensor_groups > 0 && !exact,
                   "--tensor-groups needs --deterministic"},

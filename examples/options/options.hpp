@@ -137,7 +137,7 @@ struct RunOptions : dhp::AllTrainingOptions {
   /// Throws if the learning rate's decay does not fit this number of steps.
   void check_decay(std::int64_t total_steps) const;
   /// Returns likely mistakes in a run of this length, a sentence each.
-  [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
+  [[nodiscard]] std::vector<std::string> warnings(std::int64_t total_steps) const;
   /// Returns a sentence for each part of the run's state that no checkpoint holds: it starts anew after --load.
   [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Returns the library's options for a run of this length.
@@ -146,7 +146,7 @@ struct RunOptions : dhp::AllTrainingOptions {
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }
   /// Returns whether --load names weights, not a checkpoint, so that training starts at step 0.
-  [[nodiscard]] bool begins_anew() const;
+  [[nodiscard]] bool loads_only_weights() const;
 };
 
 /// Options of text models: all of train_gpt's, and part of train_bert's.

@@ -31,7 +31,7 @@ void RunOptions::check_ranks() const {
   dhp::check(layout.size() <= max_ranks || process(), "a layout of ", layout, " has more than the ",
              max_ranks, " ranks that one process can start as threads");
 }
-bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
+bool RunOptions::loads_only_weights() const { return dhp::WeightFiles::are_at(load); }
 
 bool RunOptions::records_steps(bool same_shapes) const {
   if (elastic) return false;                // ranks agree in the middle of each step
@@ -85,7 +85,7 @@ void RunOptions::check_decay(std::int64_t total_steps) const {
       dhp::detail::pluralize(total_steps, "step"), "; give 3 or more by --steps or --epochs");
 }
 
-std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
+std::vector<std::string> RunOptions::warnings(std::int64_t total_steps) const {
   auto found = idle;
   if (total_steps > 0 && trainer.learning_rate.warmup_steps > total_steps)
     found.push_back(
@@ -143,7 +143,7 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
 dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // the steps of --epochs are known only now
   dhp::AllTrainingOptions made(*this);
-  made.store.initialize = load.empty() || begins_anew();
+  made.store.initialize = load.empty() || loads_only_weights();
   made.trainer.learning_rate.total_steps = total_steps;
   made.trainer.learning_rate.step_every = total_steps / 3;
   return made;

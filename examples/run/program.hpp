@@ -122,7 +122,7 @@ class Program {
                 ", ", precision_name(options_.store.compute), ", ",
                 dhp::detail::pluralize(setup_.train.size(), "training sample"), ", ",
                 dhp::detail::pluralize(total_, "step"), " of ", options_.global_batch);
-    for (const auto& doubt : options_.doubts(total_)) report_.log("warning: ", doubt);
+    for (const auto& warning : options_.warnings(total_)) report_.log("warning: ", warning);
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, options_))
         report_.log("warning: ", lacking);

@@ -120,7 +120,7 @@ class SavedRun : dhp::detail::NonCopyable {
     const auto loaded = files_.load(options_.load, how);
     const auto step = loaded.state.step;
     for (const auto& remark : loaded.remarks)
-      report_.log(options_.begins_anew() ? "" : "warning: ", remark);
+      report_.log(options_.loads_only_weights() ? "" : "warning: ", remark);
     const bool none_asked_for = options_.evaluate_only || (total == 0 && step == 0);
     done_ = !none_asked_for && (step == total || patience_.is_over());
     if (done_) {

@@ -57,7 +57,7 @@ void start_loaded(const ScoreOptions& options, const ScoredModel& model,
                        if (prints) std::cerr << line << "\n";
                      }};
     for (const auto& remark : loaded.remarks)
-      scored.log((run_options.begins_anew() ? "" : "warning: ") + remark);
+      scored.log((run_options.loads_only_weights() ? "" : "warning: ") + remark);
     scored.log(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
                            to_text(run.mesh()), ", ", precision_name(run_options.store.compute)));
     loader.start_at({});
