@@ -30,10 +30,10 @@ void print_rank(const FlightRecordFile& file, std::size_t last) {
     char began[32];
     std::snprintf(began, sizeof began, "%.3f s", call.start_s);
     const char* mark = call.failed ? "x " : call.end_s ? "" : "> ";
-    print_row(widths,
-              {concat(call.number), began, mark + duration(time_in_call_s(call, file)), call.group,
-               CallKey(call).shown(),
-               cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where))});
+    print_row(widths, {concat(call.number), began, mark + duration(time_in_call_s(call, file)),
+                       call.group, CallKey(call).description(),
+                       cut(description(call), what_width,
+                           call.where.empty() ? "" : concat(" at ", call.where))});
   }
   print("");
 }
@@ -52,9 +52,9 @@ void print_differences(const FlightComparison& comparison) {
   for (const auto& call : comparison.calls()) {
     std::map<std::string, Ranks> by_what;  // ranks that disagree have a row each
     for (const auto& [rank, entry] : call.entries)
-      by_what[call.disagree() ? shown(*entry) : shown(call.first())].insert(rank);
+      by_what[call.disagree() ? description(*entry) : description(call.first())].insert(rank);
     for (const auto& [what, inside] : by_what)
-      row(call.group, call.key.shown(), what, ranges(inside), ranges(call.ended),
+      row(call.group, call.key.description(), what, ranges(inside), ranges(call.ended),
           ranges(call.absent), ranges(call.unknown));
   }
   print("");

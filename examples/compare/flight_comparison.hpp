@@ -31,12 +31,12 @@ using Files = std::map<int, FlightRecordFile>;  // records by rank
 }
 
 /// Describes a call, such as "recv of a message of 5 f32".
-[[nodiscard]] inline std::string shown(const FlightRecordFile::Call& call) {
+[[nodiscard]] inline std::string description(const FlightRecordFile::Call& call) {
   const bool message = call.operation == "send" || call.operation == "recv";
   return message ? concat(call.operation, " of a ", call.what) : call.what;
 }
-[[nodiscard]] inline std::string shown_at(const FlightRecordFile::Call& call) {
-  return call.where.empty() ? shown(call) : concat(shown(call), " at ", call.where);
+[[nodiscard]] inline std::string description_at(const FlightRecordFile::Call& call) {
+  return call.where.empty() ? description(call) : concat(description(call), " at ", call.where);
 }
 [[nodiscard]] inline const char* have(const Ranks& ranks) {
   return ranks.size() == 1 ? " has" : " have";
@@ -65,7 +65,7 @@ struct CallKey {
   }
   [[nodiscard]] bool is_message() const { return from >= 0 && to >= 0; }
   /// Formats the number, with sender and receiver for a message: "12", "2>1 #7".
-  [[nodiscard]] std::string shown() const {
+  [[nodiscard]] std::string description() const {
     return is_message() ? concat(from, ">", to, " #", number) : concat(number);
   }
 };
@@ -84,11 +84,11 @@ struct SharedCall {
                        [&](const auto& each) { return each.second->what != first().what; });
   }
   /// Describes the call, such as "all_reduce of 5 f32 (sum) at a.cpp:7 of group world (call 12)".
-  [[nodiscard]] std::string shown() const {
+  [[nodiscard]] std::string description() const {
     const auto which = key.is_message() ? concat("message ", key.number, " from rank ", key.from,
                                                  " to rank ", key.to)
                                         : concat("call ", key.number);
-    return concat(shown_at(first()), " of group ", group, " (", which, ")");
+    return concat(description_at(first()), " of group ", group, " (", which, ")");
   }
 };
 
@@ -168,12 +168,13 @@ class FlightComparison {
     for (const auto& [rank, entry] : call.entries)
       if (entry->what != call.first().what)
         return concat("ranks do not agree in call ", call.key.number, " of group ", call.group,
-                      ": rank ", call.entries.begin()->first, " is in ", shown_at(call.first()),
-                      ", rank ", rank, " in ", shown_at(*entry));
+                      ": rank ", call.entries.begin()->first, " is in ",
+                      description_at(call.first()), ", rank ", rank, " in ",
+                      description_at(*entry));
     return {};
   }
   [[nodiscard]] static std::string in_which(const SharedCall& call) {
-    return concat(call.shown(), ", in which ", dhp::rank_list(call.inside), have(call.inside),
+    return concat(call.description(), ", in which ", dhp::rank_list(call.inside), have(call.inside),
                   " waited for ", duration(call.longest_s));
   }
   [[nodiscard]] std::string not_come(const SharedCall& call, const Ranks& missing) const {
@@ -192,7 +193,7 @@ class FlightComparison {
     std::string text = "; it has called nothing yet";
     if (!file.entries.empty()) {
       const auto& last = file.entries.back();
-      text = concat("; its last call was ", shown_at(last));
+      text = concat("; its last call was ", description_at(last));
       if (last.end_s)
         text += concat(", which ended ", duration(file.now_s - *last.end_s),
                        " before its file was written");
@@ -226,7 +227,7 @@ class FlightComparison {
     auto missing = call.absent;
     missing.insert(call.unknown.begin(), call.unknown.end());
     return concat("ranks wait for each other: ", dhp::rank_list(call.inside), have(call.inside),
-                  " waited for ", duration(call.longest_s), " in ", call.shown(), " for ",
+                  " waited for ", duration(call.longest_s), " in ", call.description(), " for ",
                   dhp::rank_list(missing), ", which waits elsewhere");
   }
 

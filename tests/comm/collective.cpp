@@ -15,7 +15,7 @@ TEST_CASE("collective: ranks agree on the operation, the count and the type of a
   CHECK(Calls::all_gather(x, wide.mut()).call.agreed() == "all_gather of 6 f32");
   CHECK(Calls::broadcast(x.mut(), 1).call.agreed() == "broadcast of 6 f32 from rank 1");
   CHECK(CommCall{.kind = CallKind::barrier, .count = 3}.agreed() == "barrier");
-  CHECK(CommCall{.kind = CallKind::recv, .count = 5}.shown() == "recv of a message of 5 f32");
+  CHECK(CommCall{.kind = CallKind::recv, .count = 5}.description() == "recv of a message of 5 f32");
 
   const auto differs = [&](auto change) {
     auto other = sum;

@@ -80,7 +80,7 @@ struct CommCall {
     return text;
   }
   /// Returns the call as errors show it: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
-  [[nodiscard]] std::string shown() const {
+  [[nodiscard]] std::string description() const {
     return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
   }
   [[nodiscard]] bool agrees_with(const CommCall& call) const {
@@ -89,7 +89,7 @@ struct CommCall {
            (kind != CallKind::broadcast || other == call.other);
   }
   friend std::string to_text(const CommCall& call) {
-    return concat(call.shown(), " at ", dhp::to_text(call.where));
+    return concat(call.description(), " at ", dhp::to_text(call.where));
   }
 };
 

@@ -39,7 +39,7 @@ TEST_CASE("record: every call has a record with the same key on all of its ranks
       for (const int member : record.group->members)
         dhp::detail::append_text(members, concat(" ", member));
       mine.push_back(
-          concat(record.key(), members, ", ", record.shown(), ", ", record.call.bytes()));
+          concat(record.key(), members, ", ", record.description(), ", ", record.call.bytes()));
     }
   }
   const Lines both{"world#1 0 1 2, all_reduce of 4 f32 (sum), 16", "world#2 0 1 2, split, 0",

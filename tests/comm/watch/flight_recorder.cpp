@@ -18,7 +18,7 @@ TEST_CASE("flight recorder: a call is open, and then the last ended one") {
       REQUIRE(open.size() == 2);
       CHECK(open[0].number == 1);
       CHECK(open[0].under_way());
-      CHECK(open[1].shown() == "inner");
+      CHECK(open[1].description() == "inner");
     }
     const auto contents = recorder.contents();
     CHECK(contents.under_way.size() == 1);
@@ -98,7 +98,7 @@ TEST_CASE("flight recorder: all ranks of a call, and no other call, have its key
                                          "world.1@3:1>3#2", "world.2@1#1"});
   for (const auto& each : recorder->contents().ended) {
     if (each.key() == "world.1@3#1")
-      CHECK(each.shown() == "all_reduce of 5 f32 (sum) and 2 more of a recorded step");
+      CHECK(each.description() == "all_reduce of 5 f32 (sum) and 2 more of a recorded step");
     if (each.key() == "world#1") CHECK(each.needs() == std::vector<int>{0, 2, 3});
     if (each.key() == "world.1@3:1>3#1") CHECK(each.needs() == std::vector<int>{3});
   }

@@ -50,8 +50,8 @@ struct FlightRecord {
   [[nodiscard]] std::string agreed() const {
     return group ? concat(call.agreed(), more_text()) : text;
   }
-  [[nodiscard]] std::string shown() const {
-    return group ? concat(call.shown(), more_text()) : text;
+  [[nodiscard]] std::string description() const {
+    return group ? concat(call.description(), more_text()) : text;
   }
   /// Returns the world ranks that must take part before the call can end.
   [[nodiscard]] std::vector<int> needs() const {
@@ -62,7 +62,8 @@ struct FlightRecord {
     return others;
   }
   friend std::string to_text(const FlightRecord& record) {
-    return record.group ? concat(record.shown(), " at ", record.call.where) : record.shown();
+    return record.group ? concat(record.description(), " at ", record.call.where)
+                        : record.description();
   }
 
  private:

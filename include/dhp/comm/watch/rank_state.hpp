@@ -73,7 +73,7 @@ struct RankState {
       return {record.series(),
               record.at,
               record.agreed(),
-              record.shown(),
+              record.description(),
               record.group ? dhp::to_text(record.call.where) : "",
               record.since_s < 0 ? 0 : now_s - record.since_s,
               record.under_way() ? record.needs() : std::vector<int>()};
