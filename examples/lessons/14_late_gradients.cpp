@@ -68,7 +68,7 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(reducer);
     found.formula += alone ? 4 * elements / every + 8 * parameters : 4 * elements + 8;
   }  // waits for sums under way
-  const auto bytes = counts->of(toy::everybody(replicas), dhp::CallKind::all_reduce).bytes;
+  const auto bytes = counts->of(toy::all_ranks(replicas), dhp::CallKind::all_reduce).bytes;
   found.bytes = (static_cast<double>(bytes) - micro_batches * row) / steps;
   return found;
 }

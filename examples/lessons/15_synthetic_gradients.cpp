@@ -65,7 +65,7 @@ Seen train(dhp::Comm<Dev> plain_world, std::optional<dhp::SyntheticGradients> sy
   for (int step = 0; step < steps; ++step) seen.losses.push_back(run.step(data).loss);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
   seen.step_ms = taken.count() / steps;
-  const auto sends = counts->of(toy::everybody(stages), dhp::CallKind::send);
+  const auto sends = counts->of(toy::all_ranks(stages), dhp::CallKind::send);
   seen.sent_bytes = static_cast<double>(sends.bytes) / steps;
   return seen;
 }

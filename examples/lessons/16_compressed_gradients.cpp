@@ -49,7 +49,7 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer) {
     counts->reset();
     const auto loss = run.step(batches).loss;
     if (step >= steps - 10) seen.loss += loss / 10;
-    seen.sent_bytes = counts->sent_bytes(toy::everybody(replicas));
+    seen.sent_bytes = counts->sent_bytes(toy::all_ranks(replicas));
   }
   return seen;
 }

@@ -72,7 +72,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
                       dx.mut(), dscale.mut(), dshift.mut(), 0);
   add(dev, dx.view(), dy.view(), dx.mut());
   Seen seen;
-  seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
+  seen.sent_bytes = counts->sent_bytes(toy::all_ranks(ranks));
   if (by_rows) {  // each rank has the norm's gradients of its own rows: their sum is needed once a step
     plain_world.all_reduce(dev, dscale.mut()).wait();
     plain_world.all_reduce(dev, dshift.mut()).wait();
@@ -102,11 +102,11 @@ int main() {
   for (const auto what : {&Seen::y, &Seen::dx}) {
     auto joined = shares[0].*what;
     joined.insert(joined.end(), (shares[1].*what).begin(), (shares[1].*what).end());
-    correct =
-        correct && toy::alike(joined, serial.*what) && toy::alike(whole[1].*what, serial.*what);
+    correct = correct && toy::all_close(joined, serial.*what) &&
+              toy::all_close(whole[1].*what, serial.*what);
   }
-  correct = correct && toy::alike(shares[0].dscale, serial.dscale) &&
-            toy::alike(shares[1].dscale, serial.dscale);
+  correct = correct && toy::all_close(shares[0].dscale, serial.dscale) &&
+            toy::all_close(shares[1].dscale, serial.dscale);
 
   constexpr auto activation = 4 * tokens * width;  // bytes of an activation
   toy::Ledger ledger;

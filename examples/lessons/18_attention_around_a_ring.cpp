@@ -89,7 +89,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   }
   for (const auto& sum : sums)
     for (const float value : sum.values) seen.y.push_back(value / sum.weights);
-  seen.sent = counts->of(toy::everybody(n), dhp::CallKind::send);
+  seen.sent = counts->of(toy::all_ranks(n), dhp::CallKind::send);
   return seen;
 }
 
@@ -126,7 +126,7 @@ int main() {
         wanted.insert(wanted.end(), one.y.begin() + place * size,
                       one.y.begin() + (place + 1) * size);
       const auto& seen = (from_both_ends ? balanced : plain)[static_cast<std::size_t>(rank)];
-      correct = correct && toy::alike(seen.y, wanted);
+      correct = correct && toy::all_close(seen.y, wanted);
     }
   std::printf("all outputs are those of one rank: %s\n\n", correct ? "yes" : "no");
 

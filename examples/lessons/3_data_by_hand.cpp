@@ -63,10 +63,10 @@ Seen train(dhp::Comm<Dev> plain_world) {
     axpy(dev, -0.5, gradient.view(), weights.mut());
   }
   seen.weights = weights.to_host<float>(dev);
-  seen.all_reduces = counts->of(toy::everybody(ranks), dhp::CallKind::all_reduce);
+  seen.all_reduces = counts->of(toy::all_ranks(ranks), dhp::CallKind::all_reduce);
   seen.state_bytes = weights.size_bytes() + gradient.size_bytes();
   seen.sample_bytes = x.size_bytes() + y.size_bytes();
-  seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
+  seen.sent_bytes = counts->sent_bytes(toy::all_ranks(ranks));
   return seen;
 }
 

@@ -38,7 +38,7 @@ Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministi
     counts->reset();
     seen.losses.push_back(trainer.step(mine).loss);
   }
-  const auto group = toy::everybody(replicas);
+  const auto group = toy::all_ranks(replicas);
   seen.all_reduces = counts->of(group, dhp::CallKind::all_reduce);
   seen.sent_bytes = counts->sent_bytes(group);
   seen.parameters = stage.store().size();

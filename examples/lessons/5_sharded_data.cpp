@@ -49,7 +49,7 @@ Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
   const auto values = weights.to_host<float>(dev);
   return {{values.begin(), values.end()},
           momentum.size_bytes(),
-          counts->sent_bytes(toy::everybody(ranks))};
+          counts->sent_bytes(toy::all_ranks(ranks))};
 }
 
 // Trains by dhp, with shards as an option of the store: one linear layer, AdamW (two numbers of state for a weight).
@@ -72,7 +72,7 @@ Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
     for (int step = 0; step < steps; ++step) seen.result.push_back(run.step(batches).loss);
     seen.state_bytes = toy::state_bytes(run.optimizer());
   }  // waits for the last all-gather
-  seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
+  seen.sent_bytes = counts->sent_bytes(toy::all_ranks(ranks));
   return seen;
 }
 

@@ -58,7 +58,7 @@ Seen run(dhp::Comm<Dev> plain_world) {
   seen.dx = dx.to_host<float>(dev);
   seen.da = da.to_host<float>(dev);
   seen.weights_bytes = a.size_bytes() + b.size_bytes();
-  seen.all_reduces = counts->of(toy::everybody(ranks), dhp::CallKind::all_reduce);
+  seen.all_reduces = counts->of(toy::all_ranks(ranks), dhp::CallKind::all_reduce);
   return seen;
 }
 
@@ -75,8 +75,8 @@ int main() {
   std::printf("  gelu(0.5) + gelu(-0.25) = %.4f, but gelu(0.5 - 0.25) = %.4f\n\n",
               gelu(0.5) + gelu(-0.25), gelu(0.25));
 
-  bool correct = toy::alike(two[0].y, one[0].y) && toy::alike(two[1].y, one[0].y) &&
-                 toy::alike(two[0].dx, one[0].dx) && two[0].dx == two[1].dx;
+  bool correct = toy::all_close(two[0].y, one[0].y) && toy::all_close(two[1].y, one[0].y) &&
+                 toy::all_close(two[0].dx, one[0].dx) && two[0].dx == two[1].dx;
   // Rank 1 has columns 4 to 7 of dA.
   for (std::size_t row = 0; row < inputs; ++row)
     for (std::size_t column = 0; column < hidden / 2; ++column)

@@ -66,7 +66,7 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
     seen.held_bytes += 4 * parameter->value.count();
     seen.specs.push_back(parameter->spec);
   }
-  seen.summed_bytes = counts->of(toy::everybody(ranks), dhp::CallKind::all_reduce).bytes;
+  seen.summed_bytes = counts->of(toy::all_ranks(ranks), dhp::CallKind::all_reduce).bytes;
   return seen;
 }
 
@@ -118,7 +118,7 @@ int main() {
     const auto two = toy::on_each_rank(ranks, run, example);
     const auto one = toy::on_each_rank(1, run, example)[0];
     const bool same =
-        toy::alike(two[0].result, one.result) && toy::alike(two[1].result, one.result);
+        toy::all_close(two[0].result, one.result) && toy::all_close(two[1].result, one.result);
     std::printf("%s: %s\n", example.name, same ? "the numbers of one rank" : "other numbers");
     print(two[0].specs);
     ledger.line("  weights, held: 1 / n of what is split", two[0].held_bytes,

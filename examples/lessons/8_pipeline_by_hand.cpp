@@ -116,7 +116,7 @@ Seen train(dhp::Comm<Dev> plain_world) {
     seen.max_kept_bytes = first->max_kept_bytes;
   }
   if (last) seen.weights_bytes += last->weights.size_bytes();
-  seen.sent_bytes = counts->sent_bytes(toy::everybody(world.size()));
+  seen.sent_bytes = counts->sent_bytes(toy::all_ranks(world.size()));
   return seen;
 }
 

@@ -37,7 +37,7 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
                        batches.front());
   Seen seen;
   for (int step = 0; step < steps; ++step) seen.losses.push_back(run.step(batches).loss);
-  seen.sent_bytes = counts->of(toy::everybody(plain_world.size()), dhp::CallKind::send).bytes;
+  seen.sent_bytes = counts->of(toy::all_ranks(plain_world.size()), dhp::CallKind::send).bytes;
   return seen;
 }
 

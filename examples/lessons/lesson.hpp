@@ -114,7 +114,7 @@ class Ledger {
 }
 
 /// Returns whether two lists are the same up to fp32 rounding.
-[[nodiscard]] inline bool alike(const std::vector<float>& a, const std::vector<float>& b) {
+[[nodiscard]] inline bool all_close(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, largest = 0;
   for (std::size_t at = 0; at < std::min(a.size(), b.size()); ++at) {
     difference = std::max(difference, std::abs(static_cast<double>(a[at]) - b[at]));
@@ -124,7 +124,7 @@ class Ledger {
 }
 
 /// Returns the ranks 0 ... n - 1, the call counter's name for the whole world.
-[[nodiscard]] inline dhp::CallCounts::Group everybody(int ranks) {
+[[nodiscard]] inline dhp::CallCounts::Group all_ranks(int ranks) {
   dhp::CallCounts::Group group;
   for (int rank = 0; rank < ranks; ++rank) group.push_back(rank);
   return group;

@@ -56,7 +56,7 @@ Seen train(dhp::Comm<Dev> plain_world, auto reducer) {
     seen.loss = run.step(all).loss;
   }
   const auto bytes = [&](dhp::CallKind kind) {
-    return dhp::sent_bytes(kind, counts->of(toy::everybody(replicas), kind).bytes, replicas);
+    return dhp::sent_bytes(kind, counts->of(toy::all_ranks(replicas), kind).bytes, replicas);
   };
   seen.gathered_bytes = bytes(dhp::CallKind::all_gather);
   seen.reduced_bytes = bytes(dhp::CallKind::all_reduce);

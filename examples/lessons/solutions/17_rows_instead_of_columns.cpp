@@ -25,7 +25,7 @@ Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   world.all_gather(dev, share.view(), all.mut()).wait();
   auto found = all.to_host<float>(dev);
   found.resize(static_cast<std::size_t>(rows * width));
-  return {found == whole.to_host<float>(dev), counts->sent_bytes(toy::everybody(ranks))};
+  return {found == whole.to_host<float>(dev), counts->sent_bytes(toy::all_ranks(ranks))};
 }
 
 /// Returns the bytes that a rank sends for the pair of layers, and keeps of its input. With `again` it keeps only its
@@ -42,7 +42,7 @@ std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool ag
     world.reduce_scatter(dev, all.view(), own.mut()).wait();
   }
   if (again) gather();
-  return {counts->sent_bytes(toy::everybody(ranks)), (again ? share : all).size_bytes()};
+  return {counts->sent_bytes(toy::all_ranks(ranks)), (again ? share : all).size_bytes()};
 }
 
 int main() {

@@ -31,7 +31,7 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
                                static_cast<float>(token * width + me * columns + column);
   for (int more = 0; more < 3; ++more)  // after q come k and v, and y on the way back
     world.all_to_all(dev, mine.view(), all.mut()).wait();
-  return {correct, counts->sent_bytes(toy::everybody(world.size()))};
+  return {correct, counts->sent_bytes(toy::all_ranks(world.size()))};
 }
 
 /// Sends the messages of the ring without computing; returns their bytes. Keys and values pass on n - 1 times, in each
@@ -51,7 +51,7 @@ double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
     if (step + 1 < n) pass_on(held);
     if (backward) pass_on(gradients);
   }
-  return static_cast<double>(counts->of(toy::everybody(n), dhp::CallKind::send).bytes);
+  return static_cast<double>(counts->of(toy::all_ranks(n), dhp::CallKind::send).bytes);
 }
 
 int main() {

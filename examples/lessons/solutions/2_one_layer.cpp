@@ -81,8 +81,8 @@ int main() {
   print("no decay:", free);
   print("decay 0.5 by hand:", by_hand);
   print("decay 0.5 by the option:", by_option);
-  bool correct = toy::alike(by_hand.values(0), by_option.values(0)) &&
-                 toy::alike(by_hand.values(1), by_option.values(1));
+  bool correct = toy::all_close(by_hand.values(0), by_option.values(0)) &&
+                 toy::all_close(by_hand.values(1), by_option.values(1));
 
   // 2: exclusive or. The best plane is y = 1/2 everywhere, with a loss of 1/4.
   const Numbers corners{0, 0, 0, 1, 1, 0, 1, 1}, exclusive_or{0, 1, 1, 0};

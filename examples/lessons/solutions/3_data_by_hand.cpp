@@ -52,7 +52,7 @@ Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
   } else {
     world.all_reduce(dev, gradient.mut()).wait();
   }
-  return {gradient.to_host<float>(dev), counts->sent_bytes(toy::everybody(world.size()))};
+  return {gradient.to_host<float>(dev), counts->sent_bytes(toy::all_ranks(world.size()))};
 }
 
 int main() {
@@ -70,7 +70,7 @@ int main() {
   const auto whole = toy::on_each_rank(4, exchanged, false);
   const auto halves = toy::on_each_rank(4, exchanged, true);
   bool same = true;
-  for (const auto& rank : halves) same = same && toy::alike(rank.values, whole[0].values);
+  for (const auto& rank : halves) same = same && toy::all_close(rank.values, whole[0].values);
   toy::Ledger ledger;
   ledger.line("all-reduce of 16 bytes, 4 ranks: sent", whole[0].sent_bytes, 2 * 3.0 / 4 * 16);
   ledger.line("reduce-scatter and all-gather: sent", halves[0].sent_bytes, 2 * 3.0 / 4 * 16);

@@ -37,7 +37,7 @@ Seen forward(dhp::Comm<Dev> plain_world, bool wrong_way) {
     gemm(dev, h.view(), block(dev, b, mine, {0, outputs}).view(), y.mut());
     world.all_reduce(dev, y.mut()).wait();
   }
-  const auto group = toy::everybody(n);
+  const auto group = toy::all_ranks(n);
   return {y.to_host<float>(dev), counts->of(group, dhp::CallKind::all_reduce),
           counts->of(group, dhp::CallKind::all_gather), counts->sent_bytes(group)};
 }
@@ -47,8 +47,8 @@ int main() {
     return toy::on_each_rank(ranks, forward, wrong_way)[0];
   };
   const auto one = run(1, false), book = run(2, false), wrong = run(2, true), four = run(4, false);
-  const bool same =
-      toy::alike(book.y, one.y) && toy::alike(wrong.y, one.y) && toy::alike(four.y, one.y);
+  const bool same = toy::all_close(book.y, one.y) && toy::all_close(wrong.y, one.y) &&
+                    toy::all_close(four.y, one.y);
   std::printf("all give %s\n", same ? "the numbers of one rank" : "different numbers");
   constexpr double y_bytes = 4 * samples * outputs, h_bytes = 4 * samples * hidden;
   toy::Ledger ledger("forward: bytes that one rank sends");

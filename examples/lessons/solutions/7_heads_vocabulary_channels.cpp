@@ -43,7 +43,7 @@ Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, 
   Tensor<Dev> totals(dev, DType::f64, {dhp::loss_fields});
   if (gathers) mine = dhp::gather_parts(dev, world, mine, words);
   entropy.forward(dev, std::move(mine), wanted.view(), tape, totals.mut());
-  return {totals.to_host<double>(dev)[0], counts->sent_bytes(toy::everybody(ranks))};
+  return {totals.to_host<double>(dev)[0], counts->sent_bytes(toy::all_ranks(ranks))};
 }
 
 int main() {

@@ -90,7 +90,7 @@ Seen train(dhp::Comm<Dev> plain_world, bool all_forwards_first) {
     stage.update(dev);
   }
   return {stage.weights(dev), stage.max_kept(),
-          counts->of(toy::everybody(world.size()), dhp::CallKind::send).bytes};
+          counts->of(toy::all_ranks(world.size()), dhp::CallKind::send).bytes};
 }
 
 int main() {
