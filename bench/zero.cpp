@@ -52,7 +52,8 @@ void print_held(Dev& dev, const examples::BertOptions& options, const examples::
   std::size_t weights = 0, state = 0;
   auto gradients = std::as_const(store).gradients().size_bytes();
   for (const auto& parameter : store.parameters())
-    if (parameter->range.last <= store.range().last) weights += parameter->value.size_bytes();
+    if (parameter->range.last <= store.replicated_range().last)
+      weights += parameter->value.size_bytes();
   for (const auto& bucket : store.buckets()) {
     weights += stage == ZeroStage::weights ? bucket->own_weights().size_bytes()
                                            : bucket->all_weights().size_bytes();

@@ -150,7 +150,7 @@ class ParameterStore {
     if (auto* bucket = bucket_with(range)) bucket->prepare_gradients(dev);
   }
   /// The leading elements that every replica holds, such as running statistics.
-  [[nodiscard]] Range range() const { return {0, whole_}; }
+  [[nodiscard]] Range replicated_range() const { return {0, whole_}; }
 
   /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,

@@ -28,8 +28,8 @@ class ShardedReducer final : public Replicas<Dev> {
       if (bucket->range().first == range.first) sum_of(*bucket);
   }
   void finish() {
-    const auto whole = store_->summands(store_->range());
-    store_->notify_sum(*dev_, whole, store_->range().first);
+    const auto whole = store_->summands(store_->replicated_range());
+    store_->notify_sum(*dev_, whole, store_->replicated_range().first);
     for (auto summand : whole)
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     all_reduce_overflow(*dev_, *store_, group_);

@@ -162,7 +162,8 @@ class FailureDetector {
       for (const auto& call : at(rank).state.under_way) {
         if (!limit_.passed_by(age_s(rank, call, now_s)) || quiet(rank, now_s)) continue;
         if (const auto wait = for_quiet(now_s)) return late(*wait, now_at(wait->other, now_s));
-        if (call.where.empty()) return concat("rank ", rank, " is ", call.shown, limit_text());
+        if (call.where.empty())
+          return concat("rank ", rank, " is ", call.description, limit_text());
         if (call.needs.empty())
           return concat("rank ", rank, " is in ", to_text(call), ", to which all its ranks have ",
                         "come, but the network between them has not carried it for ",

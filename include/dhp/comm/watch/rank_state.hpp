@@ -22,16 +22,16 @@ struct RankState {
   struct OpenCall {
     std::string series{};
     std::uint64_t at = 0;
-    std::string agreed{}, shown{};
+    std::string agreed{}, description{};
     std::string where{};  ///< call site, such as "trainer.hpp:120"
     double age_s = 0;
     std::vector<int> needs{};
-    void pass(Fields& fields) { fields(series, at, agreed, shown, where, age_s, needs); }
+    void pass(Fields& fields) { fields(series, at, agreed, description, where, age_s, needs); }
     [[nodiscard]] std::string key() const { return concat(series, "#", at); }
-    [[nodiscard]] bool is_send() const { return shown.starts_with("send"); }
-    [[nodiscard]] bool is_recv() const { return shown.starts_with("recv"); }
+    [[nodiscard]] bool is_send() const { return description.starts_with("send"); }
+    [[nodiscard]] bool is_recv() const { return description.starts_with("recv"); }
     friend std::string to_text(const OpenCall& call) {
-      return call.where.empty() ? call.shown : concat(call.shown, " at ", call.where);
+      return call.where.empty() ? call.description : concat(call.description, " at ", call.where);
     }
   };
 
