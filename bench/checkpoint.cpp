@@ -52,9 +52,9 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   workload.bert.vocabulary = 30522;
   Dev dev;
   const auto batch = [&](std::int64_t index) {
-    auto made = bench::micro_batch(dev, workload);
-    made.index = index;
-    return made;
+    auto result = bench::micro_batch(dev, workload);
+    result.index = index;
+    return result;
   };
   dhp::TrainingRun<Dev> run(
       dev, world, {.layout = {.data = world.size()}, .trainer = {.clip = bench::clip}},

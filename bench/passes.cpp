@@ -44,17 +44,17 @@ class Bench {
   }
   /// Returns random activations.
   [[nodiscard]] Tensor<Cpu> random(const Shape& shape) {
-    Tensor<Cpu> made(dev_, type, shape);
-    cast(dev_, random_f32(shape), made.mut());
-    return made;
+    Tensor<Cpu> result(dev_, type, shape);
+    cast(dev_, random_f32(shape), result.mut());
+    return result;
   }
   [[nodiscard]] Tensor<Cpu> random_f32(const Shape& shape) {
-    Tensor<Cpu> made(dev_, DType::f32, shape);
+    Tensor<Cpu> result(dev_, DType::f32, shape);
     const RandomStream stream{.seed = ++seed_};
     for (std::int64_t at = 0; at < shape.count(); ++at)
-      made.mut().template data<float>()[at] =
+      result.mut().template data<float>()[at] =
           static_cast<float>(stream.uniform(static_cast<std::uint64_t>(at)) * 2 - 1);
-    return made;
+    return result;
   }
   [[nodiscard]] Tensor<Cpu> integers(std::int64_t count, std::int64_t below) {
     std::vector<std::int32_t> values;

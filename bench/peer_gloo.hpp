@@ -25,11 +25,11 @@ class Gloo {
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
-      auto made = std::make_shared<gloo::rendezvous::Context>(world->rank(), world->size());
+      auto result = std::make_shared<gloo::rendezvous::Context>(world->rank(), world->size());
       dhp::detail::GlooStore store(world, keys);
-      made->setTimeout(std::chrono::seconds(60));
-      made->connectFullMesh(store, device);
-      return made;
+      result->setTimeout(std::chrono::seconds(60));
+      result->connectFullMesh(store, device);
+      return result;
     };
     context_ = connected("peer/");
     scatters_ = connected("peer_scatters/");

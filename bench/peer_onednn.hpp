@@ -102,11 +102,11 @@ class OnednnConvolution {
     stream_.wait();
   }
   dnnl::memory make(const dnnl::memory::desc& desc) {
-    dnnl::memory made(desc, engine_);
-    auto* values = static_cast<float*>(made.get_data_handle());
+    dnnl::memory result(desc, engine_);
+    auto* values = static_cast<float*>(result.get_data_handle());
     for (std::size_t i = 0; i < desc.get_size() / sizeof(float); ++i)
       values[i] = static_cast<float>(i % 97) / 97 - 0.5f;
-    return made;
+    return result;
   }
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};

@@ -27,9 +27,9 @@ void write_batches(Dev& dev, const examples::BertOptions& options, const example
                                             .threads = 0});
   SafeTensorsWriter writer;
   for (std::int64_t step = 0; step < run.steps; ++step) {
-    const auto made = loader.next();
-    for (std::size_t at = 0; at < made.batches.size(); ++at)
-      for (const auto& [name, tensor] : made.batches[at].side) {
+    const auto result = loader.next();
+    for (std::size_t at = 0; at < result.batches.size(); ++at)
+      for (const auto& [name, tensor] : result.batches[at].side) {
         const auto view = tensor.view();
         writer.add(concat(step, ".", at, ".", name), view.dtype(), {view.count()},
                    {view.bytes(), view.bytes() + view.size_bytes()});

@@ -51,14 +51,14 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
   std::int64_t of_first = std::ssize(first), of_second = second ? std::ssize(*second) : 0;
   if (second) truncate_pair(longest - 3, of_first, of_second);
   else of_first = std::min(of_first, longest - 2);
-  SentenceTokens made{.ids = {words.classify()}};
-  made.ids.insert(made.ids.end(), first.begin(), first.begin() + of_first);
-  made.ids.push_back(words.separator());
-  if (!second) return made;
-  made.second_segment = std::ssize(made.ids);
-  made.ids.insert(made.ids.end(), second->begin(), second->begin() + of_second);
-  made.ids.push_back(words.separator());
-  return made;
+  SentenceTokens result{.ids = {words.classify()}};
+  result.ids.insert(result.ids.end(), first.begin(), first.begin() + of_first);
+  result.ids.push_back(words.separator());
+  if (!second) return result;
+  result.second_segment = std::ssize(result.ids);
+  result.ids.insert(result.ids.end(), second->begin(), second->begin() + of_second);
+  result.ids.push_back(words.separator());
+  return result;
 }
 
 class BertRows {

@@ -82,10 +82,10 @@ struct HiddenTokens {
       places.push_back(static_cast<std::int32_t>(place));
   }
   std::sort(places.begin(), places.end());
-  HiddenTokens made{std::move(places), {}};
-  for (const auto place : made.places) {
+  HiddenTokens result{std::move(places), {}};
+  for (const auto place : result.places) {
     auto& token = tokens[static_cast<std::size_t>(place)];
-    made.labels.push_back(token);
+    result.labels.push_back(token);
     const double fate = random.uniform();
     if (fate < options.as_mask) {
       token = vocabulary.mask();
@@ -96,7 +96,7 @@ struct HiddenTokens {
       while (vocabulary.is_special(token));
     }
   }
-  return made;
+  return result;
 }
 
 struct MaskedLmSample : SentenceTokens {
@@ -113,12 +113,12 @@ struct MaskedLmSample : SentenceTokens {
   dhp::SampleRandom pairing(options.seed, epoch, index, dhp::DataUse::pair);
   const bool random = pairing.chance(0.5);
   const auto second = pairs.tokens(random ? pairs.random_second(index, pairing) : pair.second);
-  MaskedLmSample made{
+  MaskedLmSample result{
       joined(pairs.tokens(pair.first), second, options.sequence_length, vocabulary)};
-  made.next_label = random ? 1 : 0;
+  result.next_label = random ? 1 : 0;
   dhp::SampleRandom masking(options.seed, epoch, index, dhp::DataUse::mask);
-  made.hidden = hide_tokens(made.ids, vocabulary, options, masking);
-  return made;
+  result.hidden = hide_tokens(result.ids, vocabulary, options, masking);
+  return result;
 }
 
 /// A model that predicts tokens by frequency alone, with add-one smoothing; losses are in nats. A masked language model
@@ -204,12 +204,12 @@ class MaskedLmBatcher {
     std::vector<std::int32_t> masked_rows, masked_labels, next_labels;
     for (const auto index : indices)
       dhp::naming_sample(index, [&] {
-        const auto made = sample(index, epoch);
-        const auto& [places, labels] = made.hidden;
+        const auto result = sample(index, epoch);
+        const auto& [places, labels] = result.hidden;
         for (const auto place : places) masked_rows.push_back(rows.count() + place);
         masked_labels.insert(masked_labels.end(), labels.begin(), labels.end());
-        next_labels.push_back(made.next_label);
-        rows.add(made, pad);
+        next_labels.push_back(result.next_label);
+        rows.add(result, pad);
       });
     auto batch = rows.batch();
     batch.counts.emplace(batch.counts.begin(), "masked_tokens", std::ssize(masked_rows));

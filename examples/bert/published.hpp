@@ -99,8 +99,8 @@ namespace published {
   file.need(json, "hidden_act", "gelu", "activation");
   file.need(json, "position_embedding_type", "absolute", "kind of positions");
   dhp::check(!file.get("is_decoder", false), path, ": it is a decoder; dhp has encoders only");
-  PublishedBert made{.head = published::head_of(file)};
-  auto& config = made.config;
+  PublishedBert result{.head = published::head_of(file)};
+  auto& config = result.config;
   config.hidden = file.size("hidden_size", 768);
   config.layers = static_cast<int>(file.size("num_hidden_layers", 12));
   config.heads = static_cast<int>(file.size("num_attention_heads", 12));
@@ -114,11 +114,11 @@ namespace published {
              config.epsilon, "; a small number above 0 is needed");
   config.dropout = file.get("hidden_dropout_prob", 0.1);
   config.next_sentence = published::first_architecture(file) != "BertForMaskedLM";
-  made.tied = file.get("tie_word_embeddings", true) &&
-              !has_own_head(folder, "cls.predictions.decoder.weight",
-                            "bert.embeddings.word_embeddings.weight");
-  if (made.head == BertHead::classes) made.labels = published::labels_of(file);
-  return made;
+  result.tied = file.get("tie_word_embeddings", true) &&
+                !has_own_head(folder, "cls.predictions.decoder.weight",
+                              "bert.embeddings.word_embeddings.weight");
+  if (result.head == BertHead::classes) result.labels = published::labels_of(file);
+  return result;
 }
 
 /// Throws if the model scores words by a decoder with weights of its own, which dhp does not support.
@@ -152,14 +152,15 @@ struct SentencePooling {
 };
 
 [[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {
-  SentencePooling made;
+  SentencePooling result;
   const auto length = folder + "/sentence_bert_config.json";
   if (std::filesystem::exists(length))
-    made.longest = PublishedJson(length).get("max_seq_length", std::int64_t{0});
+    result.longest = PublishedJson(length).get("max_seq_length", std::int64_t{0});
   const auto tokenizer = folder + "/tokenizer_config.json";
-  if (made.longest == 0 && std::filesystem::exists(tokenizer)) {
+  if (result.longest == 0 && std::filesystem::exists(tokenizer)) {
     const auto most = PublishedJson(tokenizer).get("model_max_length", 0.0);
-    if (most >= 1 && most < 1e9) made.longest = static_cast<std::int64_t>(most);  // 1e30: no limit
+    if (most >= 1 && most < 1e9)
+      result.longest = static_cast<std::int64_t>(most);  // 1e30: no limit
   }
   const auto prompts = folder + "/config_sentence_transformers.json";
   if (std::filesystem::exists(prompts)) {
@@ -171,20 +172,20 @@ struct SentencePooling {
                "null, and write the prompt into the texts");
   }
   const auto path = folder + "/modules.json";
-  if (!std::filesystem::exists(path)) return made;
+  if (!std::filesystem::exists(path)) return result;
   const auto modules = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
   dhp::check(modules.is_array(), path, " is damaged: it is no JSON array");
   for (const auto& module : modules) {
     const auto type = module.is_object() ? module.value("type", std::string()) : std::string();
     const auto name = type.substr(type.rfind('.') == type.npos ? 0 : type.rfind('.') + 1);
-    if (name == "Normalize") made.normalize = true;
+    if (name == "Normalize") result.normalize = true;
     if (name == "Transformer" || name == "Normalize") continue;
     dhp::check(name == "Pooling", path, ": its module ", type,
                " is unknown; dhp has Transformer, Pooling and Normalize");
     const PublishedJson pooling(folder + "/" + module.value("path", "1_Pooling") + "/config.json");
-    made.first_token = published::pooling_mode(pooling) == "cls";
+    result.first_token = published::pooling_mode(pooling) == "cls";
   }
-  return made;
+  return result;
 }
 
 }  // namespace examples

@@ -216,13 +216,13 @@ class SentenceFile {
   std::optional<TableRow> next_row() {
     const char comma = kind_ == "csv" ? ',' : '\t';
     while (!text_.empty()) {
-      TableRow made{++line_, std::vector<std::string>(1)};
+      TableRow result{++line_, std::vector<std::string>(1)};
       bool quoted = false, closed = false, blank = true;
       std::size_t at = 0;
       for (; at < text_.size(); ++at) {
         const char now = text_[at];
         const char next = at + 1 < text_.size() ? text_[at + 1] : '\0';
-        auto& field = made.fields.back();
+        auto& field = result.fields.back();
         if (quoted) {
           if (now == line_end_) ++line_;
           if (now != '"' || next == '"') field += now;
@@ -231,23 +231,23 @@ class SentenceFile {
         } else if (now == line_end_) {
           break;
         } else if (now == comma) {
-          made.fields.emplace_back();
+          result.fields.emplace_back();
           closed = false;
         } else if (now == '"' && field.empty() && quotes_ && !closed) {
           quoted = true;
         } else if (now == '"' && quotes_ && field.find_first_not_of(' ') == field.npos) {
-          reject(made.line, "a space stands before a quote; leave it out");
+          reject(result.line, "a space stands before a quote; leave it out");
         } else if (now != '\r' || next != '\n') {
           if (closed)
-            reject(made.line, "after a closing quote comes \"", text_.substr(at, 1),
+            reject(result.line, "after a closing quote comes \"", text_.substr(at, 1),
                    "\"; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
           field += now;
         }
         blank = blank && (now == ' ' || now == '\r' || (now == '\t' && comma != now));
       }
-      if (quoted) reject(made.line, "a quote is not closed");
+      if (quoted) reject(result.line, "a quote is not closed");
       text_.remove_prefix(std::min(at + 1, text_.size()));
-      if (!blank) return made;
+      if (!blank) return result;
     }
     return std::nullopt;
   }

@@ -25,30 +25,30 @@ class Vocabulary {
   /// Token i gets id i. Throws if there is no token, a token is empty or repeated, or one of the five special tokens is
   /// missing; the error names `name` and the line (i + 1).
   explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary") {
-    auto made = std::make_shared<Tables>();
-    made->tokens = std::move(tokens);
-    dhp::check(!made->tokens.empty(), "", name, ": holds no token");
+    auto result = std::make_shared<Tables>();
+    result->tokens = std::move(tokens);
+    dhp::check(!result->tokens.empty(), "", name, ": holds no token");
     dhp::check(
-        made->tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
+        result->tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
         "", name, ": holds more tokens than 32-bit ids");
-    made->ids.reserve(made->tokens.size());
-    for (std::size_t at = 0; at < made->tokens.size(); ++at) {
-      const std::string_view token = made->tokens[at];
+    result->ids.reserve(result->tokens.size());
+    for (std::size_t at = 0; at < result->tokens.size(); ++at) {
+      const std::string_view token = result->tokens[at];
       dhp::check(!token.empty(), "", name, ", line ", at + 1, ": an empty token");
-      const auto [place, fresh] = made->ids.emplace(token, static_cast<std::int32_t>(at));
+      const auto [place, fresh] = result->ids.emplace(token, static_cast<std::int32_t>(at));
       dhp::check(fresh, "", name, ", line ", at + 1, ": the token \"", token,
                  "\" stands already in line ", place->second + 1);
-      made->longest_bytes = std::max(made->longest_bytes, token.size());
+      result->longest_bytes = std::max(result->longest_bytes, token.size());
     }
     for (std::size_t at = 0; at < special_tokens.size(); ++at) {
-      const auto found = made->ids.find(special_tokens[at]);
-      dhp::check(found != made->ids.end(), "", name, ": has no token ", special_tokens[at],
+      const auto found = result->ids.find(special_tokens[at]);
+      dhp::check(found != result->ids.end(), "", name, ": has no token ", special_tokens[at],
                  "; BERT needs [PAD] [UNK] [CLS] [SEP] [MASK]");
-      made->special[at] = found->second;
+      result->special[at] = found->second;
     }
-    dhp::check(made->tokens.size() > special_tokens.size(), "", name,
+    dhp::check(result->tokens.size() > special_tokens.size(), "", name,
                ": holds nothing but special tokens");
-    tables_ = std::move(made);
+    tables_ = std::move(result);
   }
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens().size()); }

@@ -65,9 +65,9 @@ struct BasicTokenizer {
     flush();
   }
   [[nodiscard]] std::vector<std::string> words(std::string_view text) const {
-    std::vector<std::string> made;
-    words(text, [&](std::string_view word) { made.emplace_back(word); });
-    return made;
+    std::vector<std::string> result;
+    words(text, [&](std::string_view word) { result.emplace_back(word); });
+    return result;
   }
 
  private:
@@ -161,7 +161,7 @@ class WordPiece {
     std::vector<std::int32_t> pieces;
     std::vector<std::int32_t> ids;
     std::string key;
-    TokenText made;
+    TokenText result;
     for (std::int64_t document = 0; document < text.size(); ++document) {
       const auto sentences = text.sentences_of(document);
       for (auto number = sentences.first; number < sentences.last; ++number) {
@@ -177,11 +177,11 @@ class WordPiece {
           ids.insert(ids.end(), pieces.begin() + static_cast<std::ptrdiff_t>(first),
                      pieces.begin() + static_cast<std::ptrdiff_t>(last));
         });
-        made.add_sentence(ids);
+        result.add_sentence(ids);
       }
-      made.end_document();
+      result.end_document();
     }
-    return made;
+    return result;
   }
 
  private:

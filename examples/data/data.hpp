@@ -36,9 +36,9 @@ class AnyBatcher {
   }
   /// Returns a batcher that reads no images, for ranks that need only labels.
   [[nodiscard]] AnyBatcher labels_only() const {
-    AnyBatcher made = *this;
-    if (collate_labels_) made.collate_ = collate_labels_;
-    return made;
+    AnyBatcher result = *this;
+    if (collate_labels_) result.collate_ = collate_labels_;
+    return result;
   }
   /// Returns a batcher over the first `count` samples; 0: all.
   [[nodiscard]] AnyBatcher first(std::int64_t count) const {
@@ -48,14 +48,14 @@ class AnyBatcher {
   }
   /// Returns a batcher of `count` samples: sample i is sample i % size() of this one.
   [[nodiscard]] AnyBatcher repeated(std::int64_t count) const {
-    AnyBatcher made;
-    made.size_ = count;
-    made.collate_ = [all = *this](std::span<const std::int64_t> indices, std::int64_t epoch) {
+    AnyBatcher result;
+    result.size_ = count;
+    result.collate_ = [all = *this](std::span<const std::int64_t> indices, std::int64_t epoch) {
       std::vector<std::int64_t> of_all;
       for (const auto index : indices) of_all.push_back(index % all.size());
       return all.collate(of_all, epoch);
     };
-    return made;
+    return result;
   }
 
  private:

@@ -29,47 +29,47 @@ struct DescribedGpt {
   std::string folder{};  ///< folder of --load's small files; empty without one
 };
 [[nodiscard]] DescribedGpt described_gpt(const TextModelOptions& options) {
-  DescribedGpt made;
-  if (!options.run.load.empty()) made.folder = model_folder(options.run.load);
-  if (!made.folder.empty() && std::filesystem::exists(made.folder + "/config.json")) {
-    made.config = load_gpt_config(made.folder);
-    const auto& has = made.config;
+  DescribedGpt result;
+  if (!options.run.load.empty()) result.folder = model_folder(options.run.load);
+  if (!result.folder.empty() && std::filesystem::exists(result.folder + "/config.json")) {
+    result.config = load_gpt_config(result.folder);
+    const auto& has = result.config;
     if (!options.preset.empty()) {
       const auto asked = gpt_preset(options.preset);
       dhp::check(
           asked.layers == has.layers && asked.hidden == has.hidden && asked.llama == has.llama,
           "--preset ", options.preset, " has ", asked.layers, " layers of ", asked.hidden,
-          ", and the model in ", made.folder, " has ", has.layers, " of ", has.hidden,
+          ", and the model in ", result.folder, " has ", has.layers, " of ", has.hidden,
           has.llama ? ", of Llama's shape" : ", of GPT-2's shape", "; leave --preset out");
     }
   } else {
-    made.config = gpt_preset(options.preset.empty() ? "tiny" : options.preset);
-    made.config.positions = options.sequence_length;
-    made.config.vocabulary = 0;
+    result.config = gpt_preset(options.preset.empty() ? "tiny" : options.preset);
+    result.config.positions = options.sequence_length;
+    result.config.vocabulary = 0;
   }
-  made.config.sequence_length = options.sequence_length;
-  made.config.dropout = options.dropout;
-  made.config.recompute = options.run.recompute;
-  made.config.share_rows = options.sequence_parallel;
-  made.config.exchange_heads = options.run.exchange_heads;
-  return made;
+  result.config.sequence_length = options.sequence_length;
+  result.config.dropout = options.dropout;
+  result.config.recompute = options.run.recompute;
+  result.config.share_rows = options.sequence_parallel;
+  result.config.exchange_heads = options.run.exchange_heads;
+  return result;
 }
 
 [[nodiscard]] std::shared_ptr<const TokenText> synthetic(const TextModelOptions& options,
                                                          GptConfig& config) {
   dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
              " does not fit --data synthetic, which has a vocabulary of its own");
-  SyntheticTextOptions made{.documents = 2048};
-  made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
+  SyntheticTextOptions result{.documents = 2048};
+  result.vocabulary_size = std::min(options.vocabulary_size, result.vocabulary_size);
   if (options.run.resident()) {  // for timing: each document is a sample
-    made.documents = 1024;
-    made.sentences = 1;
-    made.shortest = made.longest = options.sequence_length - 1;  // a begin token adds one
-    made.vocabulary_size = options.vocabulary_size;
+    result.documents = 1024;
+    result.sentences = 1;
+    result.shortest = result.longest = options.sequence_length - 1;  // a begin token adds one
+    result.vocabulary_size = options.vocabulary_size;
   }
-  config.vocabulary = std::max(config.vocabulary, made.vocabulary_size);
+  config.vocabulary = std::max(config.vocabulary, result.vocabulary_size);
   if (config.end.empty()) config.end = {config.begin};
-  const auto text = synthetic_text(made);
+  const auto text = synthetic_text(result);
   auto joined = std::make_shared<TokenText>();
   for (std::int64_t document = 0; document < text.size(); ++document) {
     std::vector<std::int32_t> ids{config.begin};
@@ -124,15 +124,15 @@ struct DescribedGpt {
 /// Encodes documents, each with the begin token before its text.
 [[nodiscard]] std::shared_ptr<TokenText> encoded(const std::vector<std::string>& documents,
                                                  const BytePairs& pairs, std::int32_t begin) {
-  auto made = std::make_shared<TokenText>();
+  auto result = std::make_shared<TokenText>();
   BytePairs::Known known;
   for (const auto& document : documents) {
     std::vector<std::int32_t> ids{begin};
     pairs.append(document, ids, known);
-    made->add_sentence(ids);
-    made->end_document();
+    result->add_sentence(ids);
+    result->end_document();
   }
-  return made;
+  return result;
 }
 
 /// Returns the end of an error's sentence: how to make tokenizer.json from merges.txt; empty without merges.txt.
@@ -273,35 +273,35 @@ GptData load_gpt_text(const TextModelOptions& options) {
   check_export(run.tuning, config.llama);
   dhp::check(!run.synthetic() || options.test_data.empty(), "--test-data ", options.test_data,
              " does not fit --data synthetic");
-  GptData made;
+  GptData result;
   const auto text =
-      run.synthetic() ? synthetic(options, config) : tokenize(options, model, made.files);
+      run.synthetic() ? synthetic(options, config) : tokenize(options, model, result.files);
   const DocumentSamples all(text, config.end[0], options.sequence_length);
   auto [train, held_out] = options.test_data.empty()
                                ? all.split(run.held_out, run.store.seed)
-                               : std::pair(all, test_text(options, config, made.files));
-  made.train = AnyBatcher(std::move(train)).first(run.samples);
-  made.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
-  made.files["config.json"] = published_config(config);
-  made.config = config;
-  made.description = dhp::concat(
+                               : std::pair(all, test_text(options, config, result.files));
+  result.train = AnyBatcher(std::move(train)).first(run.samples);
+  result.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
+  result.files["config.json"] = published_config(config);
+  result.config = config;
+  result.description = dhp::concat(
       "text ",
       run.synthetic()
           ? std::string("synthetic text")
           : dhp::concat(run.data, " (", dhp::detail::pluralize(text->size(), "document"), ", ",
                         dhp::detail::pluralize(text->items().size(), "token"), ")"),
       ", vocabulary ", config.vocabulary);
-  return made;
+  return result;
 }
 
 #ifdef DHP_HAS_UTF8PROC
 GptScoring prepare_gpt(const ScoreOptions& options) {
   check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
-  GptScoring made;
-  made.config = load_gpt_config(folder);
-  made.adapters = adapters_of(folder, options.run.tuning.adapter);
-  auto& config = made.config;
+  GptScoring result;
+  result.config = load_gpt_config(folder);
+  result.adapters = adapters_of(folder, options.run.tuning.adapter);
+  auto& config = result.config;
   const auto words = folder + "/tokenizer.json";
   dhp::check(std::filesystem::exists(words), folder,
              " has no tokenizer.json with the model's vocabulary", how_to_make_tokenizer(folder));
@@ -311,7 +311,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   if (options.sequence_length > 0) config.sequence_length = options.sequence_length;
   dhp::check(config.sequence_length <= config.positions, "--sequence-length ",
              config.sequence_length, ": this model takes ", config.positions, " tokens at most");
-  made.decode = [pairs](const std::vector<std::int32_t>& ids) {
+  result.decode = [pairs](const std::vector<std::int32_t>& ids) {
     return readable(pairs.decode(ids));
   };
   if (!options.prompts.empty()) {
@@ -323,22 +323,22 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
       pairs.append(prompt, ids, known);
       if (ids.empty()) ids.push_back(config.begin);
       tokens += static_cast<std::int64_t>(ids.size());
-      made.prompts.push_back(std::move(ids));
+      result.prompts.push_back(std::move(ids));
     }
     auto text = std::make_shared<TokenText>();
-    text->add_sentence(made.prompts.front());
-    made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-    made.description = dhp::concat(dhp::detail::pluralize(made.prompts.size(), "prompt"), ", ",
-                                   dhp::detail::pluralize(tokens, "token"));
-    return made;
+    text->add_sentence(result.prompts.front());
+    result.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
+    result.description = dhp::concat(dhp::detail::pluralize(result.prompts.size(), "prompt"), ", ",
+                                     dhp::detail::pluralize(tokens, "token"));
+    return result;
   }
   const auto documents = read_documents(options.input, options.text_column);
-  for (const auto& document : documents) made.bytes += static_cast<std::int64_t>(document.size());
+  for (const auto& document : documents) result.bytes += static_cast<std::int64_t>(document.size());
   const auto text = encoded(documents, pairs, config.begin);
-  made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
-  made.description = dhp::concat(dhp::detail::pluralize(documents.size(), "document"), ", ",
-                                 dhp::detail::pluralize(text->items().size(), "token"));
-  return made;
+  result.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
+  result.description = dhp::concat(dhp::detail::pluralize(documents.size(), "document"), ", ",
+                                   dhp::detail::pluralize(text->items().size(), "token"));
+  return result;
 }
 #else
 GptScoring prepare_gpt(const ScoreOptions&) { dhp::fail(without_utf8proc); }

@@ -48,10 +48,10 @@ class ImageFiles {
       dhp::detail::ends_in(path, ".npy") ? dhp::load_npy(path) : dhp::load_idx(path, unpacker());
   const auto& shape = images.shape();
   const dhp::HostArray labels(dhp::DType::u8, {shape.rank() > 0 ? shape[0] : 0});
-  dhp::ImageArray made(std::move(images), labels, 1, path, path);
-  dhp::check(made.channels() == channels, "--input ", path, ": has ", made.channels(),
+  dhp::ImageArray result(std::move(images), labels, 1, path, path);
+  dhp::check(result.channels() == channels, "--input ", path, ": has ", result.channels(),
              " channels; ", channels, " would be right for this model");
-  return made;
+  return result;
 }
 
 [[nodiscard]] AnyBatcher batcher_of(auto images, const SavedResNet& saved, dhp::DType precision) {
@@ -67,7 +67,7 @@ class ImageFiles {
 
 /// Removes the files that cannot be read. made.description reports them; made.numbers gets the numbers of the others.
 void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
-              const std::string& path, ImageScoring& made) {
+              const std::string& path, ImageScoring& result) {
   std::vector<std::string> wrong(files.size());
   dhp::detail::ThreadPool(threads).run(std::ssize(files), [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
@@ -85,19 +85,19 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
       continue;
     }
     good.push_back(files[at]);
-    made.numbers.push_back(static_cast<std::int64_t>(at) + 1);
+    result.numbers.push_back(static_cast<std::int64_t>(at) + 1);
   }
   dhp::check(!good.empty(), "--input ", path,
              ": holds no image that can be read; first: ", wrong[0]);
   if (!skipped.empty())
-    made.description = dhp::concat(
+    result.description = dhp::concat(
         "; ", files.size() - good.size(), " that cannot be read have no row: number ", skipped,
         "; first: ", *std::ranges::find_if(wrong, [](auto& one) { return !one.empty(); }));
   files = std::move(good);
 }
 
 [[nodiscard]] AnyBatcher images_of(const ScoreOptions& options, const SavedResNet& saved,
-                                   ImageScoring& made) {
+                                   ImageScoring& result) {
   const auto& path = options.input;
   const auto precision = options.run.store.compute;
   dhp::check(std::filesystem::exists(path), "--input ", path,
@@ -110,7 +110,8 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
     auto decoding = decoding_for(static_cast<int>(saved.config.image_size));
     decoding.exif = saved.exif;
     decoding.channels = static_cast<int>(saved.config.image_channels);
-    if (options.run.skip_bad) skip_bad(files, decoding, options.run.loader_threads + 1, path, made);
+    if (options.run.skip_bad)
+      skip_bad(files, decoding, options.run.loader_threads + 1, path, result);
     return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
   return batcher_of(images_in(path, saved.config.image_channels), saved, precision);
@@ -121,23 +122,23 @@ void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decodin
 ImageScoring prepare_images(const ScoreOptions& options) {
   check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
-  ImageScoring made;
-  made.resnet = std::make_shared<SavedResNet>(load_saved_resnet(folder));
-  const auto& saved = *made.resnet;
-  made.adapters = adapters_of(folder);
-  made.samples = images_of(options, saved, made);
-  made.what = "images";
-  made.rows_of.assign(static_cast<std::size_t>(made.samples.size()), 1);
-  made.output = {.path = options.output,
-                 .what = "logits",
-                 .columns = saved.labels,
-                 .rows = made.samples.size(),
-                 .wide = options.run.store.compute == dhp::DType::f64,
-                 .best = true};
-  made.description =
-      dhp::concat(dhp::detail::pluralize(made.samples.size(), "image"), " of ",
-                  saved.config.image_size, " x ", saved.config.image_size, made.description);
-  return made;
+  ImageScoring result;
+  result.resnet = std::make_shared<SavedResNet>(load_saved_resnet(folder));
+  const auto& saved = *result.resnet;
+  result.adapters = adapters_of(folder);
+  result.samples = images_of(options, saved, result);
+  result.what = "images";
+  result.rows_of.assign(static_cast<std::size_t>(result.samples.size()), 1);
+  result.output = {.path = options.output,
+                   .what = "logits",
+                   .columns = saved.labels,
+                   .rows = result.samples.size(),
+                   .wide = options.run.store.compute == dhp::DType::f64,
+                   .best = true};
+  result.description =
+      dhp::concat(dhp::detail::pluralize(result.samples.size(), "image"), " of ",
+                  saved.config.image_size, " x ", saved.config.image_size, result.description);
+  return result;
 }
 
 }  // namespace examples

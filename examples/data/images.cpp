@@ -152,10 +152,10 @@ int size_or(const ResNetOptions& options, int of_data) {
 using Turned = std::shared_ptr<std::atomic<std::int64_t>>;
 
 dhp::DecodeOptions decoding(const ResNetOptions& options, const Turned& turned) {
-  auto made = decoding_for(size_or(options, 224));
-  made.exif = options.exif;
-  made.turned = turned;
-  return made;
+  auto result = decoding_for(size_or(options, 224));
+  result.exif = options.exif;
+  result.turned = turned;
+  return result;
 }
 void count_anew(const ResNetOptions& options, const Turned& turned) {
   if (options.normalize == "data") *turned = 0;  // the images are read again, and counted then
@@ -268,26 +268,26 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   // The statistics are of the first images in a random order, since shards may be sorted by class.
   const auto statistics =
       statistics_of(options, dhp::shuffled(train, options.run.store.seed, -1), 3);
-  ImageData made;
+  ImageData result;
   if (all.size() == 1) {
     const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.store.seed);
-    made = batchers(options, statistics, parts.train, parts.held_out, size, 3,
-                    numbers_as_labels(classes), text);
+    result = batchers(options, statistics, parts.train, parts.held_out, size, 3,
+                      numbers_as_labels(classes), text);
   } else {
-    made =
+    result =
         batchers(options, statistics, train, all.back(), size, 3, numbers_as_labels(classes), text);
   }
   for (const auto& images : all)
     if (!images.index_error().empty())
-      made.warnings.push_back(
+      result.warnings.push_back(
           dhp::concat("the index of the shards cannot be saved, so each start makes it anew: ",
                       images.index_error(), "; --index DIR names another folder for it"));
-  made.summary = [all, path] {
+  result.summary = [all, path] {
     std::uint64_t bytes = 0;
     for (const auto& images : all) bytes += images.bytes_read();
     return dhp::concat("images: ", bytes, " bytes were read from ", path, " by this process");
   };
-  return made;
+  return result;
 }
 
 ImageData load(const ResNetOptions& options, const Turned& turned) {
@@ -370,9 +370,9 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                     folder.class_names(), folder_text(folder, path));
   };
   const bool all = options.run.samples == 0 && options.run.evaluate_samples == 0;
-  auto made = all ? make(folder, test_images) : make(mixed(folder), mixed(test_images));
-  if (!missing.empty()) made.warnings.push_back(missing);
-  return made;
+  auto result = all ? make(folder, test_images) : make(mixed(folder), mixed(test_images));
+  if (!missing.empty()) result.warnings.push_back(missing);
+  return result;
 }
 
 /// Throws if the model of --load takes images with other channels or has another number of classes. Returns a warning
@@ -399,33 +399,33 @@ std::string other_classes(const RunOptions& run, const ImageData& data) {
 
 ImageData load_images(const ResNetOptions& options) {
   const auto turned = std::make_shared<std::atomic<std::int64_t>>(0);
-  auto made = load(options, turned);
-  const bool sharded = made.summary != nullptr;
+  auto result = load(options, turned);
+  const bool sharded = result.summary != nullptr;
   for (const auto& [name, given] : {std::pair{"--index", !options.index.empty()},
                                     {"--cache", !options.cache.empty()},
                                     {"--first-label", options.first_label.has_value()}})
     if (given && !sharded)
-      made.warnings.push_back(dhp::concat(name, " does nothing without shards in --data"));
-  if (made.classes == 1 && !options.run.synthetic())
-    made.warnings.push_back(dhp::concat("all images are of one class, ", made.labels.front(),
-                                        ", and there is nothing to tell apart; is --data ",
-                                        options.run.data, " the folder of the classes?"));
-  if (const auto other = other_classes(options.run, made); !other.empty())
-    made.warnings.push_back(other);
+      result.warnings.push_back(dhp::concat(name, " does nothing without shards in --data"));
+  if (result.classes == 1 && !options.run.synthetic())
+    result.warnings.push_back(dhp::concat("all images are of one class, ", result.labels.front(),
+                                          ", and there is nothing to tell apart; is --data ",
+                                          options.run.data, " the folder of the classes?"));
+  if (const auto other = other_classes(options.run, result); !other.empty())
+    result.warnings.push_back(other);
   const auto warning = [](std::int64_t count) {
     return dhp::concat("an EXIF orientation is not applied to ", count,
                        " of the images that were read; --exif turns them");
   };
   if (const auto count = turned->load(); count > 0) {
-    made.warnings.push_back(warning(count));
+    result.warnings.push_back(warning(count));
   } else if (!options.exif) {
-    made.summary = [turned, warning, before = std::move(made.summary)] {
+    result.summary = [turned, warning, before = std::move(result.summary)] {
       const auto late = turned->load();
       return (before ? before() : std::string()) +
              (late > 0 ? (before ? "\n" : "") + ("warning: " + warning(late)) : "");
     };
   }
-  return made;
+  return result;
 }
 
 }  // namespace examples

@@ -86,12 +86,12 @@ void look_at_labels(Labeled& data, std::vector<std::string>& warnings) {
   columns.push_back(options.label_column);
   const auto text = read_text_file(path, unpacker());
   SentenceFile file(text, path);
-  Labeled made{path, file.rows(columns, 1)};
-  dhp::check(!made.rows.empty(), path, " has no samples");
+  Labeled result{path, file.rows(columns, 1)};
+  dhp::check(!result.rows.empty(), path, " has no samples");
   if (file.quotes_are_letters())
     warnings.push_back(path + ": its quotes do not stand around fields, and are letters");
-  look_at_labels(made, warnings);
-  return made;
+  look_at_labels(result, warnings);
+  return result;
 }
 
 /// Returns the tokens of one or two texts, cut at their ends to fit; the longer of two texts is cut first.
@@ -201,12 +201,12 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
 
 LabeledText load_labeled_text(const BertOptions& options) {
   const auto& run = options.run;
-  LabeledText made;
-  const auto data = read(options, run.data, made.warnings);
+  LabeledText result;
+  const auto data = read(options, run.data, result.warnings);
   const auto words = words_for(options, data);
-  made.bert = text_model(options);
-  auto& bert = made.bert;
-  bert.labels = classes_of(data, bert, run.new_head, made.warnings);
+  result.bert = text_model(options);
+  auto& bert = result.bert;
+  bert.labels = classes_of(data, bert, run.new_head, result.warnings);
   bert.head = BertHead::classes;
   auto& vocabulary = bert.config.vocabulary;
   const bool described = described_model(options).has_value();
@@ -234,7 +234,7 @@ LabeledText load_labeled_text(const BertOptions& options) {
   SentenceBatcher::Sentences train, held_out;
   if (!options.test_data.empty()) {
     train = std::move(all);
-    held_out = encode(read(options, options.test_data, made.warnings));
+    held_out = encode(read(options, options.test_data, result.warnings));
   } else {  // in a random order, since files are often sorted
     const dhp::Permutation order(count, run.store.seed, 0);
     const auto kept = count - static_cast<std::int64_t>(run.held_out * static_cast<double>(count));
@@ -245,8 +245,8 @@ LabeledText load_labeled_text(const BertOptions& options) {
     held_out.resize(static_cast<std::size_t>(run.evaluate_samples));
   dhp::check(!train.empty(), run.data,
              ": no sample is left to train on; choose a smaller --held-out");
-  for (const auto& sample : held_out) made.labels.push_back(sample.label);
-  made.description = dhp::concat(
+  for (const auto& sample : held_out) result.labels.push_back(sample.label);
+  result.description = dhp::concat(
       "text ", run.data, " (", dhp::detail::pluralize(train.size(), "sample"), " to train on, ",
       held_out.size(), " held out, ", tokens, " tokens, ", were_cut, " cut off, ",
       dhp::detail::pluralize(bert.labels.size(), "class"), "), vocabulary ", vocabulary);
@@ -255,10 +255,10 @@ LabeledText load_labeled_text(const BertOptions& options) {
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),
                         {.longest = options.sequence_length, .labeled = true}));
   };
-  made.train = batcher(std::move(train)).first(run.samples);
-  made.held_out = batcher(std::move(held_out));
-  made.files = model_files(options, bert, words.vocabulary());
-  return made;
+  result.train = batcher(std::move(train)).first(run.samples);
+  result.held_out = batcher(std::move(held_out));
+  result.files = model_files(options, bert, words.vocabulary());
+  return result;
 }
 #else
 LabeledText load_labeled_text(const BertOptions&) { dhp::fail(without_utf8proc); }

@@ -58,29 +58,29 @@ SavedResNet load_saved_resnet(const std::string& folder) {
              ": was not written by train_resnet50; load its weights there by --load, and --export "
              "them with a config.json that fits");
   const auto number = [&](const char* key) { return file.size(key, 0, 1 << 20); };
-  SavedResNet made;
-  auto& config = made.config;
+  SavedResNet result;
+  auto& config = result.config;
   config.depth = static_cast<int>(number("depth"));
   (void)resnet_blocks(config.depth);
   config.width = number("width");
   config.stem_stride = static_cast<int>(number(own_key));
   config.image_channels = number("num_channels");
   config.image_size = number("image_size");
-  made.mean = file.get("image_mean", std::vector<double>());
-  made.deviation = file.get("image_std", std::vector<double>());
-  made.exif = file.get("exif", false);
+  result.mean = file.get("image_mean", std::vector<double>());
+  result.deviation = file.get("image_std", std::vector<double>());
+  result.exif = file.get("exif", false);
   const auto channels = static_cast<std::size_t>(config.image_channels);
-  dhp::check(made.mean.size() == channels && made.deviation.size() == channels &&
-                 std::all_of(made.deviation.begin(), made.deviation.end(),
+  dhp::check(result.mean.size() == channels && result.deviation.size() == channels &&
+                 std::all_of(result.deviation.begin(), result.deviation.end(),
                              [](double value) { return value > 0; }),
              path, ": \"image_mean\" and \"image_std\" need a number for each of ", channels,
              " channels, those of image_std above 0");
   const auto labels = file.part("id2label");
   dhp::check(labels.is_object() && !labels.empty(), path, ": \"id2label\" names no class");
   for (std::size_t at = 0; at < labels.size(); ++at)
-    made.labels.push_back(file.get(labels, dhp::concat(at).c_str(), dhp::concat(at)));
+    result.labels.push_back(file.get(labels, dhp::concat(at).c_str(), dhp::concat(at)));
   config.classes = std::ssize(labels);
-  return made;
+  return result;
 }
 
 std::optional<SavedResNet> find_saved_resnet(const std::string& model) {

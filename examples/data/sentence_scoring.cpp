@@ -32,8 +32,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   const auto folder = scored_model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
   const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
-  BertScoring made;
-  auto& bert = made.bert = load_published_bert(of_adapter ? adapter : folder);
+  BertScoring result;
+  auto& bert = result.bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
   const auto& words = tokenizer.vocabulary();
@@ -45,10 +45,10 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;
 
-  const auto head = made.head = head_to_predict(bert, options.predict);
+  const auto head = result.head = head_to_predict(bert, options.predict);
   dhp::check(head == BertHead::none || (!options.pooling && !options.normalize),
              "--pooling and --normalize do nothing with logits; choose --predict embeddings");
-  made.adapters = adapters_of(folder, adapter);
+  result.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
   const auto text = read_text_file(options.input, unpacker());
@@ -59,32 +59,32 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
     const auto& ids = tokens->back().ids;
     total += std::ssize(ids);
     were_cut += was_cut ? 1 : 0;
-    made.rows_of.push_back(
+    result.rows_of.push_back(
         head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
-    made.output.rows += made.rows_of.back();
+    result.output.rows += result.rows_of.back();
   }
   dhp::check(!tokens->empty(), options.input, " has no sentence");
   dhp::check(
-      made.output.rows > 0, options.input,
+      result.output.rows > 0, options.input,
       " has no [MASK], for which this model predicts words; --predict embeddings needs none");
   const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
-  made.normalize = head == BertHead::none && options.normalize.value_or(pooling.normalize);
-  made.output.path = options.output;
-  made.output.what = head == BertHead::none ? "embedding" : "logits";
-  made.output.columns = columns_of(bert, head, words);
-  made.output.wide = options.run.store.compute == dhp::DType::f64;
-  made.output.best = head != BertHead::none;
-  made.description =
+  result.normalize = head == BertHead::none && options.normalize.value_or(pooling.normalize);
+  result.output.path = options.output;
+  result.output.what = head == BertHead::none ? "embedding" : "logits";
+  result.output.columns = columns_of(bert, head, words);
+  result.output.wide = options.run.store.compute == dhp::DType::f64;
+  result.output.best = head != BertHead::none;
+  result.description =
       dhp::concat(dhp::detail::pluralize(tokens->size(), "sentence"), ", ",
                   dhp::detail::pluralize(total, "token"), were_cut == 0 ? "" : ", ",
                   were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
                   head != BertHead::none ? "logits"
                   : first                ? "the vector of the first token"
                                          : "the mean of the tokens' vectors",
-                  made.normalize ? ", normalized" : "");
-  made.samples = AnyBatcher(SentenceBatcher(
+                  result.normalize ? ", normalized" : "");
+  result.samples = AnyBatcher(SentenceBatcher(
       std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
-  return made;
+  return result;
 }
 #else
 BertScoring prepare_sentences(const ScoreOptions&) { dhp::fail(without_utf8proc); }

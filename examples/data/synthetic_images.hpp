@@ -47,8 +47,8 @@ class SyntheticImages {
     const int noise = static_cast<int>(o.noise * 256);
     const dhp::RandomStream stream = dhp::detail::data_stream(
         o.seed + dhp::mix(static_cast<std::uint64_t>(index)), 0, dhp::DataUse::synthesize);
-    Sample made{dhp::Image::blank(o.height, o.width, o.channels), label};
-    auto* pixel = made.image.pixels.data();
+    Sample result{dhp::Image::blank(o.height, o.width, o.channels), label};
+    auto* pixel = result.image.pixels.data();
     std::uint64_t drawn = 0;
     std::array<std::uint32_t, 4> words{};
     for (int y = 0; y < o.height; ++y)
@@ -60,7 +60,7 @@ class SyntheticImages {
           *pixel++ = static_cast<std::uint8_t>(
               (cell(label, y, x, c) * (256 - noise) + random * noise) >> 8);
         }
-    return made;
+    return result;
   }
 
  private:

@@ -29,15 +29,15 @@ struct Tokenized {
 Tokenized synthetic(const BertOptions& options) {
   dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
              " does not fit --data synthetic, which has a vocabulary of its own");
-  SyntheticTextOptions made{.documents = 2048};
-  made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
+  SyntheticTextOptions result{.documents = 2048};
+  result.vocabulary_size = std::min(options.vocabulary_size, result.vocabulary_size);
   if (options.run.resident()) {  // for timing: full samples over the whole vocabulary
-    made.documents = 256;
-    made.shortest = made.longest = options.sequence_length;
-    made.vocabulary_size = options.vocabulary_size;
+    result.documents = 256;
+    result.shortest = result.longest = options.sequence_length;
+    result.vocabulary_size = options.vocabulary_size;
   }
-  return {synthetic_vocabulary(made.vocabulary_size),
-          std::make_shared<TokenText>(synthetic_text(made)), Pairing::next, "synthetic text"};
+  return {synthetic_vocabulary(result.vocabulary_size),
+          std::make_shared<TokenText>(synthetic_text(result)), Pairing::next, "synthetic text"};
 }
 
 #ifdef DHP_HAS_UTF8PROC
@@ -133,8 +133,8 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
                                 .seed = run.store.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
-  TextData made;
-  auto& bert = made.bert = text_model(options);
+  TextData result;
+  auto& bert = result.bert = text_model(options);
   check_tied(bert);
   bert.head = BertHead::masked_words;
   bert.labels.clear();
@@ -142,16 +142,16 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
   const auto batcher = [&](const SentencePairs& pairs, std::int64_t samples) {
     return AnyBatcher(MaskedLmBatcher(pairs, tokenized.vocabulary, masking, layout)).first(samples);
   };
-  made.train = batcher(train, run.samples);
-  made.held_out = batcher(held_out, evaluated);
-  made.files = model_files(options, bert, tokenized.vocabulary);
-  made.unigram_cross_entropy =
+  result.train = batcher(train, run.samples);
+  result.held_out = batcher(held_out, evaluated);
+  result.files = model_files(options, bert, tokenized.vocabulary);
+  result.unigram_cross_entropy =
       unigram_cross_entropy(unigram_of(train, tokenized.vocabulary, masking), held_out,
                             tokenized.vocabulary, masking, evaluated);
-  made.same_shapes = layout == TokenLayout::fixed;
-  made.description =
+  result.same_shapes = layout == TokenLayout::fixed;
+  result.description =
       dhp::concat("text ", tokenized.description, ", vocabulary ", bert.config.vocabulary);
-  return made;
+  return result;
 }
 
 }  // namespace examples

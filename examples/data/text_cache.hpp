@@ -106,12 +106,12 @@ class TextCache {
     }
     if (lock)
       if (auto found = read(true)) return *std::move(found);
-    auto made = make();
-    const bool stored = lock && store(made);
+    auto result = make();
+    const bool stored = lock && store(result);
     lock.reset();
     if (stored)
       if (auto found = read(false)) return *std::move(found);  // all processes share its pages
-    return made;
+    return result;
   }
 
  private:
@@ -158,8 +158,8 @@ class TextCache {
   }
 
   /// Writes the file; returns whether it exists now.
-  [[nodiscard]] bool store(const TokenizedText& made) const {
-    const auto arrays = made.tokens->arrays();
+  [[nodiscard]] bool store(const TokenizedText& result) const {
+    const auto arrays = result.tokens->arrays();
     dhp::SafeTensorsWriter writer;
     std::uint32_t sum = 0;
     const auto add = [&](const char* name, dhp::DType type, auto values) {
@@ -172,7 +172,7 @@ class TextCache {
     add("sentences", dhp::DType::i64, arrays.sentences);
     add("tokens", dhp::DType::i32, arrays.items);
     const auto made_of = options_.made_of.dump();
-    add("words", dhp::DType::u8, std::span(made.words));
+    add("words", dhp::DType::u8, std::span(result.words));
     add("made_of", dhp::DType::u8, std::span(made_of));
     const auto checksum = dhp::concat(sum);
     add("checksum", dhp::DType::u8, std::span(checksum));

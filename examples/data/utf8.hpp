@@ -21,12 +21,13 @@ struct CodePoint {
 /// Decodes the code point that begins at byte `at` < text.size(). Invalid UTF-8 counts as one byte with U+FFFD, the
 /// replacement character, and valid == false.
 [[nodiscard]] inline CodePoint decode_utf8(std::string_view text, std::size_t at) {
-  CodePoint made;
-  const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                     static_cast<utf8proc_ssize_t>(text.size() - at), &made.value);
+  CodePoint result;
+  const auto size =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                       static_cast<utf8proc_ssize_t>(text.size() - at), &result.value);
   if (size <= 0) return {0xFFFD, 1, false};
-  made.size_bytes = static_cast<std::size_t>(size);
-  return made;
+  result.size_bytes = static_cast<std::size_t>(size);
+  return result;
 }
 
 /// Counts code points; each invalid byte counts as one.
@@ -39,17 +40,17 @@ struct CodePoint {
 /// Returns the text with a U+FFFD for each beginning of a letter without its end, and for each other invalid byte, like
 /// bytes.decode(errors="replace") of Python.
 [[nodiscard]] inline std::string readable(std::string_view text) {
-  std::string made;
+  std::string result;
   for (std::size_t at = 0; at < text.size();) {
     auto [value, size, valid] = decode_utf8(text, at);
     if (!valid)
       for (const std::size_t begun : {2, 3})
         if (decode_utf8(std::string(text.substr(at, begun)) + "\x80\x80", 0).size_bytes > begun)
           size = begun;
-    made += valid ? text.substr(at, size) : "\uFFFD";
+    result += valid ? text.substr(at, size) : "\uFFFD";
     at += size;
   }
-  return made;
+  return result;
 }
 
 /// Returns the text without a byte order mark. Throws unless it is UTF-8 without a zero byte; the error names `name`

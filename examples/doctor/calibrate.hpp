@@ -99,28 +99,29 @@ template <class Dev>
   const std::set<std::string> hosts(exam.hosts.begin(), exam.hosts.end());
   const double per_host = static_cast<double>(exam.size()) / static_cast<double>(hosts.size());
 
-  Cluster made;
-  made.name = dhp::concat(per_host, per_host == 1 ? " rank" : " ranks", " a host, ", exam.kinds[0]);
-  std::replace(made.name.begin(), made.name.end(), '"', ' ');
-  made.devices = gpu || hosts.size() > 1 ? per_host : made.devices;
-  made.flop_32 = alone[0];
-  made.flop_16 = alone[1];
-  made.flop_bf16 = alone[2];
-  made.flop_dropout = alone[3];
-  made.bytes_per_s = alone[4];
-  made.launch_s = 1 / alone[5];
-  made.cores = 0;
+  Cluster result;
+  result.name =
+      dhp::concat(per_host, per_host == 1 ? " rank" : " ranks", " a host, ", exam.kinds[0]);
+  std::replace(result.name.begin(), result.name.end(), '"', ' ');
+  result.devices = gpu || hosts.size() > 1 ? per_host : result.devices;
+  result.flop_32 = alone[0];
+  result.flop_16 = alone[1];
+  result.flop_bf16 = alone[2];
+  result.flop_dropout = alone[3];
+  result.bytes_per_s = alone[4];
+  result.launch_s = 1 / alone[5];
+  result.cores = 0;
   if (!gpu) {
     double rate = 0;
     for (std::size_t at = 0; at < together.size(); at += count) rate += together[at] / alone[0];
     const int cores = usable_cores();
-    made.cores = exam.size() < cores
-                     ? cores
-                     : std::min<double>(rate / static_cast<double>(hosts.size()), cores);
+    result.cores = exam.size() < cores
+                       ? cores
+                       : std::min<double>(rate / static_cast<double>(hosts.size()), cores);
   }
-  made.memory_bytes = static_cast<double>(host_memory_bytes());
-  if constexpr (gpu) made.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
-  if (exam.size() == 1) return made;
+  result.memory_bytes = static_cast<double>(host_memory_bytes());
+  if constexpr (gpu) result.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
+  if (exam.size() == 1) return result;
   dhp::Mesh<Dev> mesh(exam.world, exam.options.run.layout);
   const auto host = exam.hosts[static_cast<std::size_t>(exam.rank())];
   const auto report = measure_transports(dev, mesh, host, 4 << 20);
@@ -128,10 +129,10 @@ template <class Dev>
     // The axis's latency is that of an all_reduce, which sends 2 * ceil(log2(ranks)) messages one after another.
     const examples::Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),
                               axis.bandwidth_bytes_per_s};
-    (axis.one_host ? made.device : made.host) = link;
-    if (!axis.one_host) made.rack = link;
+    (axis.one_host ? result.device : result.host) = link;
+    if (!axis.one_host) result.rack = link;
   }
-  return made;
+  return result;
 }
 
 }  // namespace examples::doctor

@@ -39,25 +39,25 @@ class BytePairs {
 
   /// name: appears in errors.
   explicit BytePairs(BytePairRules rules, const std::string& name = "tokenizer") {
-    auto made = std::make_shared<Tables>();
-    made->rules = std::move(rules);
-    const auto& tokens = made->rules.tokens;
+    auto result = std::make_shared<Tables>();
+    result->rules = std::move(rules);
+    const auto& tokens = result->rules.tokens;
     dhp::check(!tokens.empty(), name, " has no tokens");
-    for (const auto id : made->rules.special_ids)
-      made->special.try_emplace(tokens.at(static_cast<std::size_t>(id)), id);
+    for (const auto id : result->rules.special_ids)
+      result->special.try_emplace(tokens.at(static_cast<std::size_t>(id)), id);
     for (std::int32_t id = 0; id < std::ssize(tokens); ++id)
       if (const auto& token = tokens[static_cast<std::size_t>(id)];
-          !made->special.contains(token) || made->special[token] != id)
-        made->ids.try_emplace(token, id);
+          !result->special.contains(token) || result->special[token] != id)
+        result->ids.try_emplace(token, id);
     const auto id_of = [&](const std::string& token) {
-      for (const auto* const known : {&made->ids, &made->special})
+      for (const auto* const known : {&result->ids, &result->special})
         if (const auto found = known->find(token); found != known->end()) return found->second;
       dhp::fail("", name, ": a merge's token \"", token, "\" is not in its vocabulary");
     };
-    for (std::int32_t rank = 0; const auto& [left, right] : made->rules.merges)
-      made->merges.insert_or_assign(pair_of(id_of(left), id_of(right)),
-                                    Merge{rank++, id_of(left + right)});
-    tables_ = std::move(made);
+    for (std::int32_t rank = 0; const auto& [left, right] : result->rules.merges)
+      result->merges.insert_or_assign(pair_of(id_of(left), id_of(right)),
+                                      Merge{rank++, id_of(left + right)});
+    tables_ = std::move(result);
     if (const auto& first = tables_->rules.first; !first.empty())
       dhp::check(find(first) >= 0, name, ": the token before each text, \"", first,
                  "\" is not in its vocabulary");

@@ -126,9 +126,9 @@ class DocumentSamples {
 
  private:
   [[nodiscard]] DocumentSamples with(std::vector<std::int64_t> samples) const {
-    auto made = *this;
-    made.samples_ = std::make_shared<const std::vector<std::int64_t>>(std::move(samples));
-    return made;
+    auto result = *this;
+    result.samples_ = std::make_shared<const std::vector<std::int64_t>>(std::move(samples));
+    return result;
   }
 
   std::shared_ptr<const TokenText> text_;

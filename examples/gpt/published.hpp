@@ -54,68 +54,70 @@ namespace examples {
   const auto type = file.get<std::string>("model_type", "none");
   dhp::check(type == "gpt2" || type == "llama", path, ": its model is ", type,
              "; dhp has gpt2 and llama");
-  GptConfig made{.llama = type == "llama"};
+  GptConfig result{.llama = type == "llama"};
   const auto number = [&](const char* of_llama, const char* of_gpt2, std::int64_t usual) {
-    return file.size(made.llama ? of_llama : of_gpt2, usual);
+    return file.size(result.llama ? of_llama : of_gpt2, usual);
   };
   const auto without = [&](const char* key, bool usual, const char* what) {
     dhp::check(file.get(key, usual) == usual, path, ": ", key, " is ", !usual, "; dhp has ", what);
   };
-  made.hidden = number("hidden_size", "n_embd", 768);
-  made.layers = static_cast<int>(number("num_hidden_layers", "n_layer", 12));
-  made.heads = static_cast<int>(number("num_attention_heads", "n_head", 12));
-  made.inner = number("intermediate_size", "n_inner", 4 * made.hidden);
-  made.vocabulary = number("vocab_size", "vocab_size", 50257);
-  made.positions = number("max_position_embeddings", "n_positions", 1024);
-  made.sequence_length = made.positions;
-  made.tied = file.get("tie_word_embeddings", !made.llama) &&
-              !has_own_head(folder, "lm_head.weight",
-                            made.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
+  result.hidden = number("hidden_size", "n_embd", 768);
+  result.layers = static_cast<int>(number("num_hidden_layers", "n_layer", 12));
+  result.heads = static_cast<int>(number("num_attention_heads", "n_head", 12));
+  result.inner = number("intermediate_size", "n_inner", 4 * result.hidden);
+  result.vocabulary = number("vocab_size", "vocab_size", 50257);
+  result.positions = number("max_position_embeddings", "n_positions", 1024);
+  result.sequence_length = result.positions;
+  result.tied =
+      file.get("tie_word_embeddings", !result.llama) &&
+      !has_own_head(folder, "lm_head.weight",
+                    result.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
   const auto tokens = [&](const PublishedJson& from, const char* key, std::int64_t usual) {
     std::vector<std::int64_t> ids;
     if (from.part(key).is_array()) ids = from.get(key, ids);
     else if (!from.json().contains(key) || !from.part(key).is_null()) ids = {from.get(key, usual)};
     for (const auto id : ids)
-      dhp::check(id >= 0 && id < made.vocabulary, from.path(), ": \"", key, "\" is ", id,
-                 ", and the model has the tokens 0 to ", made.vocabulary - 1,
+      dhp::check(id >= 0 && id < result.vocabulary, from.path(), ": \"", key, "\" is ", id,
+                 ", and the model has the tokens 0 to ", result.vocabulary - 1,
                  "; write there which one of tokenizer.json is meant");
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.
-  made.end = tokens(file, "eos_token_id", made.llama ? 2 : 50256);
-  dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token that ends a text");
+  result.end = tokens(file, "eos_token_id", result.llama ? 2 : 50256);
+  dhp::check(!result.end.empty(), path, ": \"eos_token_id\" names no token that ends a text");
   if (const auto more = folder + "/generation_config.json"; std::filesystem::exists(more))
-    for (const auto id : tokens(PublishedJson(more), "eos_token_id", made.end[0]))
-      if (!made.ends(id)) made.end.push_back(id);
-  const auto begin = tokens(file, "bos_token_id", made.llama ? 1 : 50256);
-  made.begin = begin.empty() ? made.end[0] : begin[0];
-  made.epsilon =
-      file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
-  dhp::check(made.epsilon > 0 && made.epsilon < 1, path, ": the norms' epsilon is ", made.epsilon,
-             "; a small number above 0 is needed");
-  made.dropout = file.get(made.llama ? "attention_dropout" : "resid_pdrop", made.llama ? 0 : 0.1);
-  if (!made.llama) {
+    for (const auto id : tokens(PublishedJson(more), "eos_token_id", result.end[0]))
+      if (!result.ends(id)) result.end.push_back(id);
+  const auto begin = tokens(file, "bos_token_id", result.llama ? 1 : 50256);
+  result.begin = begin.empty() ? result.end[0] : begin[0];
+  result.epsilon =
+      file.get(result.llama ? "rms_norm_eps" : "layer_norm_epsilon", result.llama ? 1e-6 : 1e-5);
+  dhp::check(result.epsilon > 0 && result.epsilon < 1, path, ": the norms' epsilon is ",
+             result.epsilon, "; a small number above 0 is needed");
+  result.dropout =
+      file.get(result.llama ? "attention_dropout" : "resid_pdrop", result.llama ? 0 : 0.1);
+  if (!result.llama) {
     const auto gelu = file.get<std::string>("activation_function", "gelu_new");
-    made.exact_gelu = gelu == "gelu";
+    result.exact_gelu = gelu == "gelu";
     dhp::check(gelu == "gelu_new" || gelu == "gelu" || gelu == "gelu_pytorch_tanh", path,
                ": its activation is ", gelu, "; dhp has gelu_new and gelu");
     without("scale_attn_weights", true, "attention with scaled scores");
     without("scale_attn_by_inverse_layer_idx", false, "scores that do not depend on the layer");
     without("add_cross_attention", false, "decoders without an encoder");
-    return made;
+    return result;
   }
-  made.key_heads = static_cast<int>(number("num_key_value_heads", "", made.heads));
+  result.key_heads = static_cast<int>(number("num_key_value_heads", "", result.heads));
   file.need(file.json(), "hidden_act", "silu", "activation");
   without("attention_bias", false, "attention without biases");
   without("mlp_bias", false, "feed-forward layers without biases");
-  dhp::check(file.get("head_dim", made.hidden / made.heads) * made.heads == made.hidden, path,
-             ": its heads are not hidden_size / num_attention_heads wide, as dhp's are");
+  dhp::check(file.get("head_dim", result.hidden / result.heads) * result.heads == result.hidden,
+             path, ": its heads are not hidden_size / num_attention_heads wide, as dhp's are");
   const auto newer = file.part("rope_parameters"), scaling = file.part("rope_scaling");
   for (const auto& rope : {newer, scaling})
     if (rope.is_object())
       for (const auto* const key : {"rope_type", "type"}) file.need(rope, key, "default", "rope");
-  made.rotary_base = file.get(newer, "rope_theta", file.get("rope_theta", 10000.0));
-  return made;
+  result.rotary_base = file.get(newer, "rope_theta", file.get("rope_theta", 10000.0));
+  return result;
 }
 
 }  // namespace examples

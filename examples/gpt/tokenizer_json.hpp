@@ -29,21 +29,21 @@ class ByteLetters {
     }
   }
   [[nodiscard]] std::string letters(std::string_view bytes) const {
-    std::string made;
-    for (const char byte : bytes) made += letters_[static_cast<unsigned char>(byte)];
-    return made;
+    std::string result;
+    for (const char byte : bytes) result += letters_[static_cast<unsigned char>(byte)];
+    return result;
   }
   /// Converts letters to bytes; returns text with other letters unchanged.
   [[nodiscard]] std::string bytes(const std::string& letters) const {
-    std::string made;
+    std::string result;
     for (std::size_t at = 0; at < letters.size();) {
       const auto size = decode_utf8(letters, at).size_bytes;
       const auto found = bytes_.find(letters.substr(at, size));
       if (found == bytes_.end()) return letters;
-      made += found->second;
+      result += found->second;
       at += size;
     }
-    return made;
+    return result;
   }
 
  private:

@@ -61,15 +61,16 @@ class Ring {
 /// Makes a micro-batch of a block of cells: the heat of each cell and of its neighbors, and how much it changes.
 dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<float>& before,
                                   const std::vector<float>& change) {
-  dhp::MicroBatch<dhp::Cpu> made;
-  made.index = block;  // counted over all ranks: sums do not depend on which rank computes a block
-  made.first_sample = block * cells_of_a_block;
-  made.samples = cells_of_a_block;
-  made.input = dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 3}, before);
-  made.side.emplace_back("targets",
-                         dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 1}, change));
-  made.counts = {{"elements", cells_of_a_block}};
-  return made;
+  dhp::MicroBatch<dhp::Cpu> result;
+  result.index =
+      block;  // counted over all ranks: sums do not depend on which rank computes a block
+  result.first_sample = block * cells_of_a_block;
+  result.samples = cells_of_a_block;
+  result.input = dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 3}, before);
+  result.side.emplace_back("targets",
+                           dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 1}, change));
+  result.counts = {{"elements", cells_of_a_block}};
+  return result;
 }
 
 /// Does ten steps of the solver; returns the samples to learn from them.
@@ -82,16 +83,16 @@ dhp::StepBatches<dhp::Cpu> ten_steps(dhp::Cpu& dev, Ring& ring) {
       for (const int j : {i - 1, i, i + 1}) before.back().push_back(static_cast<float>(ring.at(j)));
   }
   for (int step = 0; step < steps_at_once; ++step) ring.step();
-  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // all ranks' blocks
+  dhp::StepBatches<dhp::Cpu> result{.batches = {}, .micro_batches = blocks};  // all ranks' blocks
   for (std::size_t k = 0; k < before.size(); ++k) {
     change.emplace_back();
     for (int i = 0; i < cells_of_a_block; ++i)
       change[k].push_back(static_cast<float>(ring.at(static_cast<int>(k) * cells_of_a_block + i)) -
                           before[k][static_cast<std::size_t>(3 * i + 1)]);
-    made.batches.push_back(
+    result.batches.push_back(
         samples(dev, ring.first_block() + static_cast<int>(k), before[k], change[k]));
   }
-  return made;
+  return result;
 }
 
 dhp::Model<dhp::Cpu> network(dhp::ModelBuilder<dhp::Cpu>& build) {

@@ -49,14 +49,14 @@ struct CountedRank {
 /// Makes micro-batch k of inputs and their targets, both with a row for each sample.
 [[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(std::int64_t k, dhp::Tensor<Dev> input,
                                                       dhp::Tensor<Dev> targets) {
-  dhp::MicroBatch<Dev> made;
-  made.index = k;
-  made.samples = input.rows();
-  made.first_sample = k * made.samples;
-  made.counts = {{"elements", targets.count()}};
-  made.input = std::move(input);
-  made.side.emplace_back("targets", std::move(targets));
-  return made;
+  dhp::MicroBatch<Dev> result;
+  result.index = k;
+  result.samples = input.rows();
+  result.first_sample = k * result.samples;
+  result.counts = {{"elements", targets.count()}};
+  result.input = std::move(input);
+  result.side.emplace_back("targets", std::move(targets));
+  return result;
 }
 /// Returns micro-batches of noise, each with `rows` samples of `inputs` inputs and `targets` targets.
 [[nodiscard]] inline std::vector<dhp::MicroBatch<Dev>> noise_batches(Dev& dev, int micro_batches,

@@ -85,11 +85,11 @@ struct Waves {
       y.push_back(std::sin(0.06 * static_cast<double>(index)));
     }
     const auto n = std::ssize(indices);
-    HostBatch made;
-    made.input = HostArray({n, 2}, x);
-    made.side.emplace_back("targets", HostArray({n, 1}, y));
-    made.counts.emplace_back("elements", n);  // the loss counts elements under this name
-    return made;
+    HostBatch result;
+    result.input = HostArray({n, 2}, x);
+    result.side.emplace_back("targets", HostArray({n, 1}, y));
+    result.counts.emplace_back("elements", n);  // the loss counts elements under this name
+    return result;
   }
 };
 

@@ -52,9 +52,9 @@ inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 
 /// Makes all micro-batches of a step.
 inline std::vector<dhp::MicroBatch<Dev>> batches(Dev& dev, int micro_batches) {
-  std::vector<dhp::MicroBatch<Dev>> made;
-  for (std::int64_t k = 0; k < micro_batches; ++k) made.push_back(batch(dev, k));
-  return made;
+  std::vector<dhp::MicroBatch<Dev>> result;
+  for (std::int64_t k = 0; k < micro_batches; ++k) result.push_back(batch(dev, k));
+  return result;
 }
 
 /// Returns the options that all lessons train with.

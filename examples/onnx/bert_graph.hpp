@@ -81,10 +81,10 @@ class OnnxBert : public OnnxLayers {
   /// Returns the scores of all words at all places; the decoder shares the weight of the word embedding.
   Value masked_words(const Value& x) {
     const std::string name = "cls.predictions";
-    const auto made = layer_norm(name + ".transform.LayerNorm",
-                                 gelu(linear(name + ".transform.dense", x)), config_.epsilon);
+    const auto result = layer_norm(name + ".transform.LayerNorm",
+                                   gelu(linear(name + ".transform.dense", x)), config_.epsilon);
     const auto table = weights("bert.embeddings.word_embeddings.weight");
-    const auto scores = node("MatMul", {made, node("Transpose", {table})});
+    const auto scores = node("MatMul", {result, node("Transpose", {table})});
     return add(scores, weights(name + ".bias"));
   }
 

@@ -46,11 +46,11 @@ class OnnxResNet : public OnnxLayers {
 
   Value stem(const Value& x) {
     const bool small = config_.small_images();
-    const auto made = conv("conv1", x,
-                           {.kernel = small ? 3 : 7,
-                            .stride = small ? config_.stem_stride : 2,
-                            .padding = small ? 1 : 3});
-    const auto y = relu(batch_norm("bn1", made));
+    const auto result = conv("conv1", x,
+                             {.kernel = small ? 3 : 7,
+                              .stride = small ? config_.stem_stride : 2,
+                              .padding = small ? 1 : 3});
+    const auto y = relu(batch_norm("bn1", result));
     return small ? y : max_pool(y, {.kernel = 3, .stride = 2, .padding = 1});
   }
 

@@ -48,22 +48,22 @@ class OnnxWeights {
 
   /// Returns a weight; if it has an adapter, the adapter's product is added (nn/low_rank.hpp).
   [[nodiscard]] Tensor at(const std::string& name) const {
-    auto made = as_saved(name);
+    auto result = as_saved(name);
     constexpr std::string_view ending = ".weight";
     const auto layer = name.substr(0, name.size() - std::min(name.size(), ending.size()));
-    if (!held_.contains(layer + ".lora_A.weight")) return made;
+    if (!held_.contains(layer + ".lora_A.weight")) return result;
     const auto inner = as_saved(layer + ".lora_A.weight");  // [rank, in]
     const auto outer = as_saved(layer + ".lora_B.weight");  // [out, rank]
     const auto rank = static_cast<std::size_t>(inner.shape[0]);
     const auto columns = static_cast<std::size_t>(inner.shape[1]);
-    for (std::size_t at = 0; at < made.values.size(); ++at) {
+    for (std::size_t at = 0; at < result.values.size(); ++at) {
       double sum = 0;
       for (std::size_t k = 0; k < rank; ++k)
         sum += static_cast<double>(outer.values[at / columns * rank + k]) *
                static_cast<double>(inner.values[k * columns + at % columns]);
-      made.values[at] = static_cast<float>(made.values[at] + adapter_scale_ * sum);
+      result.values[at] = static_cast<float>(result.values[at] + adapter_scale_ * sum);
     }
-    return made;
+    return result;
   }
 
  private:
@@ -74,12 +74,12 @@ class OnnxWeights {
     dhp::check(found != held_.end(), "this model has no weights ", name);
     const auto& piece = found->second.piece;
     const auto* const from = found->second.data.data<float>();
-    Tensor made{dhp::detail::file_shape(piece.shape, piece.file_order), {}};
-    made.values.resize(static_cast<std::size_t>(piece.count()));
+    Tensor result{dhp::detail::file_shape(piece.shape, piece.file_order), {}};
+    result.values.resize(static_cast<std::size_t>(piece.count()));
     dhp::detail::for_file_runs(piece, [&](std::int64_t to, std::int64_t at, std::int64_t count) {
-      std::copy_n(from + at, count, made.values.begin() + to);
+      std::copy_n(from + at, count, result.values.begin() + to);
     });
-    return made;
+    return result;
   }
 
   [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe,
@@ -87,19 +87,19 @@ class OnnxWeights {
     dhp::ModelBuilder<dhp::Meta> planned(dhp::Comm<dhp::Meta>{});
     dhp::ModelBuilder<Cpu> build(dhp::Comm<Cpu>{});
     build.train_only([](const std::string&) { return false; });  // no memory for gradients
-    dhp::ParameterList<Cpu> made;
+    dhp::ParameterList<Cpu> result;
     std::size_t bytes = 0;
     std::set<std::string> seen;  // a tied weight is in the list twice
     for (const auto& parameter : describe(planned).parameters()) {
       if (!seen.insert(parameter->spec.name).second) continue;
       const auto& spec = parameter->spec;
       bytes += static_cast<std::size_t>(spec.shape.count()) * sizeof(float);
-      made.push_back(build.parameter(spec));
+      result.push_back(build.parameter(spec));
     }
     dhp::check(bytes <= max_bytes, "this model has ", bytes >> 20,
                " MiB of weights in fp32, and an ONNX file holds ", max_bytes >> 20,
                ": only smaller models are exported");
-    return made;
+    return result;
   }
 
   double adapter_scale_;

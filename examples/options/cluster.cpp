@@ -9,15 +9,15 @@
 namespace examples {
 
 Cluster Cluster::parse(const std::string& text, const std::string& path) {
-  Cluster made{.name = path};
+  Cluster result{.name = path};
   CommandLine app("");
   app.CLI::App::add_option("--file")->configurable(false)->add_result(path);
-  app.add_option("--name", made.name, "");
+  app.add_option("--name", result.name, "");
   const std::string same_as_16 = "device.tflops_bf16";  // as tflops_16, unless the file has it
   const auto is_count = [](const std::string& key) {
     return key == "host.devices" || key == "host.in_a_rack";
   };
-  visit(made, [&](const std::string& key, double& value, double) {
+  visit(result, [&](const std::string& key, double& value, double) {
     const bool may_be_zero = key == "host.cores" || key == same_as_16 ||
                              key == "device.dollars_per_hour" || key.ends_with("us");
     const double least = is_count(key) ? 1 : may_be_zero ? 0 : 1e-9;
@@ -25,9 +25,9 @@ Cluster Cluster::parse(const std::string& text, const std::string& path) {
   });
   std::istringstream lines(text);
   (void)OptionFile(app, "--file").from_config(lines);
-  visit(made, [&](const std::string& key, double& value, double unit) {
+  visit(result, [&](const std::string& key, double& value, double unit) {
     if (key == same_as_16 && app.count("--" + key) == 0) {
-      value = made.flop_16;
+      value = result.flop_16;
       return;
     }
     dhp::check(app.count("--" + key) > 0, path, " lacks ", key,
@@ -36,7 +36,7 @@ Cluster Cluster::parse(const std::string& text, const std::string& path) {
                "; a whole number is needed");
     value *= unit;
   });
-  return made;
+  return result;
 }
 
 }  // namespace examples

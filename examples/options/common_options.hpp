@@ -63,13 +63,13 @@ inline constexpr std::array options_of_how_it_runs{
 
 /// Returns JSON of the version and of all options that ranks share, given or not, as errors word them ("--seed 1").
 [[nodiscard]] inline std::string common_options(const CLI::App& app) {
-  nlohmann::ordered_json made;
+  nlohmann::ordered_json result;
   std::string program;
   try {
     program = dhp::text_of("/proc/self/exe");
   } catch (const dhp::Error&) {  // this system has no /proc
   }
-  made["version"] =
+  result["version"] =
       dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch,
                   " of checksum ", dhp::detail::checked(program).sum);
   for (const auto* option : app.get_options()) {
@@ -85,16 +85,16 @@ inline constexpr std::array options_of_how_it_runs{
     if ((text.ends_with(".csv") && name == "--schedule") || (!text.empty() && name == "--cluster"))
       text += dhp::concat(" of checksum ", dhp::detail::checked(dhp::text_of(text)).sum);
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
-    made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
+    result[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }
   // Hosts may not share the folder.
   if (const auto* const resume = app.get_option_no_throw("--resume"); resume && resume->count() > 0)
     if (const auto* const load = app.get_option("--load");
         load->count() == 0 || load->results() == resume->results())
-      made["--load"] = dhp::concat(load->count() > 0 ? "a" : "no", " checkpoint in --resume ",
-                                   resume->results().front());
+      result["--load"] = dhp::concat(load->count() > 0 ? "a" : "no", " checkpoint in --resume ",
+                                     resume->results().front());
   // A prompt or a path may have any bytes.
-  return made.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace examples

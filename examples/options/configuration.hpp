@@ -66,18 +66,18 @@ inline void check_outputs(const std::vector<std::pair<const char*, std::string>>
 /// commented out.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
   std::istringstream lines(app.config_to_str(true));
-  std::string made;
+  std::string result;
   for (std::string line; std::getline(lines, line);) {
     const auto name = line.substr(0, line.find('='));
     const auto* option = name == line ? nullptr : app.get_option_no_throw("--" + name);
     if (option == nullptr) continue;
     const auto values = CLI::detail::join(option->results());
     auto breaks = std::count(values.begin(), values.end(), '\n');
-    made += (option->count() > 0 && breaks == 0 ? "" : "# ") + line +
-            (breaks > 0 ? "... is not here, for its line break\n" : "\n");
+    result += (option->count() > 0 && breaks == 0 ? "" : "# ") + line +
+              (breaks > 0 ? "... is not here, for its line break\n" : "\n");
     while (breaks-- > 0) std::getline(lines, line);
   }
-  return made;
+  return result;
 }
 
 }  // namespace examples

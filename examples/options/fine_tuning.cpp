@@ -46,22 +46,23 @@ dhp::LowRankOptions read_adapter_config(const std::string& folder) {
   dhp::check(beside.contains(begun), path, ": its init_lora_weights is ", begun.dump(),
              ", which also changes the model's own weights; convert it to plain LoRA by "
              "path_initial_model_for_weight_conversion of PEFT's save_pretrained");
-  dhp::LowRankOptions made;
+  dhp::LowRankOptions result;
   try {
-    made.rank = json.at("r").get<std::int64_t>();
-    made.alpha = json.at("lora_alpha").get<double>();
-    made.dropout = json.value("lora_dropout", 0.0);
+    result.rank = json.at("r").get<std::int64_t>();
+    result.alpha = json.at("lora_alpha").get<double>();
+    result.dropout = json.value("lora_dropout", 0.0);
     const auto& layers = json.at("target_modules");
-    if (layers.is_string()) made.layers = {layers.get<std::string>()};
-    else made.layers = layers.get<std::vector<std::string>>();
+    if (layers.is_string()) result.layers = {layers.get<std::string>()};
+    else result.layers = layers.get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {
     dhp::fail("", path,
               " is damaged: r and lora_alpha must be numbers, target_modules names of layers");
   }
-  dhp::check(made.rank >= 1 && !made.layers.empty() && made.dropout >= 0 && made.dropout < 1, path,
-             " is damaged: it has rank ", made.rank, " for ", made.layers.size(),
-             " kinds of layers, and a dropout of ", made.dropout);
-  return made;
+  dhp::check(
+      result.rank >= 1 && !result.layers.empty() && result.dropout >= 0 && result.dropout < 1, path,
+      " is damaged: it has rank ", result.rank, " for ", result.layers.size(),
+      " kinds of layers, and a dropout of ", result.dropout);
+  return result;
 }
 
 dhp::LowRankOptions adapters_of(const std::string& folder, const std::string& adapter) {

@@ -18,12 +18,13 @@ dhp::LayoutRules parse_elastic(const std::string& text) {
     return whole ? value : 0;
   };
   constexpr int any = std::numeric_limits<int>::max();
-  const dhp::LayoutRules made{
+  const dhp::LayoutRules result{
       .min_replicas = number(text.substr(0, colon), 0),
       .max_replicas = colon == text.npos ? any : number(text.substr(colon + 1), any)};
-  dhp::check(made.min_replicas >= 1 && made.max_replicas >= made.min_replicas, "--elastic ", text,
+  dhp::check(result.min_replicas >= 1 && result.max_replicas >= result.min_replicas, "--elastic ",
+             text,
              ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
-  return made;
+  return result;
 }
 
 void RunOptions::check_ranks() const {
@@ -142,11 +143,11 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
 
 dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // the steps of --epochs are known only now
-  dhp::AllTrainingOptions made(*this);
-  made.store.initialize = load.empty() || loads_only_weights();
-  made.trainer.learning_rate.total_steps = total_steps;
-  made.trainer.learning_rate.step_every = total_steps / 3;
-  return made;
+  dhp::AllTrainingOptions result(*this);
+  result.store.initialize = load.empty() || loads_only_weights();
+  result.trainer.learning_rate.total_steps = total_steps;
+  result.trainer.learning_rate.step_every = total_steps / 3;
+  return result;
 }
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {

@@ -77,11 +77,11 @@ struct Cluster {
 };
 
 inline std::string Cluster::text() const {
-  auto made = dhp::concat("name = \"", name, "\"\n");
+  auto result = dhp::concat("name = \"", name, "\"\n");
   visit(*this, [&](const char* key, double value, double unit) {
-    made += dhp::concat(key, " = ", value / unit, "\n");
+    result += dhp::concat(key, " = ", value / unit, "\n");
   });
-  return made;
+  return result;
 }
 
 }  // namespace examples

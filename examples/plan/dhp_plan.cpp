@@ -34,7 +34,7 @@ struct Asked {
 
 /// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.
 [[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv, bool gpu,
-                                          PlannedTraining& made) {
+                                          PlannedTraining& result) {
   constexpr std::int64_t micro_batch = 1;  // divides any batch
   // Without --data the vocabulary is as large as published models', unless --vocabulary-size gives its size.
   bool has_words = false;
@@ -50,10 +50,10 @@ struct Asked {
     auto& options = parsed.options;
     options.normalize = "imagenet";  // avoids reading all images; no shape depends on it
     const auto data = load_images(options);
-    made = planned_of(options.run, data, resnet_config(options, data), resnet<dhp::Meta>);
-    made.head = "fc.";
-    made.waits_for_replicas = options.sync_batch_norm;
-    made.same_shapes = true;
+    result = planned_of(options.run, data, resnet_config(options, data), resnet<dhp::Meta>);
+    result.head = "fc.";
+    result.waits_for_replicas = options.sync_batch_norm;
+    result.same_shapes = true;
     return {};
   }
   if (model == "gpt") {
@@ -61,8 +61,8 @@ struct Asked {
     if (const auto status = keep(parsed)) return status;
     if (!has_words) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
-    made = planned_of(parsed.options.run, data, data.config, gpt<dhp::Meta>);
-    made.same_shapes = true;
+    result = planned_of(parsed.options.run, data, data.config, gpt<dhp::Meta>);
+    result.same_shapes = true;
     return {};
   }
   auto parsed = parse_bert(argc, argv, gpu, micro_batch);
@@ -71,36 +71,36 @@ struct Asked {
              " cannot be planned; only pretraining can");
   if (!has_words) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
-  made = planned_of(parsed.options.run, data, data.bert.config, bert<dhp::Meta>);
-  made.head = "cls.";
-  made.same_shapes = data.same_shapes;
+  result = planned_of(parsed.options.run, data, data.bert.config, bert<dhp::Meta>);
+  result.head = "cls.";
+  result.same_shapes = data.same_shapes;
   return {};
 }
 
 [[nodiscard]] Choices choices_of(const PlannedTraining& of, int ranks) {
   const auto& options = of.options;
   const auto given = layout_of(options);
-  auto made = Choices::near(given, options.global_batch, of.waits_for_replicas);
-  made.ranks = {ranks};
-  if (is_given(options, "data-parallel")) made.data = given.mesh.data;
-  if (is_given(options, "tensor-parallel")) made.tensor = given.mesh.tensor;
-  if (is_given(options, "pipeline-parallel")) made.pipeline = given.mesh.pipeline;
+  auto result = Choices::near(given, options.global_batch, of.waits_for_replicas);
+  result.ranks = {ranks};
+  if (is_given(options, "data-parallel")) result.data = given.mesh.data;
+  if (is_given(options, "tensor-parallel")) result.tensor = given.mesh.tensor;
+  if (is_given(options, "pipeline-parallel")) result.pipeline = given.mesh.pipeline;
   const auto most = std::min<std::int64_t>(options.global_batch, 512);
   for (auto size = given.micro_batch + 1; size <= most; ++size)
     if (options.global_batch % size == 0 && !is_given(options, "micro-batch"))
-      made.micro_batches.push_back(size);
+      result.micro_batches.push_back(size);
   const bool bucketed = std::holds_alternative<dhp::Bucketed>(options.reducer);
-  if (bucketed && !is_given(options, "zero")) made.zero = {0, 1, 2, 3};
-  if (!is_given(options, "recompute")) made.recompute = {false, true};
-  if (is_given(options, "schedule")) return made;
-  made.schedules.clear();  // without GPipe: 1F1B, now first, is as fast and holds less
+  if (bucketed && !is_given(options, "zero")) result.zero = {0, 1, 2, 3};
+  if (!is_given(options, "recompute")) result.recompute = {false, true};
+  if (is_given(options, "schedule")) return result;
+  result.schedules.clear();  // without GPipe: 1F1B, now first, is as fast and holds less
   for (const auto& schedule : dhp::built_in_schedules()) {
     const auto needed = schedule.needed_chunks();
     if (schedule.name() == dhp::GPipe::name) continue;
     for (const int chunks : needed ? std::vector{*needed} : std::vector{2, 4})
-      made.schedules.emplace_back(schedule, chunks);
+      result.schedules.emplace_back(schedule, chunks);
   }
-  return made;
+  return result;
 }
 
 /// A layout that fits into memory.

@@ -125,19 +125,19 @@ template <class Options>
 /// Interpolates linearly between the counts of two micro-batch sizes. Only rounding of memory blocks is not linear.
 [[nodiscard]] inline ModelWork between(const ModelWork& small, const ModelWork& large,
                                        double share) {
-  auto made = small;
+  auto result = small;
   const auto mix = [&](double& of, double to) { of += share * (to - of); };
-  for (std::size_t at = 0; at < made.layers.size(); ++at) {
-    auto& layer = made.layers[at];
+  for (std::size_t at = 0; at < result.layers.size(); ++at) {
+    auto& layer = result.layers[at];
     const auto& to = large.layers[at];
     layer.forward.add(layer.forward, -share).add(to.forward, share);
     layer.backward.add(layer.backward, -share).add(to.backward, share);
     mix(layer.kept_bytes, to.kept_bytes);
     mix(layer.output_bytes, to.output_bytes);
   }
-  for (std::size_t at = 0; at < made.costs.size(); ++at) mix(made.costs[at], large.costs[at]);
-  mix(made.transient_bytes, large.transient_bytes);
-  return made;
+  for (std::size_t at = 0; at < result.costs.size(); ++at) mix(result.costs[at], large.costs[at]);
+  mix(result.transient_bytes, large.transient_bytes);
+  return result;
 }
 
 }  // namespace examples

@@ -277,13 +277,13 @@ class StepModel {
     const auto [known, fresh] = pipelines_.try_emplace(
         Cut{mesh.data, mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(),
             layout.chunks, layout.micro_batch, micro_batches, layout.recompute});
-    auto& made = known->second;
+    auto& result = known->second;
     if (fresh) try {
-        made.work = options_.work(layout);
-        if (made.work) made.stages = stages_of(layout, micro_batches, *made.work);
+        result.work = options_.work(layout);
+        if (result.work) result.stages = stages_of(layout, micro_batches, *result.work);
       } catch (const dhp::Error&) {  // there are no stages
       }
-    return made.stages.empty() ? nullptr : &made;
+    return result.stages.empty() ? nullptr : &result;
   }
   [[nodiscard]] std::vector<Stage> stages_of(const Layout& layout, int micro_batches,
                                              const ModelWork& work) const {

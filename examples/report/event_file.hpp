@@ -57,20 +57,20 @@ class Message {
 
 /// Frames data as a record: u64 length, checksum of the length, data, checksum of the data.
 [[nodiscard]] inline std::string record(const std::string& data) {
-  std::string made;
+  std::string result;
   const auto put = [&](auto value) {
     char bytes[sizeof value];
     std::memcpy(bytes, &value, sizeof value);
-    made.append(bytes, sizeof value);
+    result.append(bytes, sizeof value);
   };
   put(static_cast<std::uint64_t>(data.size()));
   const auto checksum = [](std::string_view text) {
     return dhp::detail::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
   };
-  put(checksum(made));
-  made += data;
+  put(checksum(result));
+  result += data;
   put(checksum(data));
-  return made;
+  return result;
 }
 
 /// Returns a name with this time, process and host. TensorBoard reads a folder's files in the order of their names.

@@ -145,8 +145,8 @@ StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
 MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   const auto [known, fresh] = works_.try_emplace(
       {layout.mesh.tensor, layout.mesh.context, layout.micro_batch, layout.recompute});
-  auto& made = known->second;
-  if (!fresh) return made;
+  auto& result = known->second;
+  if (!fresh) return result;
   // With synthetic-resident data, work is counted at powers of eight samples and interpolated. This would read more
   // samples of real data than were asked for.
   auto small = layout;
@@ -157,17 +157,17 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
     large.micro_batch *= 8;
     const auto from = work(small), to = from ? work(large) : nullptr;
     const auto way = static_cast<double>(more) / static_cast<double>(7 * small.micro_batch);
-    if (to) return made = std::make_shared<const ModelWork>(between(*from, *to, way));
+    if (to) return result = std::make_shared<const ModelWork>(between(*from, *to, way));
   }
   auto options = of_.options;
   choose(options, layout);
   options.layout = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
-    made = std::make_shared<const ModelWork>(count_work(planned(options)));
+    result = std::make_shared<const ModelWork>(count_work(planned(options)));
   } catch (const dhp::Error& error) {  // the result stays null
     if (why_not_.empty()) why_not_ = error.sentence();
   }
-  return made;
+  return result;
 }
 
 std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {

@@ -177,11 +177,11 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
     const auto kept = lines_up_to(path, steps_before);
     // Writes to a new file: an earlier rank 0 that wakes up would still write to the old one.
     const auto file = std::filesystem::canonical(path, error);
-    const std::filesystem::path made = file.string() + ".new";
-    std::filesystem::copy_file(file, made, std::filesystem::copy_options::overwrite_existing,
+    const std::filesystem::path result = file.string() + ".new";
+    std::filesystem::copy_file(file, result, std::filesystem::copy_options::overwrite_existing,
                                error);
-    if (!error) std::filesystem::resize_file(made, kept.bytes, error);
-    if (!error) std::filesystem::rename(made, file, error);
+    if (!error) std::filesystem::resize_file(result, kept.bytes, error);
+    if (!error) std::filesystem::rename(result, file, error);
     if (error) std::filesystem::resize_file(path, kept.bytes, error);
     else lock_ = lock_of(path, shared);  // locks the new file
     last_step_ = kept.last_step;
@@ -194,13 +194,13 @@ namespace {
 
 [[nodiscard]] nlohmann::ordered_json object_of(
     const std::vector<std::pair<std::string, double>>& fields) {
-  nlohmann::ordered_json made;
+  nlohmann::ordered_json result;
   for (const auto& [name, value] : fields) {
     if (value == std::floor(value) && std::abs(value) < 9e15)
-      made[name] = static_cast<std::int64_t>(value);
-    else made[name] = value;
+      result[name] = static_cast<std::int64_t>(value);
+    else result[name] = value;
   }
-  return made;
+  return result;
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ namespace {
 /// Quotes a field of a .csv file if necessary.
 [[nodiscard]] std::string quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == field.npos) return field;
-  std::ostringstream made;
-  made << std::quoted(field, '"', '"');
-  return made.str();
+  std::ostringstream result;
+  result << std::quoted(field, '"', '"');
+  return result.str();
 }
 
 template <class T>

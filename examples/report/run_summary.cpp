@@ -26,14 +26,14 @@ namespace {
 
 std::vector<std::string> RunSummary::lines() const {
   if (last_step <= steps_before) return {};
-  std::vector<std::string> made;
+  std::vector<std::string> result;
   std::size_t width = 24;
   for (const auto& value : values) width = std::max(width, value.name.size() + 2);
   const auto line = [&](const std::string& name, const std::string& text) {
-    made.push_back("  " + name + std::string(width - name.size(), ' ') + text);
+    result.push_back("  " + name + std::string(width - name.size(), ' ') + text);
   };
-  made.push_back(dhp::concat("summary of steps ", steps_before + 1, " to ", last_step, " on ",
-                             dhp::detail::pluralize(ranks, "rank"), ":"));
+  result.push_back(dhp::concat("summary of steps ", steps_before + 1, " to ", last_step, " on ",
+                               dhp::detail::pluralize(ranks, "rank"), ":"));
   auto training_first = values;
   std::stable_partition(training_first.begin(), training_first.end(),
                         [](const BestValue& value) { return value.name == "loss"; });
@@ -66,12 +66,12 @@ std::vector<std::string> RunSummary::lines() const {
   if (energy_j > 0)
     line("energy of the GPUs", short_number(energy_j / 3.6e6) + " kWh, " +
                                    short_number(energy_j / samples) + " J a sample");
-  return made;
+  return result;
 }
 
 std::vector<std::pair<std::string, double>> RunSummary::fields() const {
-  std::vector<std::pair<std::string, double>> made;
-  const auto add = [&](const std::string& name, double value) { made.emplace_back(name, value); };
+  std::vector<std::pair<std::string, double>> result;
+  const auto add = [&](const std::string& name, double value) { result.emplace_back(name, value); };
   add("first_step", static_cast<double>(steps_before + 1));
   add("ranks", ranks);
   add("wall_s", wall_s());
@@ -90,7 +90,7 @@ std::vector<std::pair<std::string, double>> RunSummary::fields() const {
     add("best_" + value.name, value.best);
     add("best_" + value.name + "_step", static_cast<double>(value.best_step));
   }
-  return made;
+  return result;
 }
 
 }  // namespace examples

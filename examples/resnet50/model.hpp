@@ -99,9 +99,9 @@ class ResNetBuilder {
       const std::int64_t inner = config_.width << group;
       for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
         const auto name = "layer" + std::to_string(group + 1) + "." + std::to_string(block);
-        auto made = bottleneck(name, in, inner, block == 0 && group > 0 ? 2 : 1);
-        if (config_.recompute) model.add(name, dhp::recompute<Dev>(std::move(made)));
-        else model.add(name, std::move(made));
+        auto result = bottleneck(name, in, inner, block == 0 && group > 0 ? 2 : 1);
+        if (config_.recompute) model.add(name, dhp::recompute<Dev>(std::move(result)));
+        else model.add(name, std::move(result));
         in = 4 * inner;
       }
     }

@@ -288,10 +288,10 @@ class Program {
     if (deadlines_ != nullptr) deadlines_->enter(section);
   }
   [[nodiscard]] dhp::AllTrainingOptions training_options() const {
-    auto made = options_.training(total_);
-    made.trainer.record = options_.records_steps(setup_.same_shapes);
-    if (elastic_ != nullptr && elastic_->has_state) made.store.initialize = false;
-    return made;
+    auto result = options_.training(total_);
+    result.trainer.record = options_.records_steps(setup_.same_shapes);
+    if (elastic_ != nullptr && elastic_->has_state) result.store.initialize = false;
+    return result;
   }
   [[nodiscard]] bool stopped() const { return run_.stopped() || is_part_done(); }
   /// Returns whether the elastic job wants other ranks and two steps are left: one may begin before all ranks know.

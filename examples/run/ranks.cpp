@@ -117,12 +117,12 @@ struct ProcessSetup {
   /// Returns what the options of all engines have. The result refers to this setup.
   template <class Options>
   [[nodiscard]] Options shared_by_engines() const {
-    Options made;
-    if (options.comm_timeout) made.timeout_s = *options.comm_timeout;
-    made.deadlines = deadlines;
-    made.recorder = records.of(me.rank);
-    made.stuck = [this](const std::string& message) { stuck(message); };
-    return made;
+    Options result;
+    if (options.comm_timeout) result.timeout_s = *options.comm_timeout;
+    result.deadlines = deadlines;
+    result.recorder = records.of(me.rank);
+    result.stuck = [this](const std::string& message) { stuck(message); };
+    return result;
   }
 };
 
@@ -140,10 +140,10 @@ struct ProcessSetup {
 
 /// The result refers to the setup.
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
-  auto made = setup.shared_by_engines<dhp::ProcessOptions>();
-  made.network_interface = setup.options.network_interface;
-  made.log = [&setup](const std::string& message) { setup.log(message); };
-  return made;
+  auto result = setup.shared_by_engines<dhp::ProcessOptions>();
+  result.network_interface = setup.options.network_interface;
+  result.log = [&setup](const std::string& message) { setup.log(message); };
+  return result;
 }
 #endif
 

@@ -144,16 +144,16 @@ class SavedRun : dhp::detail::NonCopyable {
     return loaded.from;
   }
   [[nodiscard]] dhp::RunRecord record() {
-    dhp::RunRecord made{.files = setup_.files,
-                        .keep = static_cast<std::size_t>(options_.keep),
-                        .keep_best = options_.keep_best,
-                        .may_commit = may_commit_};
-    made.files["options.toml"] = options_.configuration;
-    if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
-    made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
-    made.about["data"] = samples_;
-    if (measures_.first == saved_step_) made.measures = measures_.second;
-    return made;
+    dhp::RunRecord result{.files = setup_.files,
+                          .keep = static_cast<std::size_t>(options_.keep),
+                          .keep_best = options_.keep_best,
+                          .may_commit = may_commit_};
+    result.files["options.toml"] = options_.configuration;
+    if (adapts()) result.files["adapter_config.json"] = config_of_adapter();
+    result.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
+    result.about["data"] = samples_;
+    if (measures_.first == saved_step_) result.measures = measures_.second;
+    return result;
   }
   [[nodiscard]] std::string folder() {
     return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_started());

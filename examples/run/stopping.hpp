@@ -46,12 +46,12 @@ class Stopping : dhp::detail::NonCopyable {
 
  private:
   static std::vector<int> numbers() {
-    std::vector<int> made{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
+    std::vector<int> result{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
     struct sigaction hangup {};
     // nohup ignores SIGHUP, but OnSignal blocks its signals, and a blocked signal arrives even if it is ignored.
     if (::sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
-      made.push_back(SIGHUP);
-    return made;
+      result.push_back(SIGHUP);
+    return result;
   }
   /// Requests SIGALRM after this time; 0: none.
   static void set_timer(double seconds) {

@@ -97,10 +97,10 @@ struct TrainingSetup : PlannedTraining {
     for (const auto& warning : data.warnings)
       std::fprintf(stderr, "warning: %s\n", warning.c_str());
   }
-  TrainingSetup made{planned_of(options, data, config, describe), met, data.held_out};
-  made.make_model = [&config, describe](auto& build) { return describe(build, config); };
-  made.files = data.files;
-  return made;
+  TrainingSetup result{planned_of(options, data, config, describe), met, data.held_out};
+  result.make_model = [&config, describe](auto& build) { return describe(build, config); };
+  result.files = data.files;
+  return result;
 }
 
 /// Returns the shortfalls of TrainingSetup for attention, on one tensor rank. Keeps a reference to the config.

@@ -341,17 +341,17 @@ class ScheduleSearch {
       path.push_back((*layer)[number]);
       number = path.back().from;
     }
-    dhp::StageLists made;
-    made.v_shaped = of_.v_shaped;
+    dhp::StageLists result;
+    result.v_shaped = of_.v_shaped;
     for (int s = 0; s < of_.stages; ++s) {
       dhp::detail::ListWriter list(of_.chunks(), of_.micro_batches);
       for (std::size_t slot = path.size() - 1; slot-- > 0;)
         for (int what = 0; what <= weights; ++what)
           if (at(path[slot], s).begun[what] > at(path[slot + 1], s).begun[what])
             list.add(actions[what].kind, actions[what].chunk);
-      made.push_back(list.done());
+      result.push_back(list.done());
     }
-    return made;
+    return result;
   }
 
   ScheduleProblem of_;

@@ -87,16 +87,16 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {
   using Export = dlpack::Export<Managed, Dev>;
   check(!tensor.empty(), "to_dlpack: there is no tensor");
-  auto made = std::make_unique<Export>();
-  made->tensor = std::move(tensor);
-  const auto& from = made->tensor;
+  auto result = std::make_unique<Export>();
+  result->tensor = std::move(tensor);
+  const auto& from = result->tensor;
   const int rank = from.shape().rank();
   for (int dim = rank; dim-- > 0;) {
     const auto at = static_cast<std::size_t>(dim);
-    made->shape[at] = from.shape()[dim];
-    made->strides[at] = dim == rank - 1 ? 1 : made->strides[at + 1] * made->shape[at + 1];
+    result->shape[at] = from.shape()[dim];
+    result->strides[at] = dim == rank - 1 ? 1 : result->strides[at + 1] * result->shape[at + 1];
   }
-  auto& out = made->managed.dl_tensor;
+  auto& out = result->managed.dl_tensor;
   out.data = const_cast<std::byte*>(from.view().bytes());
   using DeviceType = decltype(out.device.device_type);
   out.device.device_type =
@@ -105,17 +105,17 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   out.ndim = rank;
   for (const auto& one : dlpack::elements)
     if (one.type == from.dtype()) out.dtype = {one.code, one.bits, 1};
-  out.shape = made->shape.data();
-  out.strides = made->strides.data();
-  if constexpr (requires { made->managed.version; }) {
-    made->managed.version = {1, 0};
-    made->managed.flags = from.unique() ? 0 : dlpack::read_only;
+  out.shape = result->shape.data();
+  out.strides = result->strides.data();
+  if constexpr (requires { result->managed.version; }) {
+    result->managed.version = {1, 0};
+    result->managed.flags = from.unique() ? 0 : dlpack::read_only;
   }
-  made->managed.manager_ctx = reinterpret_cast<decltype(Managed::manager_ctx)>(made.get());
-  made->managed.deleter = [](Managed* managed) {
+  result->managed.manager_ctx = reinterpret_cast<decltype(Managed::manager_ctx)>(result.get());
+  result->managed.deleter = [](Managed* managed) {
     delete reinterpret_cast<Export*>(managed->manager_ctx);
   };
-  return &made.release()->managed;
+  return &result.release()->managed;
 }
 
 /// Imports another library's row-major tensor on this device; the last owner calls the struct's deleter. Read-only

@@ -124,8 +124,8 @@ TEST_CASE("masked lm: no sample hides more tokens than max_hidden(), and many re
       for (std::int64_t index = 0; index < 20; ++index) {
         std::vector<std::int32_t> tokens(static_cast<std::size_t>(candidates), 100);
         dhp::SampleRandom random(1, candidates, index, dhp::DataUse::mask);
-        const auto made = examples::hide_tokens(tokens, vocabulary, options, random);
-        const auto count = static_cast<std::int64_t>(made.places.size());
+        const auto result = examples::hide_tokens(tokens, vocabulary, options, random);
+        const auto count = static_cast<std::int64_t>(result.places.size());
         REQUIRE(count <= most);
         REQUIRE(count >= most - 1);
         reached += count == most ? 1 : 0;
@@ -151,10 +151,10 @@ TEST_CASE("masked lm: whole-word masking hides all pieces of a word and 15 % of 
   for (std::int64_t index = 0; index < samples; ++index) {
     auto tokens = sentence;
     dhp::SampleRandom random(1, 0, index, dhp::DataUse::mask);
-    const auto made = examples::hide_tokens(
+    const auto result = examples::hide_tokens(
         tokens, vocabulary, {.as_mask = 1, .as_random = 0, .whole_words = true}, random);
-    hidden += static_cast<double>(made.places.size());
-    for (const auto place : made.places)
+    hidden += static_cast<double>(result.places.size());
+    for (const auto place : result.places)
       REQUIRE(!vocabulary.is_special(sentence[static_cast<std::size_t>(place)]));
     for (std::size_t place = 0; place < tokens.size(); ++place)
       partly += (tokens[place] == 4) != (tokens[word_of(place)] == 4) ? 1 : 0;

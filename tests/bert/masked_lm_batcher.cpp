@@ -94,9 +94,10 @@ TEST_CASE("masked lm batches: fixed batches of equally many samples have equal s
   const auto shapes = [&](std::int64_t first, std::int64_t count, std::int64_t epoch) {
     std::vector<std::int64_t> chosen(static_cast<std::size_t>(count));
     std::iota(chosen.begin(), chosen.end(), first);
-    std::vector<dhp::Shape> made;
-    for (const auto& [name, array] : of.collate(chosen, epoch).side) made.push_back(array.shape());
-    return made;
+    std::vector<dhp::Shape> result;
+    for (const auto& [name, array] : of.collate(chosen, epoch).side)
+      result.push_back(array.shape());
+    return result;
   };
   for (std::int64_t first = 0; first < 80; ++first)
     CHECK(shapes(first, 8, first) == shapes(0, 8, 0));

@@ -97,10 +97,10 @@ TEST_CASE("text: damaged bytes are read or refused without a crash") {
 std::vector<std::string> gloss(std::string_view line) {
   examples::Text text;
   examples::add_gloss(line, text);
-  std::vector<std::string> made;
+  std::vector<std::string> result;
   for (std::int64_t number = 0; number < text.sentences(); ++number)
-    made.emplace_back(examples::sentence_text(text, number));
-  return made;
+    result.emplace_back(examples::sentence_text(text, number));
+  return result;
 }
 using Gloss = std::vector<std::string>;
 

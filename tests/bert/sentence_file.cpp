@@ -65,9 +65,9 @@ TEST_CASE("sentence file: errors name the file and the line") {
 TEST_CASE("sentence file: columns are chosen by name, or by number without a header line") {
   using Rows = std::vector<Lines>;
   const auto rows = [](std::string_view text, const std::string& name, const Lines& columns) {
-    Rows made;
-    for (auto& row : SentenceFile(text, name).rows(columns, 1)) made.push_back(row.fields);
-    return made;
+    Rows result;
+    for (auto& row : SentenceFile(text, name).rows(columns, 1)) result.push_back(row.fields);
+    return result;
   };
   CHECK(SentenceFile("a,b\n\n\"1\n\",2\n3,4\n", "x.csv").rows({"a"}).back().line == 5);
   CHECK(rows("a,b,c\n1,2,3\n4,5,6\n", "x.csv", {"c", "a"}) == Rows{{"3", "1"}, {"6", "4"}});

@@ -21,10 +21,10 @@ std::shared_ptr<const examples::TokenText> numbered(const std::vector<int>& docu
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> list(const examples::SentencePairs& pairs) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> made;
+  std::vector<std::pair<std::int64_t, std::int64_t>> result;
   for (std::int64_t at = 0; at < pairs.size(); ++at)
-    made.emplace_back(pairs.get(at).first, pairs.get(at).second);
-  return made;
+    result.emplace_back(pairs.get(at).first, pairs.get(at).second);
+  return result;
 }
 using List = std::vector<std::pair<std::int64_t, std::int64_t>>;
 

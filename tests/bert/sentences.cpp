@@ -10,14 +10,14 @@ using Cut = std::vector<std::vector<std::string>>;
 Cut cut(std::string_view text, SentenceRule rule) {
   examples::Text into;
   examples::add_documents(text, rule, into);
-  Cut made;
+  Cut result;
   for (std::int64_t document = 0; document < into.size(); ++document) {
-    made.emplace_back();
+    result.emplace_back();
     const auto range = into.sentences_of(document);
     for (auto number = range.first; number < range.last; ++number)
-      made.back().emplace_back(examples::sentence_text(into, number));
+      result.back().emplace_back(examples::sentence_text(into, number));
   }
-  return made;
+  return result;
 }
 
 TEST_CASE("sentences: the rule \"lines\" makes each line a sentence; blank lines end documents") {

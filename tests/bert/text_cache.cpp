@@ -12,7 +12,7 @@ namespace {
 struct Used {
   tests::Folder folder;
   std::vector<std::string> lines{};
-  std::atomic<int> made = 0;
+  std::atomic<int> result = 0;
 
   [[nodiscard]] TextCacheOptions options(nlohmann::json made_of = {{"file", 1}}) {
     return {.folder = folder.path + "/cache",
@@ -22,7 +22,7 @@ struct Used {
   }
   [[nodiscard]] TokenizedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
-      ++made;
+      ++result;
       return TokenizedText{vocabulary_text(vocabulary()), some_text()};
     });
   }
@@ -42,7 +42,7 @@ void write(const std::string& path, const std::string& bytes) {
 TEST_CASE("text cache: the text is tokenized once, and later reads are the same") {
   Used used;
   for (int time = 0; time < 3; ++time) check_same(used.get());
-  CHECK(used.made == 1);
+  CHECK(used.result == 1);
   CHECK(used.lines.empty());
   const auto found = used.get();
   std::filesystem::remove_all(used.folder.path);  // the tokens stay mapped
@@ -56,12 +56,12 @@ TEST_CASE("text cache: a change of its description or of its files replaces it")
   Used used;
   (void)used.get();
   check_same(used.get(used.options({{"file", 2}})));
-  CHECK(used.made == 2);
+  CHECK(used.result == 2);
   check_same(used.get(used.options({{"file", 2}})));
-  CHECK(used.made == 2);
+  CHECK(used.result == 2);
   for (int time = 0; time < 2; ++time)
     check_same(used.get(used.options({{"a name that is no UTF-8", "\xFF"}})));
-  CHECK(used.made == 3);
+  CHECK(used.result == 3);
   CHECK(used.lines.empty());
 
   const auto path = used.folder.path + "/a.txt";
@@ -80,11 +80,11 @@ TEST_CASE("text cache: a damaged file is noticed and replaced") {
   const auto path = TextCache(used.options()).path();
   const auto good = dhp::text_of(path);
   const auto damaged = [&](const std::string& bytes) {
-    used.made = 0;
+    used.result = 0;
     used.lines.clear();
     write(path, bytes);
     check_same(used.get());
-    CHECK(used.made == 1);
+    CHECK(used.result == 1);
     REQUIRE(used.lines.size() == 1);
     CHECK(used.lines[0].find("warning: " + path + " is ") == 0);
     CHECK(has(used.lines[0], "; it is made anew"));
@@ -107,7 +107,7 @@ TEST_CASE("text cache: a folder that cannot be written to gives one warning") {
   Used used;
   write(used.folder.path + "/cache", "no folder");
   check_same(used.get());
-  CHECK(used.made == 1);
+  CHECK(used.result == 1);
   REQUIRE(used.lines.size() == 1);
   CHECK(used.lines[0].find("warning: cannot make the directory " + used.folder.path + "/cache") ==
         0);
@@ -121,13 +121,13 @@ TEST_CASE("text cache: of several processes one tokenizes while the others wait"
     auto options = used.options();
     options.log = [](const std::string&) {};
     const auto found = TextCache(options).get([&] {
-      ++used.made;
+      ++used.result;
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       return TokenizedText{vocabulary_text(Used::vocabulary()), some_text()};
     });
     same += *found.tokens == *some_text() ? 1 : 0;
   });
-  CHECK(used.made == 1);
+  CHECK(used.result == 1);
   CHECK(same == 4);
 }
 
@@ -142,14 +142,14 @@ TEST_CASE("text cache: waiting has a time limit, and a failed attempt leaves no 
     auto options = used.options();
     options.wait_s = 0.1;
     check_same(used.get(options));
-    CHECK(used.made == 1);
+    CHECK(used.result == 1);
     REQUIRE(used.lines.size() == 2);
     CHECK(used.lines[0].find("waits for another process, which is making ") == 0);
     CHECK(used.lines[1].find("warning: another process has been making ") == 0);
   }
   check_same(used.get());
   check_same(used.get());
-  CHECK(used.made == 2);
+  CHECK(used.result == 2);
 }
 
 }  // namespace

@@ -59,11 +59,11 @@ TEST_CASE("wordpiece training: words are counted in byte order") {
 }
 
 TEST_CASE("wordpiece training: the most frequent pair is joined first") {
-  const auto made = examples::train_wordpiece(text_of("hug hug hug pug pug hugs"), {.size = 100});
+  const auto result = examples::train_wordpiece(text_of("hug hug hug pug pug hugs"), {.size = 100});
   const std::vector<std::string> expected{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                                           "##g",   "##s",   "##u",   "h",     "p",
                                           "##ug",  "hug",   "pug"};
-  CHECK(made.tokens() == expected);
+  CHECK(result.tokens() == expected);
 }
 
 TEST_CASE("wordpiece training: agrees with a slow reference at every vocabulary size") {
@@ -105,9 +105,9 @@ TEST_CASE("wordpiece training: the training text has no [UNK], and its pieces sp
 TEST_CASE("wordpiece training: vocabularies keep to their size, and drop rare characters first") {
   const auto text = text_of("aa aa aa bb bb cc \xE4\xB8\xAD");
   for (const std::int64_t size : {7, 8, 9, 11, 50}) {
-    const auto made = examples::train_wordpiece(text, {.size = size});
-    CHECK(made.size() <= size);
-    CHECK(made.find("a") >= 0);
+    const auto result = examples::train_wordpiece(text, {.size = size});
+    CHECK(result.size() <= size);
+    CHECK(result.find("a") >= 0);
   }
   const auto small = examples::train_wordpiece(text, {.size = 50, .alphabet = 4});
   CHECK(small.find("a") >= 0);

@@ -125,26 +125,26 @@ class MemoryMessages final : public dhp::detail::Messages {
   };
   Handle begin(std::byte* data, std::size_t bytes, MemoryNetwork::Key key, bool sends,
                std::shared_ptr<const void> owner) {
-    auto made = std::make_unique<Under>();
-    made->world = world_;
-    made->network = network_;
-    made->owner = std::move(owner);
-    made->sends = sends;
-    made->message = std::make_shared<MemoryNetwork::Message>(MemoryNetwork::Message{data, bytes});
+    auto result = std::make_unique<Under>();
+    result->world = world_;
+    result->network = network_;
+    result->owner = std::move(owner);
+    result->sends = sends;
+    result->message = std::make_shared<MemoryNetwork::Message>(MemoryNetwork::Message{data, bytes});
     const std::lock_guard lock(network_->mutex);
-    made->lane = &network_->lanes[key];
-    auto& others = sends ? made->lane->awaited : made->lane->sent;
+    result->lane = &network_->lanes[key];
+    auto& others = sends ? result->lane->awaited : result->lane->sent;
     if (others.empty()) {
-      (sends ? made->lane->sent : made->lane->awaited).push_back(made->message);
-      return made;
+      (sends ? result->lane->sent : result->lane->awaited).push_back(result->message);
+      return result;
     }
     const auto& other = *others.front();
     check(other.bytes == bytes, "messages of one tag have one length");
     if (bytes > 0) std::memcpy(sends ? other.data : data, sends ? data : other.data, bytes);
-    others.front()->done = made->message->done = true;
+    others.front()->done = result->message->done = true;
     others.pop_front();
     network_->changed.notify_all();
-    return made;
+    return result;
   }
 
   Latch* world_;

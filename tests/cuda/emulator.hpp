@@ -132,9 +132,9 @@ class Emulated : dhp::detail::Kernels {
   }
   [[nodiscard]] dhp::HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
     check_not_recording();
-    auto made = dhp::HostCopy::on_heap(bytes);
-    copy(made.data(), from, bytes);
-    return made;
+    auto result = dhp::HostCopy::on_heap(bytes);
+    copy(result.data(), from, bytes);
+    return result;
   }
   void synchronize() { check_not_recording(); }
 

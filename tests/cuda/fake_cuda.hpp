@@ -289,10 +289,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   fake::issue(stream, [=] { return [=] { std::memset(to, value, bytes); }; });
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* result, unsigned) {
   const std::lock_guard driver(fake::driver);
-  *made = reinterpret_cast<cudaStream_t>(new fake::Queue);
-  fake::gpu_of[&fake::of(*made)] = fake::current_gpu;
+  *result = reinterpret_cast<cudaStream_t>(new fake::Queue);
+  fake::gpu_of[&fake::of(*result)] = fake::current_gpu;
   return ++fake::streams, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t old) {
@@ -325,14 +325,14 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   fake::of(stream).set_capture(std::make_shared<fake::Capture>());
   return cudaSuccess;
 }
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* made) {
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* result) {
   auto& origin = fake::of(stream);
   const auto capture = origin.capture();
   const bool joined = capture->end(&origin);
   origin.set_capture(nullptr);
   for (auto* queue : capture->streams()) queue->set_capture(nullptr);
   if (!joined) return fake::fail(cudaErrorStreamCaptureUnjoined);
-  *made = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
+  *result = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -341,8 +341,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
-  *made =
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* result, cudaGraph_t graph, unsigned long long) {
+  *result =
       reinterpret_cast<cudaGraphExec_t>(new fake::GraphRun(*reinterpret_cast<fake::Graph*>(graph)));
   return cudaSuccess;
 }
@@ -355,8 +355,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t old) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t old) {
   return delete reinterpret_cast<fake::GraphRun*>(old), cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
-  return *made = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* result, unsigned) {
+  return *result = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t old) { return delete &fake::of(old), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -387,8 +387,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t*) { return CUBLAS_STATUS_SUCCESS;
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "an error"; }
 size_t cublasLtGetVersion() { return fake::cublas_version; }
-cudnnStatus_t cudnnCreate(cudnnHandle_t* made) {
-  return *made = reinterpret_cast<cudnnHandle_t>(&fake::visible_gpus), CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnCreate(cudnnHandle_t* result) {
+  return *result = reinterpret_cast<cudnnHandle_t>(&fake::visible_gpus), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }

@@ -76,8 +76,8 @@ inline Descriptor& of(cudnnBackendDescriptor_t raw) { return *handle_of(raw); }
 
 extern "C" {
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
-                                           cudnnBackendDescriptor_t* made) {
-  return *made = new fake::Handle(new fake::Descriptor{.type = type}), CUDNN_STATUS_SUCCESS;
+                                           cudnnBackendDescriptor_t* result) {
+  return *result = new fake::Handle(new fake::Descriptor{.type = type}), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t old) {
   return delete &fake::handle_of(old), CUDNN_STATUS_SUCCESS;
@@ -122,18 +122,18 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
                                        cudnnBackendAttributeType_t, int64_t most, int64_t* count,
                                        void* values) {
   const auto& asked = fake::of(raw);
-  auto* const made = static_cast<cudnnBackendDescriptor_t*>(values);
+  auto* const result = static_cast<cudnnBackendDescriptor_t*>(values);
   *count = 0;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS &&
       asked.number(CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A)
     for (int engine = 0; engine < fake::engines && *count < most; ++engine) {
       if (fake::proposes && !fake::proposes(engine, asked)) continue;
-      auto& config = fake::of(made[(*count)++]);
+      auto& config = fake::of(result[(*count)++]);
       config.engine = engine;
       config.nodes[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH] =
           asked.nodes.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     }
-  if (name == CUDNN_ATTR_ENGINECFG_ENGINE) fake::of(made[(*count)++]).engine = asked.engine;
+  if (name == CUDNN_ATTR_ENGINECFG_ENGINE) fake::of(result[(*count)++]).engine = asked.engine;
   if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX)
     static_cast<std::int64_t*>(values)[(*count)++] = asked.engine;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)

@@ -243,9 +243,9 @@ ncclResult_t message(ncclComm& comm, cudaStream_t stream, int from, int to, bool
 
 extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static std::atomic<int> made = 0;
+  static std::atomic<int> result = 0;
   std::memset(id, 0, sizeof *id);
-  const auto text = std::to_string(++made);
+  const auto text = std::to_string(++result);
   std::memcpy(id->internal, text.c_str(), text.size());
   return ncclSuccess;
 }
@@ -267,11 +267,11 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   return *device = comm->device, ncclSuccess;
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank,
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   const bool blocking = config == nullptr || config->blocking != 0;
   if (config != nullptr) fake::ctas_of_world = config->maxCTAs;
-  auto* const comm = *made = new ncclComm(blocking, fake::current_gpu);
+  auto* const comm = *result = new ncclComm(blocking, fake::current_gpu);
   {
     const std::lock_guard lock(fake::ids_mutex);
     auto& group = fake::ids[id.internal];
@@ -287,10 +287,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
     return ncclSuccess;
   });
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* made, int ranks, ncclUniqueId id, int rank) {
-  return ncclCommInitRankConfig(made, ranks, id, rank, nullptr);
+ncclResult_t ncclCommInitRank(ncclComm_t* result, int ranks, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(result, ranks, id, rank, nullptr);
 }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* result,
                            ncclConfig_t* config) {
   if (comm->last && !*comm->last) return ncclInvalidUsage;  // the real NCCL may hang
   const auto step = comm->splits++;
@@ -315,7 +315,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     auto& group = comm->group->parts[{step, color}];
     if (group == nullptr) group = std::make_shared<fake::Group>(static_cast<int>(members.size()));
     part->group = group;
-    *made = part;
+    *result = part;
     return ncclSuccess;
   });
 }

@@ -71,28 +71,28 @@ std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstV
   if ((!relu && !residual.empty()) || !Fused::runs(dev, &Calls::norm)) return {};
   const auto rows = static_cast<double>(x.rows());
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
-  detail::BatchNormResult<Dev> made{
+  detail::BatchNormResult<Dev> result{
       Tensor<Dev>(dev, x.dtype(), x.shape()), vector(), vector(), vector(), {}};
-  detail::batch_norm_sums(dev, x, made.mean.mut());
-  scale(dev, 1 / rows, made.mean.mut());
-  detail::batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
-  auto variance = clone(dev, made.squared_deviations.view());
+  detail::batch_norm_sums(dev, x, result.mean.mut());
+  scale(dev, 1 / rows, result.mean.mut());
+  detail::batch_norm_squared_deviations(dev, x, result.mean, result.squared_deviations.mut());
+  auto variance = clone(dev, result.squared_deviations.view());
   scale(dev, 1 / rows, variance.mut());
-  rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
-  detail::batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu,
-                           made.y.mut());
-  if (relu) made.signs = clone(dev, made.y.view());
-  return made;
+  rsqrt(dev, variance.view(), epsilon, result.inv_std.mut());
+  detail::batch_norm_apply(dev, x, {result.mean, result.inv_std, gamma, beta}, residual, relu,
+                           result.y.mut());
+  if (relu) result.signs = clone(dev, result.y.view());
+  return result;
 }
 std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
     Dev& dev, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> residual, bool relu) {
   if ((!relu && !residual.empty()) || !Fused::runs(dev, &Calls::apply)) return {};
-  detail::BatchNormResult<Dev> made;
-  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
-  detail::batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
-  if (relu) made.signs = clone(dev, made.y.view());
-  return made;
+  detail::BatchNormResult<Dev> result;
+  result.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  detail::batch_norm_apply(dev, x, vectors, residual, relu, result.y.mut());
+  if (relu) result.signs = clone(dev, result.y.view());
+  return result;
 }
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
@@ -122,21 +122,21 @@ std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
   if (!Fused::runs(dev, &Calls::norm_backward)) return {};
-  detail::BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
-                                       Tensor<Dev>(dev, x.dtype(), x.shape()),
-                                       Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
-  const auto row = [&](int at) { return made.sums.mut().slice(at, at + 1); };
+  detail::BatchNormGradients<Dev> result{Tensor<Dev>(dev, x.dtype(), x.shape()),
+                                         Tensor<Dev>(dev, x.dtype(), x.shape()),
+                                         Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
+  const auto row = [&](int at) { return result.sums.mut().slice(at, at + 1); };
   if (signs.empty()) {
-    cast(dev, dy, made.dresidual.mut());
+    cast(dev, dy, result.dresidual.mut());
     detail::batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
   } else {
-    detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(),
+    detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, result.dresidual.mut(),
                                               row(0), row(1));
   }
-  detail::batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
-                                    static_cast<double>(x.rows()), made.dx.mut());
-  if (!residual) made.dresidual = {};
-  return made;
+  detail::batch_norm_backward_apply(dev, result.dresidual.view(), x, vectors, false, row(0), row(1),
+                                    static_cast<double>(x.rows()), result.dx.mut());
+  if (!residual) result.dresidual = {};
+  return result;
 }
 
 }  // namespace tests

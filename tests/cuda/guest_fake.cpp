@@ -13,9 +13,9 @@ CudaOptions small(CudaOptions options = {}) {
   return options;
 }
 cudaStream_t new_stream() {
-  cudaStream_t made = nullptr;
-  CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking) == cudaSuccess);
-  return made;
+  cudaStream_t result = nullptr;
+  CHECK(cudaStreamCreateWithFlags(&result, cudaStreamNonBlocking) == cudaSuccess);
+  return result;
 }
 
 // A host program's allocator, which records requests and their streams.
@@ -172,7 +172,7 @@ TEST_CASE("guest fake: without an allocator, freed blocks are reused until trimm
   const int before = fake::blocks;
   {
     Cuda dev(small());
-    const int made = fake::blocks;
+    const int result = fake::blocks;
     auto block = dev.allocate(1000);
     const auto* const place = block.get();
     CHECK(dev.memory().in_use_bytes() == 512 + 1024);  // one is the workspace
@@ -181,7 +181,7 @@ TEST_CASE("guest fake: without an allocator, freed blocks are reused until trimm
     CHECK(dev.allocate(2000).get() != place);
     CHECK(dev.allocate(1024).get() == place);
     dev.memory().trim();
-    CHECK(fake::blocks == made);
+    CHECK(fake::blocks == result);
   }
   CHECK(fake::blocks == before);
 }

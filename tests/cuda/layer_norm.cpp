@@ -77,9 +77,9 @@ void check_residual(const ResidualCase& each) {
     const Shape all{shape.count() + each.skip};
     const auto index = side.tensor(per_row, numbers);
     const auto rows = [&] {
-      detail::RowNumbers<decltype(side.dev)> made{.first = 77};
-      if (each.numbered) made.index = index.view();
-      return made;
+      detail::RowNumbers<decltype(side.dev)> result{.first = 77};
+      if (each.numbered) result.index = index.view();
+      return result;
     }();
     auto x = side.elements(all, 1), dy = side.elements(all, 5), from = side.elements(shape, 6);
     auto apart = side.fresh(shape), y = side.fresh(shape), dresidual = side.fresh(shape),

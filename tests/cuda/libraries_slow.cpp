@@ -406,11 +406,11 @@ TEST_CASE("cudnn: attention with dropout can be compiled") {
     const auto found = candidates(graph, h200, rules);
     REQUIRE(!found.empty());
     // Without a GPU the plan cannot be loaded, but no earlier step may fail.
-    const bool made = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
+    const bool result = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
     char error[512] = "";
-    if (!made) cudnnGetLastErrorString(error, sizeof error);
+    if (!result) cudnnGetLastErrorString(error, sizeof error);
     INFO(error);
-    CHECK((made || std::string_view(error).starts_with("cuLibraryLoadData")));
+    CHECK((result || std::string_view(error).starts_with("cuLibraryLoadData")));
   }
 }
 

@@ -57,11 +57,11 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
 // the last stage, messages in both directions.
 TEST_CASE("nccl fake: an axis of one rank has no communicator") {
   const auto communicators = [](MeshShape shape) {
-    const auto made = [](Cuda& dev) {
+    const auto result = [](Cuda& dev) {
       return fake::made_on.at(static_cast<std::size_t>(dev.number())).load();
     };
     const auto counted = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
-      const int others = made(dev) - 1;  // the world's own is not counted
+      const int others = result(dev) - 1;  // the world's own is not counted
       Mesh<Cuda> mesh(world, shape);
       CHECK(mesh.tensor().size() == shape.tensor);
       mesh.tensor().barrier();
@@ -76,7 +76,7 @@ TEST_CASE("nccl fake: an axis of one rank has no communicator") {
         if (stage > 0) way->recv(dev, received.mut(), stage - 1);
         if (stage < last) way->send(dev, sent.share(), stage + 1);
       }
-      return concat(made(dev) - others);
+      return concat(result(dev) - others);
     });
     return *std::max_element(counted.begin(), counted.end());
   };

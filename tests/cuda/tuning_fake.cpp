@@ -20,10 +20,10 @@ CudaOptions small(int gpu = 0, bool deterministic = false) {
 
 // Returns the numbers of rows from 1 to 1000, each once, in a shuffled order.
 std::vector<std::int64_t> all_rows() {
-  std::vector<std::int64_t> made;
+  std::vector<std::int64_t> result;
   for (std::int64_t at = 1; at < 1009; ++at)
-    if (const auto rows = at * 619 % 1009; rows <= 1000) made.push_back(rows);
-  return made;
+    if (const auto rows = at * 619 % 1009; rows <= 1000) result.push_back(rows);
+  return result;
 }
 
 // The products of a linear layer: x [rows, in], w [out, in], dy [rows, out].

@@ -5,10 +5,10 @@
 namespace {
 
 dhp::Image ramp(int height, int width) {
-  auto made = dhp::Image::blank(height, width, 1);
-  for (std::size_t at = 0; at < made.pixels.size(); ++at)
-    made.pixels[at] = static_cast<std::uint8_t>(at * 7 + 1);
-  return made;
+  auto result = dhp::Image::blank(height, width, 1);
+  for (std::size_t at = 0; at < result.pixels.size(); ++at)
+    result.pixels[at] = static_cast<std::uint8_t>(at * 7 + 1);
+  return result;
 }
 dhp::Image one(const dhp::Image& image, const AugmentOptions& options, std::int64_t epoch,
                std::int64_t sample) {
@@ -58,9 +58,9 @@ TEST_CASE("augment: random boxes are inside the image, with the requested area a
 
 TEST_CASE("augment: extremely narrow images work") {
   for (const auto& image : {ramp(1, 500), ramp(500, 1), ramp(1, 1), ramp(2, 3)}) {
-    const auto made = one(image, {.random_resized_crop = true}, 0, 0);
-    CHECK(made.height == 8);
-    CHECK(made.width == 8);
+    const auto result = one(image, {.random_resized_crop = true}, 0, 0);
+    CHECK(result.height == 8);
+    CHECK(result.width == 8);
     const auto fitted = dhp::fit(image, 8, 8);
     CHECK(fitted.height == 8);
     CHECK(fitted.width == 8);
@@ -71,8 +71,8 @@ TEST_CASE("augment: fit takes the center") {
   auto image = dhp::Image::blank(64, 128, 1);  // black, except for 64 white columns in the middle
   for (int y = 0; y < 64; ++y)
     for (int x = 32; x < 96; ++x) image.pixels[image.at(y, x)] = 255;
-  const auto made = dhp::fit(image, 16, 16);
-  for (const auto value : made.pixels) CHECK(value == 255);
+  const auto result = dhp::fit(image, 16, 16);
+  for (const auto value : result.pixels) CHECK(value == 255);
   CHECK(dhp::fit(ramp(8, 8), 8, 8) == ramp(8, 8));
 }
 

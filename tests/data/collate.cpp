@@ -9,13 +9,13 @@ TEST_CASE("collate: a host batch is uploaded with its place in the step") {
   batch.input = dhp::HostArray({2, 2}, std::vector<float>{1, 2, 3, 4});
   batch.side.emplace_back("labels", dhp::HostArray({2}, std::vector<std::int32_t>{7, 8}));
   batch.counts.emplace_back("samples", 2);
-  const auto made = dhp::upload(cpu, batch, 3, {6, 8});
-  CHECK(made.index == 3);
-  CHECK(made.first_sample == 6);
-  CHECK(made.samples == 2);
-  CHECK(made.input.to_host<float>(cpu) == std::vector<float>{1, 2, 3, 4});
-  CHECK(made.at("labels").to_host<std::int32_t>(cpu) == std::vector<std::int32_t>{7, 8});
-  CHECK(made.count_of("samples") == 2);
+  const auto result = dhp::upload(cpu, batch, 3, {6, 8});
+  CHECK(result.index == 3);
+  CHECK(result.first_sample == 6);
+  CHECK(result.samples == 2);
+  CHECK(result.input.to_host<float>(cpu) == std::vector<float>{1, 2, 3, 4});
+  CHECK(result.at("labels").to_host<std::int32_t>(cpu) == std::vector<std::int32_t>{7, 8});
+  CHECK(result.count_of("samples") == 2);
 }
 
 TEST_CASE("collate: a batch without input stays without") {

@@ -41,9 +41,9 @@ void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
 }
 
 inline dhp::Bytes bytes_of(std::string_view text) {
-  dhp::Bytes made(text.size());
-  for (std::size_t at = 0; at < text.size(); ++at) made[at] = static_cast<std::byte>(text[at]);
-  return made;
+  dhp::Bytes result(text.size());
+  for (std::size_t at = 0; at < text.size(); ++at) result[at] = static_cast<std::byte>(text[at]);
+  return result;
 }
 
 }  // namespace tests

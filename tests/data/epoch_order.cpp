@@ -5,9 +5,9 @@
 namespace {
 
 std::vector<std::int64_t> all(const dhp::detail::EpochOrder& order) {
-  std::vector<std::int64_t> made;
-  for (std::int64_t place = 0; place < order.size(); ++place) made.push_back(order(place));
-  return made;
+  std::vector<std::int64_t> result;
+  for (std::int64_t place = 0; place < order.size(); ++place) result.push_back(order(place));
+  return result;
 }
 
 TEST_CASE("epoch order: every sample occurs once, for any size and window") {

@@ -16,10 +16,10 @@ auto samples(std::int64_t odd) {
 }  // namespace
 
 TEST_CASE("function samples: rows are in the order of the indices") {
-  const auto made = samples(-1).collate(std::vector<std::int64_t>{7, 3}, 0);
-  CHECK(made.input == HostArray({2, 2}, std::vector<float>{7, 7, 3, 3}));
-  CHECK(made.side.front().second == HostArray({2, 1}, std::vector<float>{-7, -3}));
-  CHECK(made.counts.front().second == 2);
+  const auto result = samples(-1).collate(std::vector<std::int64_t>{7, 3}, 0);
+  CHECK(result.input == HostArray({2, 2}, std::vector<float>{7, 7, 3, 3}));
+  CHECK(result.side.front().second == HostArray({2, 1}, std::vector<float>{-7, -3}));
+  CHECK(result.counts.front().second == 2);
 }
 
 TEST_CASE("function samples: a sample of another length is named, even if the sum would fit") {

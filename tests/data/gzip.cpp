@@ -9,15 +9,15 @@ namespace {
 dhp::Bytes gzip(const dhp::Bytes& plain) {
   z_stream stream{};
   REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  dhp::Bytes made(plain.size() + 100);
+  dhp::Bytes result(plain.size() + 100);
   stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(plain.data()));
   stream.avail_in = static_cast<uInt>(plain.size());
-  stream.next_out = reinterpret_cast<Bytef*>(made.data());
-  stream.avail_out = static_cast<uInt>(made.size());
+  stream.next_out = reinterpret_cast<Bytef*>(result.data());
+  stream.avail_out = static_cast<uInt>(result.size());
   REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  made.resize(made.size() - stream.avail_out);
+  result.resize(result.size() - stream.avail_out);
   deflateEnd(&stream);
-  return made;
+  return result;
 }
 
 TEST_CASE("gzip: packed data is unpacked, small or large, in one or two members") {

@@ -7,13 +7,13 @@
 namespace {
 
 dhp::Bytes idx(std::vector<int> dims, int values) {
-  dhp::Bytes made{std::byte{0}, std::byte{0}, std::byte{8}, static_cast<std::byte>(dims.size())};
+  dhp::Bytes result{std::byte{0}, std::byte{0}, std::byte{8}, static_cast<std::byte>(dims.size())};
   for (const int dim : dims) {
-    made.resize(made.size() + 3);
-    made.push_back(static_cast<std::byte>(dim));
+    result.resize(result.size() + 3);
+    result.push_back(static_cast<std::byte>(dim));
   }
-  for (int value = 0; value < values; ++value) made.push_back(static_cast<std::byte>(value));
-  return made;
+  for (int value = 0; value < values; ++value) result.push_back(static_cast<std::byte>(value));
+  return result;
 }
 
 static_assert(dhp::Dataset<dhp::ImageArray>);

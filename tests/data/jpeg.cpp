@@ -12,13 +12,13 @@ namespace {
 
 // A smooth image, so that the format's loss stays small.
 dhp::Image smooth(int height, int width, int channels) {
-  auto made = dhp::Image::blank(height, width, channels);
+  auto result = dhp::Image::blank(height, width, channels);
   for (int y = 0; y < height; ++y)
     for (int x = 0; x < width; ++x)
       for (int c = 0; c < channels; ++c)
-        made.pixels[made.at(y, x) + static_cast<std::size_t>(c)] =
+        result.pixels[result.at(y, x) + static_cast<std::size_t>(c)] =
             static_cast<std::uint8_t>(40 + 3 * y + 2 * x + 10 * c);
-  return made;
+  return result;
 }
 dhp::Bytes encode(const dhp::Image& image, std::span<const jpeg_scan_info> scans,
                   bool progressive = false, bool fine_colors = false) {
@@ -52,9 +52,9 @@ dhp::Bytes encode(const dhp::Image& image, std::span<const jpeg_scan_info> scans
   jpeg_finish_compress(&info);
   jpeg_destroy_compress(&info);
   const auto* first = reinterpret_cast<const std::byte*>(data);
-  dhp::Bytes made(first, first + size);
+  dhp::Bytes result(first, first + size);
   std::free(data);
-  return made;
+  return result;
 }
 dhp::Bytes encode(const dhp::Image& image, bool progressive = false, bool fine_colors = false) {
   return encode(image, {}, progressive, fine_colors);

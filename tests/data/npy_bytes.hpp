@@ -28,10 +28,10 @@ dhp::Bytes npy_bytes(const dhp::Shape& shape, std::span<const T> values) {
   text += static_cast<char>(header.size() & 255);
   text += static_cast<char>(header.size() >> 8);
   text += header;
-  dhp::Bytes made(text.size() + values.size_bytes());
-  std::memcpy(made.data(), text.data(), text.size());
-  if (!values.empty()) std::memcpy(made.data() + text.size(), values.data(), values.size_bytes());
-  return made;
+  dhp::Bytes result(text.size() + values.size_bytes());
+  std::memcpy(result.data(), text.data(), text.size());
+  if (!values.empty()) std::memcpy(result.data() + text.size(), values.data(), values.size_bytes());
+  return result;
 }
 
 }  // namespace tests

@@ -17,11 +17,11 @@ dhp::Bytes encode(const std::vector<std::uint8_t>& pixels, unsigned height, unsi
   header.format = format;
   png_alloc_size_t size = 0;
   REQUIRE(png_image_write_to_memory(&header, nullptr, &size, 0, pixels.data(), 0, nullptr) != 0);
-  dhp::Bytes made(size);
-  REQUIRE(png_image_write_to_memory(&header, made.data(), &size, 0, pixels.data(), 0, nullptr) !=
+  dhp::Bytes result(size);
+  REQUIRE(png_image_write_to_memory(&header, result.data(), &size, 0, pixels.data(), 0, nullptr) !=
           0);
-  made.resize(size);
-  return made;
+  result.resize(size);
+  return result;
 }
 const std::vector<std::uint8_t> six{10, 20, 30, 40, 50, 60, 70, 80, 90,
                                     5,  15, 25, 35, 45, 55, 65, 75, 85};

@@ -29,10 +29,10 @@ TEST_CASE("resize: a constant stays constant, at any size") {
   dhp::Image image{5, 7, 3, std::vector<std::uint8_t>(105, 77)};
   for (const int height : {1, 3, 5, 20})
     for (const int width : {1, 4, 7, 31}) {
-      const auto made = resize(image, height, width);
-      CHECK(made.height == height);
-      CHECK(made.width == width);
-      for (const auto value : made.pixels) CHECK(value == 77);
+      const auto result = resize(image, height, width);
+      CHECK(result.height == height);
+      CHECK(result.width == width);
+      for (const auto value : result.pixels) CHECK(value == 77);
     }
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("resize: each pixel of noise is within two of the exact sum, in any nu
       auto image = dhp::Image::blank(31, 37, channels);
       for (std::size_t at = 0; at < image.pixels.size(); ++at)
         image.pixels[at] = static_cast<std::uint8_t>(at * at * 31 >> 3);
-      const auto made = resize(image, height, width);
+      const auto result = resize(image, height, width);
       const auto weight = [](int from, int place, double scale) {
         return std::max(0.0,
                         1 - std::abs(from + 0.5 - (place + 0.5) * scale) / std::max(scale, 1.0));
@@ -69,7 +69,7 @@ TEST_CASE("resize: each pixel of noise is within two of the exact sum, in any nu
                 sum += by * image.pixels[image.at(row, column) + static_cast<std::size_t>(c)];
                 weights += by;
               }
-            const auto value = made.pixels[made.at(y, x) + static_cast<std::size_t>(c)];
+            const auto value = result.pixels[result.at(y, x) + static_cast<std::size_t>(c)];
             REQUIRE(std::abs(value - sum / weights) < 2);
           }
     }

@@ -10,29 +10,29 @@ namespace {
 static_assert(dhp::Dataset<dhp::ShardImages>);
 
 std::string records(std::initializer_list<std::pair<char, int>> samples) {
-  std::string made;
+  std::string result;
   for (const auto& [letter, label] : samples)
-    made += record(imagenet(std::string("TOY") + letter, label, std::string(1, letter) + ".toy"));
-  return made;
+    result += record(imagenet(std::string("TOY") + letter, label, std::string(1, letter) + ".toy"));
+  return result;
 }
 std::string tar(std::initializer_list<std::pair<char, int>> samples) {
-  std::string made;
+  std::string result;
   for (const auto& [letter, label] : samples)
-    made += member(std::string(1, letter) + ".toy", std::string("TOY") + letter) +
-            member(std::string(1, letter) + ".cls", std::to_string(label));
-  return made + tar_end;
+    result += member(std::string(1, letter) + ".toy", std::string("TOY") + letter) +
+              member(std::string(1, letter) + ".cls", std::to_string(label));
+  return result + tar_end;
 }
 dhp::ShardImages open(const std::string& path, const dhp::ShardOptions& options = {}) {
   return {dhp::find_shards(path).train, toy_decoders(), options};
 }
 std::string letters(const dhp::ShardImages& images) {
-  std::string made;
+  std::string result;
   for (std::int64_t index = 0; index < images.size(); ++index) {
     const auto sample = images.get(index);
-    made += static_cast<char>(sample.image.pixels[0]);
-    made += std::to_string(sample.label);
+    result += static_cast<char>(sample.image.pixels[0]);
+    result += std::to_string(sample.label);
   }
-  return made;
+  return result;
 }
 
 TEST_CASE("shard images: both formats are read, in several shards, with labels from 0 or 1") {

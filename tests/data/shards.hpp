@@ -12,24 +12,24 @@ namespace tests {
 inline dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
                              const dhp::DecodeOptions& options) {
   dhp::check(bytes.size() == 4, "", name, ": damaged toy");
-  auto made = dhp::Image::blank(1, 1, options.channels);
-  for (auto& value : made.pixels) value = std::to_integer<std::uint8_t>(bytes[3]);
-  return made;
+  auto result = dhp::Image::blank(1, 1, options.channels);
+  for (auto& value : result.pixels) value = std::to_integer<std::uint8_t>(bytes[3]);
+  return result;
 }
 inline std::vector<dhp::Decoder> toy_decoders() { return {{{".toy"}, &decode_toy, "TOY"}}; }
 
 inline std::string little_endian(std::uint64_t value, int bytes) {
-  std::string made;
-  for (int at = 0; at < bytes; ++at) made += static_cast<char>(value >> (8 * at) & 255);
-  return made;
+  std::string result;
+  for (int at = 0; at < bytes; ++at) result += static_cast<char>(value >> (8 * at) & 255);
+  return result;
 }
 
 // Returns a bytes field of a protocol buffer, of up to 16,383 bytes.
 inline std::string field(int number, const std::string& bytes) {
-  std::string made(1, static_cast<char>(number << 3 | 2));
-  if (bytes.size() >= 128) made += static_cast<char>((bytes.size() & 127) | 128);
-  made += static_cast<char>(bytes.size() >= 128 ? bytes.size() >> 7 : bytes.size());
-  return made + bytes;
+  std::string result(1, static_cast<char>(number << 3 | 2));
+  if (bytes.size() >= 128) result += static_cast<char>((bytes.size() & 127) | 128);
+  result += static_cast<char>(bytes.size() >= 128 ? bytes.size() >> 7 : bytes.size());
+  return result + bytes;
 }
 inline std::string entry(const std::string& name, const std::string& feature) {
   return field(1, field(1, name) + field(2, feature));
@@ -55,9 +55,9 @@ inline std::string record(const std::string& text) {
 }
 
 inline std::string octal(std::uint64_t value, std::size_t digits) {
-  std::string made(digits, '0');
-  for (auto at = digits; at-- > 0; value >>= 3) made[at] = static_cast<char>('0' + (value & 7));
-  return made;
+  std::string result(digits, '0');
+  for (auto at = digits; at-- > 0; value >>= 3) result[at] = static_cast<char>('0' + (value & 7));
+  return result;
 }
 /// Returns a member of a ustar file.
 inline std::string member(const std::string& name, const std::string& contents, char type = '0',

@@ -12,10 +12,10 @@ std::optional<std::int64_t> label_of_toy_json(const std::string& text) {
 
 dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
   const Folder folder;
-  dhp::detail::ShardScan made{.skip_bad = skip_bad};
+  dhp::detail::ShardScan result{.skip_bad = skip_bad};
   dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), toy_decoders(),
-                        json ? &label_of_toy_json : nullptr, made);
-  return made;
+                        json ? &label_of_toy_json : nullptr, result);
+  return result;
 }
 
 TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
@@ -114,9 +114,9 @@ TEST_CASE("tar: damaged samples are skipped and counted, the others kept") {
 TEST_CASE("tar: truncated files and flipped bytes are read or refused") {
   const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
-    dhp::detail::ShardScan made;
-    dhp::detail::scan_tar(folder.write(name, bytes), toy_decoders(), nullptr, made);
-    dhp::check(!made.samples.empty(), "", name, ": nothing");
+    dhp::detail::ShardScan result;
+    dhp::detail::scan_tar(folder.write(name, bytes), toy_decoders(), nullptr, result);
+    dhp::check(!result.samples.empty(), "", name, ": nothing");
   };
   check_damage(parse,
                bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),

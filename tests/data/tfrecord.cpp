@@ -7,9 +7,9 @@ namespace {
 
 dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false) {
   const Folder folder;
-  dhp::detail::ShardScan made{.skip_bad = skip_bad};
-  dhp::detail::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), made);
-  return made;
+  dhp::detail::ShardScan result{.skip_bad = skip_bad};
+  dhp::detail::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), result);
+  return result;
 }
 
 TEST_CASE("tfrecord: the image of each record is found, and its label") {
@@ -83,9 +83,9 @@ TEST_CASE("tfrecord: truncated files and flipped bytes are read or refused") {
   const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     const auto path = folder.write(name, bytes);
-    dhp::detail::ShardScan made;
-    dhp::detail::scan_tfrecord(path, made);
-    dhp::check(!made.samples.empty(), "", name, ": nothing");
+    dhp::detail::ShardScan result;
+    dhp::detail::scan_tfrecord(path, result);
+    dhp::check(!result.samples.empty(), "", name, ": nothing");
   };
   check_damage(parse, bytes_of(record(imagenet("TOY1", 3, "one.toy"))), 300);
 }

@@ -116,9 +116,10 @@ TEST_CASE("verified steps: the outvoted replicas and the rank at fault are found
   using detail::verification::Signatures;
   // Layout 3x1x1: correct passes give the fingerprints 10, 11 and 12 for shares 0, 1 and 2, and 7 for sums.
   const auto expected = [](int replica, int passes) {
-    Signatures made{.weights = 3};
-    for (int pass = 0; pass < passes; ++pass) made.passes.push_back({10 + (replica + pass) % 3, 7});
-    return made;
+    Signatures result{.weights = 3};
+    for (int pass = 0; pass < passes; ++pass)
+      result.passes.push_back({10 + (replica + pass) % 3, 7});
+    return result;
   };
   const MeshShape three{.data = 3};
   std::vector<Signatures> all{expected(0, 2), expected(1, 2), expected(2, 2)};

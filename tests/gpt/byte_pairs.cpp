@@ -10,9 +10,9 @@ namespace {
 using Pieces = std::vector<std::string>;
 
 [[nodiscard]] Pieces pieces_of(const std::string& text, SplitRule rule) {
-  Pieces made;
-  Splitter(text, rule).pieces([&](std::string_view piece) { made.emplace_back(piece); });
-  return made;
+  Pieces result;
+  Splitter(text, rule).pieces([&](std::string_view piece) { result.emplace_back(piece); });
+  return result;
 }
 
 TEST_CASE("byte pairs: text is split into the same pieces as by Hugging Face") {
@@ -87,9 +87,9 @@ TEST_CASE("byte pairs: merges are applied in order, bytes and special tokens are
   CHECK(tokens[1 + 'a'] == "a");
   CHECK(Pieces(tokens.begin() + 257, tokens.begin() + 260) == Pieces{"lo", "low", " low"});
   const auto shown = [&](const std::string& text) {
-    Pieces made;
-    for (const auto id : pairs.encode(text)) made.push_back(tokens[static_cast<std::size_t>(id)]);
-    return made;
+    Pieces result;
+    for (const auto id : pairs.encode(text)) result.push_back(tokens[static_cast<std::size_t>(id)]);
+    return result;
   };
   CHECK(shown("lowlow") == Pieces{"low", "low"});
   CHECK(shown("a<|endoftext|>b") == Pieces{"a", "<|endoftext|>", "b"});
@@ -116,11 +116,11 @@ TEST_CASE("byte pairs: merges are applied in order, bytes and special tokens are
 TEST_CASE("special tokens: the first match wins, at one place the longest; text between is kept") {
   const SpecialTokens tokens({"<a>", "<a><b>", "b>c", "<d>"});
   const auto parts_of = [&](std::string_view text) {
-    Pieces made;
+    Pieces result;
     tokens.part(
-        text, [&](std::string_view part) { made.emplace_back(part); },
-        [&](std::string_view token) { made.push_back("special " + std::string(token)); });
-    return made;
+        text, [&](std::string_view part) { result.emplace_back(part); },
+        [&](std::string_view token) { result.push_back("special " + std::string(token)); });
+    return result;
   };
   CHECK(parts_of("x<a><a><b>c<b>c<a>") ==
         Pieces{"x", "special <a>", "special <a><b>", "c<", "special b>c", "special <a>"});

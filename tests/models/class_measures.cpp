@@ -12,36 +12,36 @@ ClassCounts counts(std::size_t classes, const std::vector<std::int32_t>& labels,
   std::vector<float> logits(labels.size() * classes, 0);
   for (std::size_t at = 0; at < found.size(); ++at)
     logits[at * classes + static_cast<std::size_t>(found[at])] = 1;
-  ClassCounts made(classes);
+  ClassCounts result(classes);
   const dhp::Shape shape{static_cast<std::int64_t>(labels.size()),
                          static_cast<std::int64_t>(classes)};
-  made.add(dhp::HostArray(shape, logits), labels);
-  return made;
+  result.add(dhp::HostArray(shape, logits), labels);
+  return result;
 }
 }  // namespace
 
 // Expected values: scikit-learn's accuracy_score, f1_score and matthews_corrcoef of the same lists.
 TEST_CASE("class measures: two classes match values computed by hand") {
-  const auto made = counts(2, {0, 1, 1, 0, 1, 0, 1, 1}, {0, 1, 0, 0, 1, 1, 1, 0});
-  CHECK(made.accuracy() == Approx(0.625));
-  CHECK(made.f1() == Approx(0.6666666667));
-  CHECK(made.matthews() == Approx(0.2581988897));
+  const auto result = counts(2, {0, 1, 1, 0, 1, 0, 1, 1}, {0, 1, 0, 0, 1, 1, 1, 0});
+  CHECK(result.accuracy() == Approx(0.625));
+  CHECK(result.f1() == Approx(0.6666666667));
+  CHECK(result.matthews() == Approx(0.2581988897));
   CHECK(counts(2, {0, 1}, {0, 1}).matthews() == Approx(1));
   CHECK(counts(2, {0, 1, 0}, {0, 0, 0}).matthews() == 0);
 }
 TEST_CASE("class measures: several classes match values computed by hand, one of them absent") {
-  const auto made = counts(4, {0, 1, 2, 2, 1, 0, 2}, {0, 2, 2, 1, 1, 0, 2});
-  CHECK(made.accuracy() == Approx(0.7142857143));
-  CHECK(made.f1() == Approx(0.7222222222));
-  CHECK(made.matthews() == Approx(0.5625));
+  const auto result = counts(4, {0, 1, 2, 2, 1, 0, 2}, {0, 2, 2, 1, 1, 0, 2});
+  CHECK(result.accuracy() == Approx(0.7142857143));
+  CHECK(result.f1() == Approx(0.7222222222));
+  CHECK(result.matthews() == Approx(0.5625));
 }
 TEST_CASE("class measures: the loss is the mean cross-entropy") {
-  ClassCounts made(2);
-  made.add(dhp::HostArray({2, 2}, std::vector<double>{1000, 1000, 0, std::log(3.0)}),
-           std::vector<std::int32_t>{0, 1});
-  CHECK(made.loss() == Approx((std::log(2.0) + std::log(4.0 / 3)) / 2));
+  ClassCounts result(2);
+  result.add(dhp::HostArray({2, 2}, std::vector<double>{1000, 1000, 0, std::log(3.0)}),
+             std::vector<std::int32_t>{0, 1});
+  CHECK(result.loss() == Approx((std::log(2.0) + std::log(4.0 / 3)) / 2));
   CHECK(ClassCounts(2).measures() ==
-        decltype(made.measures()){{"loss", 0}, {"accuracy", 0}, {"f1", 0}, {"matthews", 0}});
+        decltype(result.measures()){{"loss", 0}, {"accuracy", 0}, {"f1", 0}, {"matthews", 0}});
 }
 
 TEST_CASE("patience: training stops after the given evaluations without a better value") {

@@ -125,14 +125,14 @@ TEST_CASE("FLOP of ResNet: is three times the forward pass, minus the images' gr
         examples::ResNetConfig{.depth = 26, .image_size = 32, .stem_stride = 2},
         examples::ResNetConfig{.depth = 152, .image_size = 225}}) {
     const auto batch = [&](Meta& dev, std::int64_t k) {
-      MicroBatch<Meta> made;
-      made.index = k;
-      made.first_sample = 2 * k;
-      made.samples = 2;
-      made.input = Tensor<Meta>(dev, DType::f32, {2, config.image_size, config.image_size, 3});
-      made.side.emplace_back("labels", Tensor<Meta>::zeros(dev, DType::i32, {2}));
-      made.counts = {{"samples", 2}};
-      return made;
+      MicroBatch<Meta> result;
+      result.index = k;
+      result.first_sample = 2 * k;
+      result.samples = 2;
+      result.input = Tensor<Meta>(dev, DType::f32, {2, config.image_size, config.image_size, 3});
+      result.side.emplace_back("labels", Tensor<Meta>::zeros(dev, DType::i32, {2}));
+      result.counts = {{"samples", 2}};
+      return result;
     };
     const auto kernel = config.small_images() ? 3 : 7,
                stride = config.small_images() ? config.stem_stride : 2;

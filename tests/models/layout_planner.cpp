@@ -42,8 +42,8 @@ struct Setup {
 }  // namespace
 
 TEST_CASE("layout planner: accepts every layout that the model and the micro-batches allow") {
-  Setup made;
-  examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
+  Setup result;
+  examples::LayoutPlanner planner(result.setup, std::size_t{1} << 30);
   for (int data = 1; data <= 6; ++data)
     for (int tensor = 1; tensor <= 7; ++tensor)
       for (int pipeline = 1; pipeline <= 5; ++pipeline) {
@@ -51,20 +51,20 @@ TEST_CASE("layout planner: accepts every layout that the model and the micro-bat
         INFO(to_text(layout));
         CHECK(planner.step_time(layout).has_value() == (data <= 4 && tensor <= 6 && pipeline <= 4));
       }
-  made.setup.waits_for_replicas = true;  // equally many for each replica, in steps of 4 and 3
-  examples::LayoutPlanner equal(made.setup, std::size_t{1} << 30);
+  result.setup.waits_for_replicas = true;  // equally many for each replica, in steps of 4 and 3
+  examples::LayoutPlanner equal(result.setup, std::size_t{1} << 30);
   CHECK(equal.step_time({1, 2, 2}).has_value());
   CHECK_FALSE(equal.step_time({2, 1, 1}).has_value());
   CHECK_FALSE(equal.step_time({3, 1, 1}).has_value());
 }
 
 TEST_CASE("memory planner: counts the inputs of a whole step, even if few micro-batches run") {
-  Setup made;
-  examples::MemoryPlanner planner(made.setup);
+  Setup result;
+  examples::MemoryPlanner planner(result.setup);
   const auto all = planner.need(planner.layout());
   CHECK(planner.need(planner.layout(), 1) == all);
-  made.setup.options.global_batch = 12;
-  examples::MemoryPlanner fewer(made.setup);
+  result.setup.options.global_batch = 12;
+  examples::MemoryPlanner fewer(result.setup);
   CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // one input and targets, as blocks
 }
 
@@ -75,16 +75,16 @@ TEST_CASE("memory planner: counts one step of resident data") {
       return Rows::collate(longer, k);
     }
   };
-  Setup made;
+  Setup result;
   const auto need = [&](const examples::AnyBatcher& train) {
     examples::MemoryPlanner planner(
-        {.options = made.setup.options, .train = train, .plan_model = four_layers});
+        {.options = result.setup.options, .train = train, .plan_model = four_layers});
     return planner.need(planner.layout());
   };
   const examples::AnyBatcher longer{Longer()};
-  CHECK(need(longer) > need(made.setup.train));
-  made.setup.options.data = "synthetic-resident";
-  CHECK(need(longer) == need(made.setup.train));
+  CHECK(need(longer) > need(result.setup.train));
+  result.setup.options.data = "synthetic-resident";
+  CHECK(need(longer) == need(result.setup.train));
 }
 
 TEST_CASE("memory planner: without a cluster's file, GPUs are H100") {
@@ -92,20 +92,20 @@ TEST_CASE("memory planner: without a cluster's file, GPUs are H100") {
 }
 
 TEST_CASE("memory planner: a GPU's free blocks can be released, those of a recorded step cannot") {
-  Setup made;
-  made.setup.options.global_batch = made.setup.options.micro_batch = 48;
-  made.setup.ranks = examples::RanksAre::on_gpus;
+  Setup result;
+  result.setup.options.global_batch = result.setup.options.micro_batch = 48;
+  result.setup.ranks = examples::RanksAre::on_gpus;
   for (const bool recorded : {true, false}) {
-    made.setup.options.cuda_graphs = recorded;
-    examples::MemoryPlanner planner(made.setup);
+    result.setup.options.cuda_graphs = recorded;
+    examples::MemoryPlanner planner(result.setup);
     const auto plan = planner.plan(planner.layout())[0];
     CHECK((plan.most > plan.max_in_use) == recorded);
   }
 }
 
 TEST_CASE("layout planner: communication takes time") {
-  Setup made;
-  examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
+  Setup result;
+  examples::LayoutPlanner planner(result.setup, std::size_t{1} << 30);
   const auto time = [&](const MeshShape& layout) { return planner.step_time(layout).value(); };
   CHECK(time({4, 1, 1}) > time({1, 1, 1}) / 4);
   CHECK(time({1, 4, 1}) > time({1, 1, 1}) / 4);
@@ -113,9 +113,9 @@ TEST_CASE("layout planner: communication takes time") {
 }
 
 TEST_CASE("layout planner: uses the smallest memory among the job's first ranks") {
-  Setup made;
+  Setup result;
   const auto allowed = [&](std::size_t bytes) {
-    examples::LayoutPlanner planner(made.setup, bytes);
+    examples::LayoutPlanner planner(result.setup, bytes);
     return planner.step_time({1, 1, 1}).has_value();
   };
   std::size_t least = 1;  // bytes that are enough
@@ -124,7 +124,8 @@ TEST_CASE("layout planner: uses the smallest memory among the job's first ranks"
   run_ranks<Dev>(3, [&](Comm<Dev> world) {
     Dev dev;
     const bool newcomer = world.rank() == 0;
-    examples::LayoutPlanner planner(made.setup, newcomer ? 1 : least * (world.rank() == 1 ? 1 : 9));
+    examples::LayoutPlanner planner(result.setup,
+                                    newcomer ? 1 : least * (world.rank() == 1 ? 1 : 9));
     auto old = world.split(newcomer ? -1 : 0, world.rank());
     if (!newcomer) planner.agree_on_limit(dev, old);
     planner.agree_on_limit(dev, world);
@@ -133,7 +134,7 @@ TEST_CASE("layout planner: uses the smallest memory among the job's first ranks"
   });
   run_ranks<Dev>(2, [&](Comm<Dev> world) {
     Dev dev;
-    examples::LayoutPlanner planner(made.setup, world.rank() == 1 ? least / 2 : least);
+    examples::LayoutPlanner planner(result.setup, world.rank() == 1 ? least / 2 : least);
     planner.agree_on_limit(dev, world);
     CHECK_FALSE(planner.step_time({1, 1, 1}).has_value());
     CHECK(planner.step_time({1, 2, 2}).has_value());

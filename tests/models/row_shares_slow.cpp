@@ -97,9 +97,9 @@ RunResult run(Kind kind, const Layout& layout, const RunSettings& settings,
   return run_layout(
       layout, settings,
       [&](ModelBuilder<Cpu>& build) {
-        auto made = model(build, kind, how);
+        auto result = model(build, kind, how);
         if (!how.adapters) build.check_described();
-        return made;
+        return result;
       },
       [&](Cpu& dev, int, std::int64_t k) { return packed(dev, k, kind); });
 }
@@ -227,10 +227,10 @@ TEST_CASE("shared rows: evaluations and predictions are those of one rank") {
 TEST_CASE("shared rows: the bytes of each axis match the formula") {
   constexpr std::int64_t micro_batches = 2, layers = 2, all = micro_batches * 32 * 16 * 8;
   const auto batch = [](Cpu& dev, std::int64_t k) {
-    auto made = everything_batch(dev, 0, k, 31);
-    made.side.emplace_back("labels", made.at("token_ids").share());
-    made.counts.emplace_back("tokens", 32);
-    return made;
+    auto result = everything_batch(dev, 0, k, 31);
+    result.side.emplace_back("labels", result.at("token_ids").share());
+    result.counts.emplace_back("tokens", 32);
+    return result;
   };
   for (const auto kind : {Kind::bert, Kind::gpt_2})
     for (const int stages : {1, 2})
@@ -297,11 +297,11 @@ TEST_CASE(
     std::size_t bytes = 0;  // most bytes of any rank
     std::mutex mutex;
     const auto batch = [&](Cpu& dev, std::int64_t k) {
-      auto made = tests::token_batch(dev, 1, length, 31);
-      made.index = k;
-      made.side.emplace_back("labels", made.at("token_ids").share());
-      made.counts.emplace_back("tokens", length);
-      return made;
+      auto result = tests::token_batch(dev, 1, length, 31);
+      result.index = k;
+      result.side.emplace_back("labels", result.at("token_ids").share());
+      result.counts.emplace_back("tokens", length);
+      return result;
     };
     examples::GptConfig config{.layers = 4, .hidden = 64, .heads = 4, .llama = true};
     config.vocabulary = 31, config.key_heads = 2, config.inner = 192;

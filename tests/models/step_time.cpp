@@ -11,13 +11,13 @@ using examples::ModelWork;
 
 /// 1e9 FLOP, 1e9 bytes, or 1e9 bytes over a link take one second. A host has two ranks.
 Cluster simple() {
-  Cluster made;
-  made.devices = 2;
-  made.cores = 0;
-  made.flop_32 = made.bytes_per_s = made.device.bytes_per_s = 1e9;
-  made.launch_s = made.device.latency_s = made.host.latency_s = made.rack.latency_s = 0;
-  made.host.bytes_per_s = made.rack.bytes_per_s = 1e8;
-  return made;
+  Cluster result;
+  result.devices = 2;
+  result.cores = 0;
+  result.flop_32 = result.bytes_per_s = result.device.bytes_per_s = 1e9;
+  result.launch_s = result.device.latency_s = result.host.latency_s = result.rack.latency_s = 0;
+  result.host.bytes_per_s = result.rack.bytes_per_s = 1e8;
+  return result;
 }
 
 /// Four layers. Each takes 1 s forward and 2 s backward, has 1e6 parameters and keeps 1e6 bytes. Updates take 1 s.
@@ -184,9 +184,9 @@ TEST_CASE("search: gives the fastest layout that fits, and why others are slower
 }
 
 TEST_CASE("cluster: a file is read as written") {
-  const auto made = simple();
-  CHECK(Cluster::parse(made.text(), "f").text() == made.text());
-  CHECK(Cluster::parse(made.text().substr(made.text().find('\n')), "f").name == "f");
+  const auto result = simple();
+  CHECK(Cluster::parse(result.text(), "f").text() == result.text());
+  CHECK(Cluster::parse(result.text().substr(result.text().find('\n')), "f").name == "f");
 }
 
 TEST_CASE("cluster: products of 64 bits take twice as long, and a device may have no bf16") {

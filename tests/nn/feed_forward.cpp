@@ -8,15 +8,15 @@ constexpr std::int64_t columns = 6, inner = 10;
 const Shape shape{2, 4, columns};
 
 Sequential<Cpu> pair_of(ModelBuilder<Cpu>& build, bool one) {
-  Sequential<Cpu> made;
+  Sequential<Cpu> result;
   if (one)
-    made.add("pair",
-             FeedForward<Cpu>(build, "first", "second", {.columns = columns, .inner = inner}));
+    result.add("pair",
+               FeedForward<Cpu>(build, "first", "second", {.columns = columns, .inner = inner}));
   else
-    made.add("first", Linear<Cpu>(build, "first", {.in = columns, .out = inner}))
+    result.add("first", Linear<Cpu>(build, "first", {.in = columns, .out = inner}))
         .add("gelu", gelu<Cpu>())
         .add("second", Linear<Cpu>(build, "second", {.in = inner, .out = columns}));
-  return made;
+  return result;
 }
 
 LayerRun run(bool one, const LayerCase& each) {

@@ -8,17 +8,17 @@ constexpr RandomStream stream{.seed = 11, .series = 0xffffffffu, .use = 7};
 
 template <class T>
 std::vector<T> one_by_one(const Initializer& init, std::int64_t first, std::size_t count) {
-  std::vector<T> made;
+  std::vector<T> result;
   for (std::size_t at = 0; at < count; ++at)
-    made.push_back(static_cast<T>(init(stream, first + static_cast<std::int64_t>(at))));
-  return made;
+    result.push_back(static_cast<T>(init(stream, first + static_cast<std::int64_t>(at))));
+  return result;
 }
 template <class T>
 void check_same(const Initializer& init, std::int64_t first, std::size_t count) {
-  std::vector<T> made(count);
-  init.fill(stream, first, std::span(made));
+  std::vector<T> result(count);
+  init.fill(stream, first, std::span(result));
   const auto expected = one_by_one<T>(init, first, count);
-  CHECK((count == 0 || std::memcmp(made.data(), expected.data(), count * sizeof(T)) == 0));
+  CHECK((count == 0 || std::memcmp(result.data(), expected.data(), count * sizeof(T)) == 0));
 }
 
 }  // namespace
@@ -42,10 +42,10 @@ TEST_CASE_TEMPLATE("initial values: ties are rounded alike in a range and for si
                    float, bf16, f16) {
   const double border = 1 + (is_16_bit<T> ? (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11) : 0x1p-24);
   for (std::int64_t at = 0; at < 4000; ++at) {
-    std::vector<T> made(64);
+    std::vector<T> result(64);
     const auto init = normal(border / stream.normal(static_cast<std::uint64_t>(at)));
-    init.fill(stream, at, std::span(made));
+    init.fill(stream, at, std::span(result));
     const auto expected = static_cast<T>(init(stream, at));
-    CHECK(std::memcmp(made.data(), &expected, sizeof expected) == 0);
+    CHECK(std::memcmp(result.data(), &expected, sizeof expected) == 0);
   }
 }

@@ -22,18 +22,18 @@ struct Parts {
 
 Sequential<Cpu> fused(ModelBuilder<Cpu>& build, bool relu, Shortcut kind) {
   Parts parts(build, relu, kind);
-  Sequential<Cpu> made;
-  made.add("block", ResidualBatchNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
-                                           std::move(parts.shortcut)));
-  return made;
+  Sequential<Cpu> result;
+  result.add("block", ResidualBatchNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
+                                             std::move(parts.shortcut)));
+  return result;
 }
 Sequential<Cpu> composed(ModelBuilder<Cpu>& build, bool relu, Shortcut kind) {
   Parts parts(build, false, kind);
   parts.body.add("bn", std::move(parts.norm));
-  Sequential<Cpu> made;
-  made.add("block", Residual<Cpu>(std::move(parts.body), std::move(parts.shortcut)));
-  if (relu) made.add("relu", dhp::relu<Cpu>());
-  return made;
+  Sequential<Cpu> result;
+  result.add("block", Residual<Cpu>(std::move(parts.body), std::move(parts.shortcut)));
+  if (relu) result.add("relu", dhp::relu<Cpu>());
+  return result;
 }
 
 LayerRun run(const LayerCase& each, bool is_fused, bool relu, Shortcut kind) {

@@ -38,8 +38,8 @@ struct Layout {
 // Returns values by row number and column. Padding is NaN, because no op may read it.
 template <class T>
 Tensor<Cpu> rows_of(Cpu& dev, const Layout& layout, std::int64_t columns, std::uint32_t use) {
-  Tensor<Cpu> made(dev, dtype_of<T>(), {layout.rows(), columns});
-  T* values = made.mut().data<T>();
+  Tensor<Cpu> result(dev, dtype_of<T>(), {layout.rows(), columns});
+  T* values = result.mut().data<T>();
   for (std::int64_t row = 0; row < layout.rows(); ++row)
     for (std::int64_t c = 0; c < columns; ++c) {
       const auto number = layout.numbers[static_cast<std::size_t>(row)] * columns + c;
@@ -47,7 +47,7 @@ Tensor<Cpu> rows_of(Cpu& dev, const Layout& layout, std::int64_t columns, std::u
           RandomStream{.seed = 3, .use = use}.normal(static_cast<std::uint64_t>(number));
       values[row * columns + c] = static_cast<T>(layout.is_token(row) ? value : std::nan(""));
     }
-  return made;
+  return result;
 }
 
 Samples<Cpu> samples_of(Cpu& dev, const Layout& layout) {

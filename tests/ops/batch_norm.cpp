@@ -22,17 +22,17 @@ void set(Tensor<Cpu>& vector, const std::vector<double>& values) {
 // Computes mean and 1 / sqrt(variance + epsilon) by the ops, like a layer.
 template <class A>
 Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
-  Statistics made(dev, dtype_of<A>(), x.columns());
+  Statistics result(dev, dtype_of<A>(), x.columns());
   const auto rows = static_cast<double>(x.rows());
-  detail::batch_norm_sums(dev, x, made.mean.mut());
-  auto values = widened(made.mean);
+  detail::batch_norm_sums(dev, x, result.mean.mut());
+  auto values = widened(result.mean);
   for (auto& value : values) value /= rows;
-  set<A>(made.mean, values);
-  detail::batch_norm_squared_deviations(dev, x, made.mean, made.inv_std.mut());
-  values = widened(made.inv_std);
+  set<A>(result.mean, values);
+  detail::batch_norm_squared_deviations(dev, x, result.mean, result.inv_std.mut());
+  values = widened(result.inv_std);
   for (auto& value : values) value = 1 / std::sqrt(value / rows + epsilon);
-  set<A>(made.inv_std, values);
-  return made;
+  set<A>(result.inv_std, values);
+  return result;
 }
 
 // The steps after the norm.
@@ -54,20 +54,20 @@ Gradients gradients_of(Cpu& dev, Behind behind, const Tensor<Cpu>& dy, const Ten
                        const detail::BatchNormVectors<Cpu>& vectors, const Tensor<Cpu>& y,
                        double count) {
   const auto sum = [&] { return Tensor<Cpu>(dev, vectors.mean.dtype(), {x.columns()}); };
-  Gradients made{sum(), sum(), {}, Tensor<Cpu>(dev, x.dtype(), x.shape())};
+  Gradients result{sum(), sum(), {}, Tensor<Cpu>(dev, x.dtype(), x.shape())};
   if (behind.relu && behind.residual) {
-    made.dresidual = Tensor<Cpu>(dev, x.dtype(), x.shape());
-    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, made.dresidual.mut(),
-                                              made.sum_dy.mut(), made.sum_dy_xhat.mut());
+    result.dresidual = Tensor<Cpu>(dev, x.dtype(), x.shape());
+    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, result.dresidual.mut(),
+                                              result.sum_dy.mut(), result.sum_dy_xhat.mut());
   } else {
-    made.dresidual = dy.share();
-    detail::batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, made.sum_dy.mut(),
-                                     made.sum_dy_xhat.mut());
+    result.dresidual = dy.share();
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, result.sum_dy.mut(),
+                                     result.sum_dy_xhat.mut());
   }
-  detail::batch_norm_backward_apply(dev, made.dresidual, x, vectors,
-                                    behind.relu && !behind.residual, made.sum_dy, made.sum_dy_xhat,
-                                    count, made.dx.mut());
-  return made;
+  detail::batch_norm_backward_apply(dev, result.dresidual, x, vectors,
+                                    behind.relu && !behind.residual, result.sum_dy,
+                                    result.sum_dy_xhat, count, result.dx.mut());
+  return result;
 }
 
 template <class T>
@@ -82,10 +82,10 @@ Results run(Cpu& dev, const Shape& shape, Behind behind) {
   const detail::BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
   Tensor<Cpu> y(dev, dtype_of<T>(), shape);
   detail::batch_norm_apply(dev, x, vectors, residual.view(), behind.relu, y.mut());
-  const auto made = gradients_of(dev, behind, dy, x, vectors, y, static_cast<double>(x.rows()));
+  const auto result = gradients_of(dev, behind, dy, x, vectors, y, static_cast<double>(x.rows()));
   return {widened(statistics.mean), widened(statistics.inv_std), widened(y),
-          widened(made.sum_dy),     widened(made.sum_dy_xhat),   widened(made.dresidual),
-          widened(made.dx)};
+          widened(result.sum_dy),   widened(result.sum_dy_xhat), widened(result.dresidual),
+          widened(result.dx)};
 }
 
 // Computes the results by plain loops in double, from the rounded inputs. `got` decides which values pass the ReLU,

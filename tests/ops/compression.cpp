@@ -38,25 +38,26 @@ TEST_CASE_TEMPLATE("compression: columns become orthonormal, even if they depend
   cast(dev, Tensor<Cpu>::from_host(dev, {50, 4}, values), x.mut());
   const auto first = widened(x);
   dhp::detail::orthonormalize(dev, x.mut(), {.seed = 1});
-  const auto made = widened(x);
+  const auto result = widened(x);
   for (std::size_t a = 0; a < 4; ++a)
     for (std::size_t b = 0; b < 4; ++b) {
       double product = 0;
-      for (std::size_t row = 0; row < 50; ++row) product += made[4 * row + a] * made[4 * row + b];
+      for (std::size_t row = 0; row < 50; ++row)
+        product += result[4 * row + a] * result[4 * row + b];
       CHECK(product == doctest::Approx(a == b ? 1 : 0).epsilon(1e-5));
     }
-  CHECK(made[0] / made[4] == doctest::Approx(first[0] / first[4]));
+  CHECK(result[0] / result[4] == doctest::Approx(first[0] / first[4]));
 }
 
 TEST_CASE("compression: a skipped step does not replace the memory, only its loss scale changes") {
   Cpu dev;
-  const auto made = tensor_of<float>(dev, {8, HUGE_VALF});
+  const auto result = tensor_of<float>(dev, {8, HUGE_VALF});
   const StepState applied{.loss_scale = 4, .used_loss_scale = 2};
   auto skipped = applied;
   skipped.decision = StepDecision::skip;
   for (const auto& state : {applied, skipped}) {
     auto memory = tensor_of<float>(dev, {1, 2});
-    dhp::detail::keep_if_applied(dev, make_step_state<Cpu>(dev, state), made, memory.mut());
+    dhp::detail::keep_if_applied(dev, make_step_state<Cpu>(dev, state), result, memory.mut());
     CHECK(memory.to_host<float>(dev) ==
           (state.applies() ? std::vector<float>{16, HUGE_VALF} : std::vector<float>{2, 4}));
   }

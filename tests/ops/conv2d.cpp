@@ -35,9 +35,9 @@ struct Results {
 Results run(Cpu& dev, const Case& layer, const Tensor<Cpu>& x, const Tensor<Cpu>& w,
             const Tensor<Cpu>& dy) {
   const auto blank = [&](DType type, const Shape& shape) {
-    Tensor<Cpu> made(dev, type, shape);
-    fill(dev, made.mut(), NAN);
-    return made;
+    Tensor<Cpu> result(dev, type, shape);
+    fill(dev, result.mut(), NAN);
+    return result;
   };
   Results out{blank(x.dtype(), dy.shape()), blank(x.dtype(), x.shape()),
               blank(accumulation_type(x.dtype()), w.shape())};

@@ -11,7 +11,7 @@ constexpr std::size_t contributions = 1000;
 template <class T>
 std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
   const RandomStream random{.seed = 3};
-  std::vector<Tensor<Cpu>> made;
+  std::vector<Tensor<Cpu>> result;
   for (std::size_t k = 0; k < contributions; ++k) {
     std::vector<T> values;
     for (std::int64_t i = 0; i < width; ++i) {
@@ -19,9 +19,9 @@ std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
       const double sign = random.bits(at) % 2 == 0 ? 1 : -1;
       values.push_back(static_cast<T>(sign * std::pow(10, -12 + 15 * random.uniform(at + 1))));
     }
-    made.push_back(tensor_of(dev, values));
+    result.push_back(tensor_of(dev, values));
   }
-  return made;
+  return result;
 }
 
 struct Limbs {

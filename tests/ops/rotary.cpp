@@ -6,11 +6,11 @@ namespace {
 
 // Positions of samples of 3, 2997 and 1 rows; the last sample begins at position 3000.
 std::vector<std::int32_t> positions() {
-  std::vector<std::int32_t> made(3001);
-  std::iota(made.begin(), made.begin() + 3, 0);
-  std::iota(made.begin() + 3, made.end(), 0);
-  made.back() = 3000;
-  return made;
+  std::vector<std::int32_t> result(3001);
+  std::iota(result.begin(), result.begin() + 3, 0);
+  std::iota(result.begin() + 3, result.end(), 0);
+  result.back() = 3000;
+  return result;
 }
 // Rotates the heads, which are the first columns of rows with `columns` columns.
 std::vector<double> expected(std::vector<double> x, std::int64_t columns, std::int64_t size,

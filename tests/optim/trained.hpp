@@ -54,8 +54,8 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   ParameterStore<Cpu> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
   Norms<Cpu> norms({}, {}, static_cast<int>(store.parameters().size()));
-  auto made = make(dev, store, norms);
-  Optimizer<Cpu>& optimizer = made;
+  auto result = make(dev, store, norms);
+  Optimizer<Cpu>& optimizer = result;
   // The masters of 16-bit weights start from the rounded values.
   std::map<std::string, Reference> plain;
   for (const auto& parameter : store.parameters()) {

@@ -17,15 +17,15 @@ class TiedCases {
     for (const bool deterministic : {false, true})
       for (const int stages : {1, 2, 3, 4})
         on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
-          Stages made(dev, world, {.compute = DType::f64, .deterministic = deterministic});
+          Stages result(dev, world, {.compute = DType::f64, .deterministic = deterministic});
           const int stage = world.rank();
           for (int step = 0; step < 2; ++step) {
-            made.store.zero_gradients(dev);
-            for (const auto& parameter : made.store.parameters())
+            result.store.zero_gradients(dev);
+            for (const auto& parameter : result.store.parameters())
               add_to_gradient(dev, *parameter, stage + 1);
-            made.tied.sum(dev, made.store);
-            made.store.finalize_gradients(dev, {0, made.store.size()});
-            for (const auto& parameter : made.store.parameters()) {
+            result.tied.sum(dev, result.store);
+            result.store.finalize_gradients(dev, {0, result.store.size()});
+            for (const auto& parameter : result.store.parameters()) {
               const auto& name = parameter->spec.name;
               const bool is_tied = parameter->tied;
               check(is_tied == (stages > 1 && (name == "table" || name == "pair")), name);
@@ -41,17 +41,17 @@ class TiedCases {
       std::vector<std::vector<double>> tables(static_cast<std::size_t>(stages));
       std::vector<double> norms(static_cast<std::size_t>(stages));
       on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
-        Stages made(dev, world);
+        Stages result(dev, world);
         const auto stage = static_cast<std::size_t>(world.rank());
-        for (const auto& parameter : made.store.parameters()) {
+        for (const auto& parameter : result.store.parameters()) {
           const auto& name = parameter->spec.name;
           const bool elsewhere = (name == "table" || name == "pair") && stage > 0;
           check(parameter->owned == !elsewhere, "owned: ", name);
-          fill(dev, made.store.gradients(parameter->range), 1);
+          fill(dev, result.store.gradients(parameter->range), 1);
           if (name == "table") tables[stage] = widened(dev, parameter->value);
         }
-        Norms<Dev> service({}, world, made.parameters);
-        for (const double square : widened(dev, service.gradient_squares(dev, made.store)))
+        Norms<Dev> service({}, world, result.parameters);
+        for (const double square : widened(dev, service.gradient_squares(dev, result.store)))
           norms[stage] += square;
       });
       CHECK(tables.front().size() == 5);

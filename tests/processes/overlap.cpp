@@ -50,14 +50,14 @@ class Sleeper {
 };
 
 MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
-  MicroBatch<Cpu> made;
-  made.index = index;
-  made.first_sample = index;
-  made.samples = 1;
-  made.input = Tensor<Cpu>::zeros(dev, DType::f32, {1, 1});
-  made.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, DType::f32, {1, 1}));
-  made.counts = {{"elements", 1}};
-  return made;
+  MicroBatch<Cpu> result;
+  result.index = index;
+  result.first_sample = index;
+  result.samples = 1;
+  result.input = Tensor<Cpu>::zeros(dev, DType::f32, {1, 1});
+  result.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, DType::f32, {1, 1}));
+  result.counts = {{"elements", 1}};
+  return result;
 }
 
 void train(const std::string& reducer, const std::string& path, int steps, Comm<Cpu> plain_world) {

@@ -62,9 +62,9 @@ class HostComm {
     else work(hosts_);
   }
   static Tensor<Cpu> to_host(Cpu& cpu, Dev& dev, ConstView<Dev> from) {
-    Tensor<Cpu> made(cpu, from.dtype(), from.shape());
-    dev.copy_to_host(made.mut().bytes(), from.bytes(), from.size_bytes());
-    return made;
+    Tensor<Cpu> result(cpu, from.dtype(), from.shape());
+    dev.copy_to_host(result.mut().bytes(), from.bytes(), from.size_bytes());
+    return result;
   }
   static void put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
     dev.copy_from_host(to.bytes(), from.view().bytes(), to.size_bytes());

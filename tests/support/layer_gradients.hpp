@@ -66,9 +66,9 @@ class LayerGradients {
       return BatchNorm<Dev>(build_, name, {.channels = channels, .relu = relu});
     };
     const auto layers = [&](const std::string& name) {
-      Sequential<Dev> made;
-      made.add(name, Conv2d<Dev>(build_, name, {.in = 3, .out = 3}));
-      return made;
+      Sequential<Dev> result;
+      result.add(name, Conv2d<Dev>(build_, name, {.in = 3, .out = 3}));
+      return result;
     };
     for (const bool relu : {false, true}) {
       const std::string name = relu ? "relu." : "plain.";

@@ -12,11 +12,11 @@ namespace tests {
 template <class T>
 Tensor<Cpu> random_tensor(Cpu& dev, const Shape& shape, std::uint32_t use) {
   const RandomStream stream{.seed = 7, .use = use};
-  Tensor<Cpu> made(dev, dtype_of<T>(), shape);
-  T* values = made.mut().data<T>();
-  for (std::int64_t i = 0; i < made.count(); ++i)
+  Tensor<Cpu> result(dev, dtype_of<T>(), shape);
+  T* values = result.mut().data<T>();
+  for (std::int64_t i = 0; i < result.count(); ++i)
     values[i] = static_cast<T>(stream.normal(static_cast<std::uint64_t>(i)));
-  return made;
+  return result;
 }
 
 inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
@@ -31,9 +31,9 @@ inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
 // A tensor of these elements on any device.
 template <class Dev>
 Tensor<Dev> to_device(Dev& dev, const Tensor<Cpu>& from) {
-  Tensor<Dev> made(dev, from.dtype(), from.shape());
-  dev.copy_from_host(made.mut().bytes(), from.view().bytes(), from.size_bytes());
-  return made;
+  Tensor<Dev> result(dev, from.dtype(), from.shape());
+  dev.copy_from_host(result.mut().bytes(), from.view().bytes(), from.size_bytes());
+  return result;
 }
 // Values of a stream, rounded to a type, on any device.
 template <class Dev>

@@ -10,8 +10,8 @@ namespace {
 using dhp::Cpu, dhp::Tensor;
 
 Cpu& device() {
-  static Cpu made;
-  return made;
+  static Cpu result;
+  return result;
 }
 int owners = 0;
 
@@ -28,9 +28,9 @@ Managed* exported(dhp::DType type, bool shared) {
   Tensor<Cpu> out(std::shared_ptr<std::byte>(data, [kept](std::byte*) { --owners; }), type, {2, 3});
   static Tensor<Cpu> other;
   if (shared) other = out.share();
-  auto* const made = dhp::to_dlpack<Managed>(device(), std::move(out));
+  auto* const result = dhp::to_dlpack<Managed>(device(), std::move(out));
   other = {};
-  return made;
+  return result;
 }
 template <class Managed>
 Tensor<Cpu>* imported(Managed* managed, char* message, std::size_t bytes) {

@@ -14,10 +14,10 @@ Tensor<Cpu> counting(Cpu& dev, const Shape& shape) {
 }
 template <class M>
 M counting_matrix(Eigen::Index rows, Eigen::Index columns) {
-  M made(rows, columns);
-  for (Eigen::Index at = 0; at < made.size(); ++at)
-    made.data()[at] = static_cast<typename M::Scalar>(static_cast<float>(at));
-  return made;
+  M result(rows, columns);
+  for (Eigen::Index at = 0; at < result.size(); ++at)
+    result.data()[at] = static_cast<typename M::Scalar>(static_cast<float>(at));
+  return result;
 }
 std::vector<double> counted(std::size_t count) {
   std::vector<double> values(count);

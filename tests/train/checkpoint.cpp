@@ -225,12 +225,12 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   const Folder directory;
   Cpu dev;
   const auto save = [&](int number, const char* measure, double value) {
-    dhp::detail::CheckpointSave made(directory.path, number, 0, 1);
-    made.begin();
-    made.write(dev, {});
+    dhp::detail::CheckpointSave result(directory.path, number, 0, 1);
+    result.begin();
+    result.write(dev, {});
     RunRecord record{.keep = 1, .keep_best = measure};
     if (value != 0) record.measures = {{"other", number}, {measure, value}};
-    made.commit(record);
+    result.commit(record);
     return CheckpointFolder(directory.path).names();
   };
   const auto name = [](int number) { return CheckpointFolder::name_of(number); };

@@ -14,14 +14,14 @@ namespace {
 constexpr std::int64_t columns = 256, rows = 16;
 
 MicroBatch<Meta> batch(Meta& dev, std::int64_t k) {
-  MicroBatch<Meta> made;
-  made.index = k;
-  made.first_sample = k * rows;
-  made.samples = rows;
-  made.input = Tensor<Meta>::zeros(dev, DType::f32, {rows, columns});
-  made.side.emplace_back("targets", made.input.share());
-  made.counts = {{"elements", rows * columns}};
-  return made;
+  MicroBatch<Meta> result;
+  result.index = k;
+  result.first_sample = k * rows;
+  result.samples = rows;
+  result.input = Tensor<Meta>::zeros(dev, DType::f32, {rows, columns});
+  result.side.emplace_back("targets", result.input.share());
+  result.counts = {{"elements", rows * columns}};
+  return result;
 }
 
 /// Eight layers with one all-reduce in each direction, for four layers of the estimate, which have two.

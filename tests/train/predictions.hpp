@@ -92,9 +92,9 @@ class PredictionCases {
           return model;
         },
         [&](Dev& dev, std::int64_t k) {
-          auto made = batch(dev, k);
-          const auto rows = made.samples * everything_length;
-          const auto outputs = of_rows ? rows : made.samples;
+          auto result = batch(dev, k);
+          const auto rows = result.samples * everything_length;
+          const auto outputs = of_rows ? rows : result.samples;
           std::vector<float> weights(static_cast<std::size_t>(outputs * rows), 0);
           for (std::int64_t at = 0; at < outputs; ++at)
             for (std::int64_t row = 0; row < rows; ++row) {
@@ -109,8 +109,8 @@ class PredictionCases {
           Tensor<Dev> wide(dev, DType::f64, {outputs, rows});
           cast(dev, pooling.view(), wide.mut());
           scale(dev, of_rows ? 1.0 : 1.0 / static_cast<double>(counted_rows), wide.mut());
-          made.side.emplace_back("pooling", std::move(wide));
-          return made;
+          result.side.emplace_back("pooling", std::move(wide));
+          return result;
         });
   }
   /// The largest difference, relative to the largest element; 1e9 if the shapes differ.

@@ -12,8 +12,8 @@
 namespace dry {
 
 Ledger& ledger() {
-  static Ledger made;
-  return made;
+  static Ledger result;
+  return result;
 }
 
 std::byte* Ledger::allocate(std::size_t bytes) {
@@ -56,9 +56,9 @@ const std::byte* Ledger::tensor_of(const void* address) const { return find(addr
 
 std::string kernel_name(const char* mangled) {
   int status = 0;
-  char* const made = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
-  std::string name = status == 0 ? made : mangled;
-  std::free(made);
+  char* const result = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string name = status == 0 ? result : mangled;
+  std::free(result);
   for (const std::string drop :
        {"dhp::detail::cuda::", "dhp::detail::", "dhp::", "(anonymous namespace)::"})
     for (auto at = name.find(drop); at != std::string::npos; at = name.find(drop))

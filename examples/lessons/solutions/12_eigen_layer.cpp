@@ -48,9 +48,9 @@ class TanhLayer : public lesson::SineLayer {
 };
 
 dhp::Tensor<Dev> numbers(Dev& dev, const dhp::Shape& shape) {
-  dhp::Tensor<Dev> made(dev, dhp::DType::f64, shape);
-  cast(dev, toy::noise(dev, shape, 0).view(), made.mut());
-  return made;
+  dhp::Tensor<Dev> result(dev, dhp::DType::f64, shape);
+  cast(dev, toy::noise(dev, shape, 0).view(), result.mut());
+  return result;
 }
 
 /// Returns the gradient of x [3, 2] of a layer with 4 outputs. dy is 1 on `rank` (-1: on all ranks) and 0 on others.

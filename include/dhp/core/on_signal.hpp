@@ -18,9 +18,9 @@ namespace dhp::detail {
   sigset_t all{}, before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread made(std::move(body));
+  std::thread result(std::move(body));
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return made;
+  return result;
 }
 
 class OnSignal : NonCopyable {

@@ -20,10 +20,10 @@ struct PositivePass {
 /// Returns inv_std * gamma, one factor per channel.
 template <class A>
 [[nodiscard]] std::vector<A> norm_factors(const BatchNormVectors<Cpu>& vectors) {
-  std::vector<A> made(as_size(vectors.gamma.count()));
-  for (std::size_t c = 0; c < made.size(); ++c)
-    made[c] = vectors.inv_std.data<A>()[c] * vectors.gamma.data<A>()[c];
-  return made;
+  std::vector<A> result(as_size(vectors.gamma.count()));
+  for (std::size_t c = 0; c < result.size(); ++c)
+    result[c] = vectors.inv_std.data<A>()[c] * vectors.gamma.data<A>()[c];
+  return result;
 }
 
 /// y[row, c] = f(c, from[row, c]...) of dense matrices, computed in A.
@@ -102,9 +102,9 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
     const auto normalized = [=, mean = vectors.mean.data<A>(), factor = factors.data(),
                              shift = vectors.beta.data<A>()](std::int64_t c, A value,
                                                              auto... added) {
-      A made = (value - mean[c]) * factor[c] + shift[c];
-      ((made += added), ...);
-      return made < least ? least : made;  // keeps NaN
+      A result = (value - mean[c]) * factor[c] + shift[c];
+      ((result += added), ...);
+      return result < least ? least : result;  // keeps NaN
     };
     const auto map = [&](const auto*... from) {
       cpu::map_rows<A>(dev, y.data<T>(), x.rows(), x.columns(), normalized, x.data<T>(), from...);
@@ -140,10 +140,10 @@ void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView
     cpu::sum_norm_gradients<T>(
         dev, x, vectors, sum_dy, sum_dy_xhat,
         [to = dresidual.data<T>()](std::int64_t at, std::int64_t, std::int64_t count, const A*,
-                                   const A* above, const A* made, A* passed) {
+                                   const A* above, const A* result, A* passed) {
           for (std::int64_t c = 0; c < count; ++c) {
             const A gradient = above[c];  // always loaded, so that the loop has no branch
-            passed[c] = made[c] > A(0) ? gradient : A(0);
+            passed[c] = result[c] > A(0) ? gradient : A(0);
           }
           cpu::convert(passed, to + at, count);
           return static_cast<const A*>(passed);

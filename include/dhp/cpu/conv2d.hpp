@@ -89,9 +89,9 @@ class ImageSource final : public Source<T> {
     if (std::max(upper.w, lower.w) + half > grid_.width || tap_row < 16 || !spreads<T>(between))
       return 0;
     T* spare = scratch.data();
-    int made = 0;
-    for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++made) {
-      if (made == max_runs) return 0;
+    int result = 0;
+    for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++result) {
+      if (result == max_runs) return 0;
       auto length = std::min(count, tap_row - tap);
       Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
       const auto all = [&] { return (half - 1) * between + length; };
@@ -106,12 +106,12 @@ class ImageSource final : public Source<T> {
         write_row(of, all(), spare);
         of.from = std::exchange(spare, spare + all());
       }
-      runs[made] = {rows[0].from, rows[1].from, between, length, left_out};
+      runs[result] = {rows[0].from, rows[1].from, between, length, left_out};
       count -= length;
       tap += length;
       if (tap == tap_row) tap = 0, ++th;
     }
-    return made;
+    return result;
   }
   /// A panel that is read in place must lie in one tap, and rows of the grid must be long enough for separate products.
   [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {

@@ -18,10 +18,10 @@ void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   if (i == count) return;
   if (i > 0) return one(from + count - 8, to + count - 8);
   From last[8] = {};
-  To made[8];
+  To result[8];
   std::copy(from, from + count, last);
-  one(last, made);
-  std::copy(made, made + count, to);
+  one(last, result);
+  std::copy(result, result + count, to);
 }
 
 /// Converts to[i] = from[i], rounding to nearest even.
@@ -67,9 +67,9 @@ void write_narrowed(T* to, std::int64_t count, const auto& fill) {
   if constexpr (std::is_same_v<A, T>) {
     fill(to);
   } else {
-    A made[row_block];
-    fill(&made[0]);
-    convert(&made[0], to, count);
+    A result[row_block];
+    fill(&result[0]);
+    convert(&result[0], to, count);
   }
 }
 /// Memory for the converted elements of a block. It lives until the end of the expression that makes it.

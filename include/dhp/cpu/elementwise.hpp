@@ -45,7 +45,7 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
   const bool in_place = y.dtype() == dtype_of<A>();
   const bool whole = (in_place && ... && (from.dtype() == dtype_of<A>()));
   dev.for_ranges(y.count(), elementwise_tile, [&](std::int64_t first, std::int64_t last) {
-    A made[converted_block], converted[sizeof...(From) + 1][converted_block];
+    A result[converted_block], converted[sizeof...(From) + 1][converted_block];
     const auto step = whole ? last - first : converted_block;
     const auto run = [=](std::int64_t count, A* to, const auto*... values) {
       if constexpr (reads) for_vectors(count, to, f, to, values...);
@@ -57,10 +57,10 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
       [[maybe_unused]] const auto open = [&](const ConstView<Cpu>& x) {
         return read<A>(x, first, count, converted[next++]);
       };
-      A* const to = in_place ? y.data<A>() + first : made;
-      if (reads && !in_place) (void)read<A>(y, first, count, made);
+      A* const to = in_place ? y.data<A>() + first : result;
+      if (reads && !in_place) (void)read<A>(y, first, count, result);
       run(count, to, open(from)...);
-      if (!in_place) write<A>(y, first, count, made);
+      if (!in_place) write<A>(y, first, count, result);
     }
   });
 }

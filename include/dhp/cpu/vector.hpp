@@ -38,8 +38,8 @@ void for_vectors(std::int64_t count, A* to, F f, const From*... from) {
         std::memcpy(&loaded, values + at, bytes);
         return loaded;
       };
-      const Floats made = f(load(from)...);
-      std::memcpy(to + at, &made, bytes);
+      const Floats result = f(load(from)...);
+      std::memcpy(to + at, &result, bytes);
     };
     for (; at + width <= count; at += width) vectors(sizeof(Floats));
     if (at < count) vectors(static_cast<std::size_t>(count - at) * sizeof(float));

@@ -20,12 +20,12 @@ template <class Dev>
   if (size_of(x.dtype()) != 2 || y.columns() % 8 != 0 || y.count() == 0 || x.count() == 0 ||
       bias.dtype() != y.dtype() || before.dtype() != y.dtype() || before.shape() != y.shape())
     return {};
-  auto made = cublas_call(x, w, y, {.transpose_b = true});
-  made.epilogue = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-  made.bias = const_cast<std::byte*>(bias.bytes());
-  made.bias_type = bias.dtype();
-  made.aux = before.bytes();
-  return made;
+  auto result = cublas_call(x, w, y, {.transpose_b = true});
+  result.epilogue = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  result.bias = const_cast<std::byte*>(bias.bytes());
+  result.bias_type = bias.dtype();
+  result.aux = before.bytes();
+  return result;
 }
 
 /// Computes dbefore = (dy w) GELU'(before). dy [R, N], w [N, K], before and dbefore [R, K] have one 16-bit type; K is a
@@ -37,10 +37,10 @@ template <class Dev>
   if (size_of(dy.dtype()) != 2 || dbefore.columns() % 8 != 0 || dbefore.count() == 0 ||
       dy.count() == 0 || before.dtype() != dbefore.dtype() || before.shape() != dbefore.shape())
     return {};
-  auto made = cublas_call(dy, w, dbefore, GemmOptions{});
-  made.epilogue = CUBLASLT_EPILOGUE_DGELU;
-  made.aux = const_cast<std::byte*>(before.bytes());
-  return made;
+  auto result = cublas_call(dy, w, dbefore, GemmOptions{});
+  result.epilogue = CUBLASLT_EPILOGUE_DGELU;
+  result.aux = const_cast<std::byte*>(before.bytes());
+  return result;
 }
 
 /// Computes dw = dy^T x + beta dw and dbias = the sum of dy over rows (overwritten for every beta). dy [R, N], x [R,
@@ -50,11 +50,11 @@ template <class Dev>
                                                                  ConstView<Dev> x, View<Dev> dw,
                                                                  View<Dev> dbias, double beta) {
   if (dbias.dtype() != dw.dtype() || dw.count() == 0 || dy.count() == 0) return {};
-  auto made = cublas_call(dy, x, dw, {.transpose_a = true, .beta = beta});
-  made.epilogue = CUBLASLT_EPILOGUE_BGRADB;  // dy is the second operand
-  made.bias = dbias.bytes();
-  made.bias_type = dbias.dtype();
-  return made;
+  auto result = cublas_call(dy, x, dw, {.transpose_a = true, .beta = beta});
+  result.epilogue = CUBLASLT_EPILOGUE_BGRADB;  // dy is the second operand
+  result.bias = dbias.bytes();
+  result.bias_type = dbias.dtype();
+  return result;
 }
 
 /// Returns false if there is no call or cuBLASLt cannot run it.

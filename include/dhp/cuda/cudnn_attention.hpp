@@ -106,17 +106,17 @@ class CudnnAttention {
 
   [[nodiscard]] CudnnArguments arguments() const {
     using Uids = AttentionUids;
-    CudnnArguments made;
-    made.add(Uids::offsets, element_offsets_.view().bytes())
+    CudnnArguments result;
+    result.add(Uids::offsets, element_offsets_.view().bytes())
         .add(Uids::wide_offsets, wide_offsets_.view().bytes())
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
-    if (problem_.shares_keys()) made.add(Uids::key_offsets, key_offsets_.view().bytes());
+    if (problem_.shares_keys()) result.add(Uids::key_offsets, key_offsets_.view().bytes());
     if (seed_)
-      made.add(Uids::seed, seed_.view().bytes())
+      result.add(Uids::seed, seed_.view().bytes())
           .add(Uids::seed_offset, seed_.view().slice(2, 4).bytes());
-    return made;
+    return result;
   }
   void statistics_to(Dev& dev, View<Dev> logsumexp) {
     launch(dev, grid_for(dev, logsumexp.count()),

@@ -181,16 +181,16 @@ class AttentionTensors {
   }
   /// Returns each element's index along `axis`.
   [[nodiscard]] CudnnTensor index(const CudnnTensor& like, std::int64_t axis) const {
-    const auto made = scores(CUDNN_DATA_INT32);
-    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);
-    return made;
+    const auto result = scores(CUDNN_DATA_INT32);
+    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, result, CUDNN_DATA_INT32, {}, axis);
+    return result;
   }
   /// Returns the boolean tensor mode(a, b).
   [[nodiscard]] CudnnTensor decided(cudnnPointwiseMode_t mode, const CudnnTensor& a,
                                     const CudnnTensor& b) const {
-    const auto made = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(mode, a, b, made, CUDNN_DATA_BOOLEAN);
-    return made;
+    const auto result = scores(CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(mode, a, b, result, CUDNN_DATA_BOOLEAN);
+    return result;
   }
 };
 

@@ -134,18 +134,18 @@ template <class Dev>
 [[nodiscard]] bool run_norm_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> residual,
                                     const BatchNormVectors<Dev>& vectors,
                                     std::optional<float> epsilon, bool relu,
-                                    BatchNormResult<Dev>& made) {
+                                    BatchNormResult<Dev>& result) {
   const NormTail tail{!residual.empty(), relu};
   if (x.dtype() == DType::f64 || x.count() == 0 || (tail.residual && !relu)) return false;
-  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  result.y = Tensor<Dev>(dev, x.dtype(), x.shape());
   using Uids = NormUids;
   CudnnArguments arguments;
-  arguments.add(Uids::x, x.bytes()).add(Uids::y, made.y.view().bytes());
+  arguments.add(Uids::x, x.bytes()).add(Uids::y, result.y.view().bytes());
   arguments.add(Uids::mean, vectors.mean.bytes()).add(Uids::inv_std, vectors.inv_std.bytes());
   arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::beta, vectors.beta.bytes());
   if (relu) {
-    made.signs = Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())});
-    arguments.add(Uids::signs, made.signs.view().bytes());
+    result.signs = Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())});
+    arguments.add(Uids::signs, result.signs.view().bytes());
   }
   if (tail.residual) arguments.add(Uids::residual, residual.bytes());
   return run_norm(dev, epsilon ? "norm" : "norm_apply", x,
@@ -163,23 +163,23 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
   const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
-  BatchNormResult<Dev> made{{}, per_column(), per_column(), per_column(), {}};
-  if (!cuda::run_norm_forward<Dev>(dev, x, residual, {made.mean, made.inv_std, gamma, beta},
-                                   static_cast<float>(epsilon), relu, made))
+  BatchNormResult<Dev> result{{}, per_column(), per_column(), per_column(), {}};
+  if (!cuda::run_norm_forward<Dev>(dev, x, residual, {result.mean, result.inv_std, gamma, beta},
+                                   static_cast<float>(epsilon), relu, result))
     return {};
   cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
-            made.squared_deviations.mut().template data<float>(),
-            made.inv_std.view().template data<float>());
-  return made;
+            result.squared_deviations.mut().template data<float>(),
+            result.inv_std.view().template data<float>());
+  return result;
 }
 
 template <CudaItself Dev>
 std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
                                                               const BatchNormVectors<Dev>& vectors,
                                                               ConstView<Dev> residual, bool relu) {
-  BatchNormResult<Dev> made;
-  if (!cuda::run_norm_forward<Dev>(dev, x, residual, vectors, {}, relu, made)) return {};
-  return made;
+  BatchNormResult<Dev> result;
+  if (!cuda::run_norm_forward<Dev>(dev, x, residual, vectors, {}, relu, result)) return {};
+  return result;
 }
 
 template <CudaItself Dev>
@@ -188,23 +188,23 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     ConstView<Dev> signs, bool residual) {
   if (x.dtype() == DType::f64 || x.count() == 0) return {};
   const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
-  BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
-                               Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
+  BatchNormGradients<Dev> result{like_x(), residual ? like_x() : Tensor<Dev>(),
+                                 Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
   using Uids = cuda::NormUids;
   cuda::CudnnArguments arguments;
   arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes());
   const cuda::NormTail tail{residual, !signs.empty()};
   if (tail.relu) arguments.add(Uids::signs, signs.bytes());
   arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::mean, vectors.mean.bytes());
-  arguments.add(Uids::inv_std, vectors.inv_std.bytes()).add(Uids::dx, made.dx.mut().bytes());
-  arguments.add(Uids::dbeta, made.sums.mut().slice(0, 1).bytes());
-  arguments.add(Uids::dgamma, made.sums.mut().slice(1, 2).bytes());
-  if (residual) arguments.add(Uids::dresidual, made.dresidual.mut().bytes());
+  arguments.add(Uids::inv_std, vectors.inv_std.bytes()).add(Uids::dx, result.dx.mut().bytes());
+  arguments.add(Uids::dbeta, result.sums.mut().slice(0, 1).bytes());
+  arguments.add(Uids::dgamma, result.sums.mut().slice(1, 2).bytes());
+  if (residual) arguments.add(Uids::dresidual, result.dresidual.mut().bytes());
   const auto graph = [&](const cuda::NormExtents& extents) {
     return cuda::norm_backward_graph(extents, tail);
   };
   if (!cuda::run_norm(dev, "norm_backward", x, tail.text(), arguments, graph)) return {};
-  return made;
+  return result;
 }
 
 }  // namespace dhp::detail

@@ -106,15 +106,15 @@ class CudnnDescriptor {
   [[nodiscard]] std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,
                                                              cudnnBackendDescriptorType_t type,
                                                              std::int64_t most) const {
-    std::vector<CudnnDescriptor> made;
+    std::vector<CudnnDescriptor> result;
     std::vector<cudnnBackendDescriptor_t> raw;
-    for (std::int64_t at = 0; at < most; ++at) raw.push_back(made.emplace_back(type).raw());
+    for (std::int64_t at = 0; at < most; ++at) raw.push_back(result.emplace_back(type).raw());
     std::int64_t count = 0;
     check_cudnn(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
                                          raw.data()),
                 "cudnnBackendGetAttribute (descriptors)");
-    while (std::ssize(made) > count) made.pop_back();
-    return made;
+    while (std::ssize(result) > count) result.pop_back();
+    return result;
   }
 
  private:

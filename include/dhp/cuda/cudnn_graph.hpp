@@ -193,14 +193,14 @@ class CudnnGraph {
   CudnnDescriptor describe(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                            const Dims& strides, std::int64_t alignment = 16,
                            const std::optional<CudnnTensor>& ragged_offset = {}) const {
-    CudnnDescriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
+    CudnnDescriptor result(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    result.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
         .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment)
         .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector(extents.begin(), extents.end()))
         .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector(strides.begin(), strides.end()));
-    if (ragged_offset) made.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
-    return made;
+    if (ragged_offset) result.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
+    return result;
   }
   CudnnTensor keep(std::int64_t uid, CudnnDescriptor descriptor, const Dims& extents,
                    const Dims& strides) {

@@ -142,10 +142,10 @@ struct CudnnArguments {
   }
   /// Replaces the addresses of updated arguments; allocate(bytes) returns an address.
   [[nodiscard]] CudnnArguments with_updated_at(auto allocate) const {
-    auto made = *this;
-    for (auto& one : made.all)
+    auto result = *this;
+    for (auto& one : result.all)
       if (one.updated_bytes > 0) one.address = allocate(one.updated_bytes);
-    return made;
+    return result;
   }
   /// Returns the smallest alignment of all addresses, in bytes, at most 16.
   [[nodiscard]] std::int64_t alignment() const {

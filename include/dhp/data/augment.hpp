@@ -69,24 +69,24 @@ namespace detail {
 /// Augments to height x width. boxed: a decoder has already cut `image` to its random box.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random, bool boxed = false) {
-  Image made;
+  Image result;
   if (options.random_resized_crop) {
     const auto box = boxed ? detail::Box{0, 0, image.height, image.width}
                            : detail::random_box(image.height, image.width, options, random);
     const bool at_once = options.crop_padding == 0;
-    made = resize(image, box, height, width, at_once && options.flip && random.chance(0.5));
-    if (at_once) return made;
+    result = resize(image, box, height, width, at_once && options.flip && random.chance(0.5));
+    if (at_once) return result;
   } else {
-    made = fit(image, height, width);
+    result = fit(image, height, width);
   }
   if (options.crop_padding > 0) {
     const auto places = static_cast<std::uint32_t>(2 * options.crop_padding + 1);
     const int top = static_cast<int>(random.below(places)) - options.crop_padding;
     const int left = static_cast<int>(random.below(places)) - options.crop_padding;
-    made = crop(made, {top, left, height, width});
+    result = crop(result, {top, left, height, width});
   }
-  if (options.flip && random.chance(0.5)) made = mirror(made);
-  return made;
+  if (options.flip && random.chance(0.5)) result = mirror(result);
+  return result;
 }
 
 }  // namespace dhp

@@ -70,32 +70,32 @@ decltype(auto) naming_sample(std::int64_t index, Body&& body) {
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> upload(Dev& dev, const HostArray& array) {
   if (array.empty()) return {};
-  Tensor<Dev> made(dev, array.dtype(), array.shape());
-  dev.copy_from_host(made.mut().bytes(), array.bytes().data(), array.bytes().size());
-  return made;
+  Tensor<Dev> result(dev, array.dtype(), array.shape());
+  dev.copy_from_host(result.mut().bytes(), array.bytes().data(), array.bytes().size());
+  return result;
 }
 
 /// Copies a batch to the device. index: number k of the micro-batch in its step; samples: its samples in the step.
 template <Device Dev>
 [[nodiscard]] MicroBatch<Dev> upload(Dev& dev, const HostBatch& batch, std::int64_t index,
                                      Range samples) {
-  MicroBatch<Dev> made;
-  made.index = index;
-  made.first_sample = samples.first;
-  made.samples = samples.size();
-  made.input = upload(dev, batch.input);
+  MicroBatch<Dev> result;
+  result.index = index;
+  result.first_sample = samples.first;
+  result.samples = samples.size();
+  result.input = upload(dev, batch.input);
   for (const auto& [name, array] : batch.side) {
     if (batch.rows_per_sample > 0 && name == "row_numbers") {
       auto numbers = array;
       for (auto& number : numbers.template values<std::int64_t>())
         number += samples.first * batch.rows_per_sample;
-      made.side.emplace_back(name, upload(dev, numbers));
+      result.side.emplace_back(name, upload(dev, numbers));
     } else {
-      made.side.emplace_back(name, upload(dev, array));
+      result.side.emplace_back(name, upload(dev, array));
     }
   }
-  made.counts = batch.counts;
-  return made;
+  result.counts = batch.counts;
+  return result;
 }
 
 }  // namespace dhp

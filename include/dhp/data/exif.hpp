@@ -52,15 +52,15 @@ namespace dhp::detail {
   const bool swaps = orientation >= 5;
   const bool up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   const bool left = orientation == 2 || orientation == 3 || orientation >= 7;
-  auto made = Image::blank(swaps ? image.width : image.height, swaps ? image.height : image.width,
-                           image.channels);
-  for (int y = 0; y < made.height; ++y)
-    for (int x = 0; x < made.width; ++x) {
+  auto result = Image::blank(swaps ? image.width : image.height, swaps ? image.height : image.width,
+                             image.channels);
+  for (int y = 0; y < result.height; ++y)
+    for (int x = 0; x < result.width; ++x) {
       const auto [row, column] = swaps ? std::pair(x, y) : std::pair(y, x);
       const auto* from = &image.pixels[image.at(up ? image.height - 1 - row : row,
                                                 left ? image.width - 1 - column : column)];
-      std::copy_n(from, image.channels, &made.pixels[made.at(y, x)]);
+      std::copy_n(from, image.channels, &result.pixels[result.at(y, x)]);
     }
-  return made;
+  return result;
 }
 }  // namespace dhp::detail

@@ -90,13 +90,13 @@ namespace detail {
   std::sort(files.begin(), files.end());
   const auto trains = [](const std::string& file) { return detail::has_word(file, {"train"}); };
   const bool divided = std::any_of(files.begin(), files.end(), trains);
-  FoundShards made;
+  FoundShards result;
   for (auto& file : files) {
     const bool held_out = divided && !trains(file) &&
                           detail::has_word(file, {"val", "valid", "validation", "test", "eval"});
-    (held_out ? made.held_out : made.train).push_back(std::move(file));
+    (held_out ? result.held_out : result.train).push_back(std::move(file));
   }
-  return made;
+  return result;
 }
 
 }  // namespace dhp

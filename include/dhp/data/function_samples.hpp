@@ -31,11 +31,11 @@ class FunctionSamples {
       append(index, "targets", sample.target, rows, targets);
       ++rows;
     }
-    HostBatch made;
-    made.input = HostArray({rows, std::ssize(inputs) / rows}, inputs);
-    made.side.emplace_back("targets", HostArray({rows, std::ssize(targets) / rows}, targets));
-    made.counts = {{"elements", std::ssize(targets)}};
-    return made;
+    HostBatch result;
+    result.input = HostArray({rows, std::ssize(inputs) / rows}, inputs);
+    result.side.emplace_back("targets", HostArray({rows, std::ssize(targets) / rows}, targets));
+    result.counts = {{"elements", std::ssize(targets)}};
+    return result;
   }
 
  private:

@@ -37,9 +37,9 @@ namespace dhp {
     stream.avail_out = static_cast<uInt>(room);
     const int code = inflate(&stream, Z_NO_FLUSH);
     const auto taken = in - stream.avail_in;
-    const auto made = room - stream.avail_out;
+    const auto result = room - stream.avail_out;
     read += taken;
-    written += made;
+    written += result;
     if (code == Z_STREAM_END) {
       const auto rest = packed.subspan(read);
       if (std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; })) break;
@@ -49,7 +49,7 @@ namespace dhp {
     }
     check(code == Z_OK || code == Z_BUF_ERROR, name, ", byte ", read, ": damaged gzip data (",
           stream.msg != nullptr ? stream.msg : "no details", ")");
-    check(taken + made > 0, name, ", byte ", read, ": the gzip data ends too early: truncated");
+    check(taken + result > 0, name, ", byte ", read, ": the gzip data ends too early: truncated");
   }
   out.resize(written);
   return out;

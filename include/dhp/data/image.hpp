@@ -24,9 +24,9 @@ struct Image {
            detail::as_size(channels);
   }
   [[nodiscard]] static Image blank(int height, int width, int channels) {
-    Image made{height, width, channels, {}};
-    made.pixels.resize(made.at(height, 0));
-    return made;
+    Image result{height, width, channels, {}};
+    result.pixels.resize(result.at(height, 0));
+    return result;
   }
   friend bool operator==(const Image&, const Image&) = default;
 };
@@ -98,11 +98,11 @@ class ImageArray {
   [[nodiscard]] Sample get(std::int64_t index) const {
     detail::check_sample_index(index, size());
     const auto at = detail::as_size(index);
-    Sample made{{height(), width(), channels(), {}}, data_->labels[at]};
-    const auto bytes = made.image.at(height(), 0);
+    Sample result{{height(), width(), channels(), {}}, data_->labels[at]};
+    const auto bytes = result.image.at(height(), 0);
     const auto* first = data_->images.values<std::uint8_t>().data() + at * bytes;
-    made.image.pixels.assign(first, first + bytes);
-    return made;
+    result.image.pixels.assign(first, first + bytes);
+    return result;
   }
   [[nodiscard]] int classes() const { return classes_; }
   [[nodiscard]] int height() const { return static_cast<int>(shape()[1]); }

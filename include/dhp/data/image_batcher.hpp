@@ -47,9 +47,9 @@ class ImageBatcher {
   /// Returns a batcher for later pipeline stages, which need only labels. If the dataset can read labels alone, it
   /// reads no images, and the input is zeros.
   [[nodiscard]] ImageBatcher labels_only() const {
-    ImageBatcher made = *this;
-    made.labels_only_ = detail::HasLabels<D>;
-    return made;
+    ImageBatcher result = *this;
+    result.labels_only_ = detail::HasLabels<D>;
+    return result;
   }
 
   [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t epoch) const {
@@ -83,17 +83,17 @@ class ImageBatcher {
       boxed = true;
       return detail::random_box(height, width, *o.augment, random);
     };
-    LabeledImage made;
+    LabeledImage result;
     constexpr bool has_parts = requires { data_.get(index, part); };
     if constexpr (has_parts)
-      made = data_.get(index, o.augment && o.augment->random_resized_crop ? part : nullptr);
-    else made = data_.get(index);
-    auto& image = made.image;
+      result = data_.get(index, o.augment && o.augment->random_resized_crop ? part : nullptr);
+    else result = data_.get(index);
+    auto& image = result.image;
     check(image.channels == o.channels, "has ", image.channels, " channels; ", o.channels,
           " would be right");
     image = o.augment ? augment(image, *o.augment, o.height, o.width, random, boxed)
                       : fit(image, o.height, o.width);
-    return made;
+    return result;
   }
 
   // Writes (p / 255 - mean) / deviation for pixel p, computed in double and rounded once.
@@ -148,15 +148,15 @@ template <Dataset D>
       squares[at % channels] += value * value;
     }
   }
-  ChannelStatistics made;
+  ChannelStatistics result;
   for (std::size_t c = 0; c < sums.size(); ++c) {
     const double mean = static_cast<double>(sums[c]) / static_cast<double>(count);
     const double square = static_cast<double>(squares[c]) / static_cast<double>(count);
     const double deviation = std::sqrt(std::max(0.0, square - mean * mean)) / 255;
-    made.mean.push_back(mean / 255);
-    made.deviation.push_back(deviation > 0 ? deviation : 1);
+    result.mean.push_back(mean / 255);
+    result.deviation.push_back(deviation > 0 ? deviation : 1);
   }
-  return made;
+  return result;
 }
 
 }  // namespace dhp

@@ -18,7 +18,7 @@ namespace detail {
 
 /// Converts CMYK to RGB or gray. All known writers store it inverted.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
-  Image made = Image::blank(inks.height, inks.width, channels);
+  Image result = Image::blank(inks.height, inks.width, channels);
   const auto count = as_size(inks.height) * as_size(inks.width);
   for (std::size_t at = 0; at < count; ++at) {
     const auto* ink = inks.pixels.data() + 4 * at;
@@ -26,14 +26,14 @@ namespace detail {
     const int green = ink[1] * ink[3] / 255;
     const int blue = ink[2] * ink[3] / 255;
     if (channels == 1) {
-      made.pixels[at] = gray_of(red, green, blue);
+      result.pixels[at] = gray_of(red, green, blue);
     } else {
-      made.pixels[3 * at] = static_cast<std::uint8_t>(red);
-      made.pixels[3 * at + 1] = static_cast<std::uint8_t>(green);
-      made.pixels[3 * at + 2] = static_cast<std::uint8_t>(blue);
+      result.pixels[3 * at] = static_cast<std::uint8_t>(red);
+      result.pixels[3 * at + 1] = static_cast<std::uint8_t>(green);
+      result.pixels[3 * at + 2] = static_cast<std::uint8_t>(blue);
     }
   }
-  return made;
+  return result;
 }
 
 /// Reads one file through libjpeg-turbo. On an error, libjpeg jumps out of its C code by longjmp, which runs no
@@ -61,7 +61,7 @@ class JpegReader {
   /// Returns the pixels in `box`; call it after jpeg_start_decompress().
   [[nodiscard]] Image read(const Box& box) {
     const auto channels = as_size(info_.output_components);
-    Image made = Image::blank(box.height, box.width, info_.output_components);
+    Image result = Image::blank(box.height, box.width, info_.output_components);
     // Colors are interpolated from neighbors, so a cut needs two more pixels on each side.
     constexpr int more = 2;
     const int first = std::max(0, box.left - more);
@@ -81,7 +81,7 @@ class JpegReader {
         const auto wanted = static_cast<JDIMENSION>(std::min(lines, box.height - y));
         const auto given = jpeg_read_scanlines(&info_, rows, wanted);
         for (JDIMENSION at = 0; at < given; ++at)
-          std::memcpy(made.pixels.data() + made.at(y++, 0), rows[at] + before, made.at(1, 0));
+          std::memcpy(result.pixels.data() + result.at(y++, 0), rows[at] + before, result.at(1, 0));
       }
       if (info_.output_scanline == info_.output_height) jpeg_finish_decompress(&info_);
     });
@@ -91,7 +91,7 @@ class JpegReader {
     check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||
               std::find_end(rest.begin(), rest.end(), end.begin(), end.end()) != rest.end(),
           name_, ": damaged JPEG (it has no end)");
-    return made;
+    return result;
   }
 
  private:
@@ -144,9 +144,9 @@ class JpegReader {
   const Box all{0, 0, static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
   const int orientation = jpeg_orientation(bytes);
   const bool in_part = options.part && !(options.exif && orientation != 1);
-  Image made = reader.read(in_part ? options.part(all.height, all.width) : all);
-  if (inks) made = from_inverted_cmyk(made, options.channels);
-  return oriented(std::move(made), orientation, options);
+  Image result = reader.read(in_part ? options.part(all.height, all.width) : all);
+  if (inks) result = from_inverted_cmyk(result, options.channels);
+  return oriented(std::move(result), orientation, options);
 }
 }  // namespace detail
 

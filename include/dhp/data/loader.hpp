@@ -138,16 +138,16 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     const auto slot = take();
     const auto& plan = slot->plan;
     // Only full steps keep the promise of equal shapes.
-    StepBatches<Dev> made{
+    StepBatches<Dev> result{
         .batches = {},
         .micro_batches = plan.micro_batches(),
         .samples = plan.samples,
         .same_shapes = options_.same_shapes && plan.samples == options_.global_batch};
     for (auto& job : slot->jobs) {
       const auto batch = std::move(job.batch);  // freed once the batch is on the device
-      made.batches.push_back(upload(*dev_, batch, job.index, plan.samples_of(job.index)));
+      result.batches.push_back(upload(*dev_, batch, job.index, plan.samples_of(job.index)));
     }
-    return made;
+    return result;
   }
 
  private:

@@ -26,18 +26,18 @@ struct PlainPng {
   const auto magic = at.take(8, "the PNG magic");
   if (png_sig_cmp(reinterpret_cast<png_const_bytep>(magic.data()), 0, 8) != 0)
     at.reject("not a PNG file: wrong magic");
-  PlainPng made{.bytes = Bytes(magic.begin(), magic.end())};
-  made.bytes.reserve(bytes.size());
+  PlainPng result{.bytes = Bytes(magic.begin(), magic.end())};
+  result.bytes.reserve(bytes.size());
   for (;;) {
     const auto* first = bytes.data() + (bytes.size() - at.left());
     const auto size = as_size(at.big_endian(4, "a PNG chunk"));
     const auto kind = text_in(at.take(4, "a PNG chunk"));
     const auto data = at.take(size, "a PNG chunk");
     (void)at.take(4, "the check sum of a PNG chunk");
-    if (kind == "eXIf") made.orientation = exif_orientation(data);
+    if (kind == "eXIf") result.orientation = exif_orientation(data);
     if (kind != "gAMA" && kind != "cHRM" && kind != "sRGB" && kind != "iCCP" && kind != "tRNS")
-      made.bytes.insert(made.bytes.end(), first, data.data() + data.size() + 4);
-    if (kind == "IEND") return made;
+      result.bytes.insert(result.bytes.end(), first, data.data() + data.size() + 4);
+    if (kind == "IEND") return result;
   }
 }
 
@@ -90,11 +90,11 @@ class PngReader : NonCopyable {
   const auto plain = plain_png(bytes, name);
   PngReader reader(plain.bytes, name);
   reader.read_info();
-  Image made;
+  Image result;
   bool color = false;
   reader.attempt([&](png_structp png, png_infop info) {
-    made.height = static_cast<int>(png_get_image_height(png, info));
-    made.width = static_cast<int>(png_get_image_width(png, info));
+    result.height = static_cast<int>(png_get_image_height(png, info));
+    result.width = static_cast<int>(png_get_image_width(png, info));
     color = (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) != 0;
     png_set_expand(png);  // of palettes, and of grays with fewer than 8 bits
     png_set_scale_16(png);
@@ -103,19 +103,19 @@ class PngReader : NonCopyable {
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
   });
-  check_decode(as_size(made.height), as_size(made.width), name, options);
-  made = Image::blank(made.height, made.width, color ? 3 : options.channels);
+  check_decode(as_size(result.height), as_size(result.width), name, options);
+  result = Image::blank(result.height, result.width, color ? 3 : options.channels);
   std::vector<png_bytep> rows;
-  for (int y = 0; y < made.height; ++y) rows.push_back(made.pixels.data() + made.at(y, 0));
+  for (int y = 0; y < result.height; ++y) rows.push_back(result.pixels.data() + result.at(y, 0));
   reader.attempt([&](png_structp png, png_infop) { png_read_image(png, rows.data()); });
   if (color && options.channels == 1) {
-    auto* to = made.pixels.data();
-    for (const auto* from = to; from != made.pixels.data() + made.pixels.size(); from += 3)
+    auto* to = result.pixels.data();
+    for (const auto* from = to; from != result.pixels.data() + result.pixels.size(); from += 3)
       *to++ = gray_of(from[0], from[1], from[2]);
-    made.channels = 1;
-    made.pixels.resize(made.at(made.height, 0));
+    result.channels = 1;
+    result.pixels.resize(result.at(result.height, 0));
   }
-  return oriented(std::move(made), plain.orientation, options);
+  return oriented(std::move(result), plain.orientation, options);
 }
 }  // namespace detail
 

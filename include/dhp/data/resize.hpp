@@ -31,33 +31,33 @@ void visit_channels(int channels, const auto& visit) {
 /// Crops; parts of the box outside the image are black.
 [[nodiscard]] inline Image crop(const Image& image, const detail::Box& box) {
   check(box.height > 0 && box.width > 0, "crop: a box of ", box.height, " x ", box.width);
-  Image made = Image::blank(box.height, box.width, image.channels);
+  Image result = Image::blank(box.height, box.width, image.channels);
   const int first = std::max(0, -box.left);
   const int last = std::min(box.width, image.width - box.left);
-  if (first >= last) return made;
+  if (first >= last) return result;
   for (int y = 0; y < box.height; ++y) {
     const int from = y + box.top;
     if (from < 0 || from >= image.height) continue;
     std::copy_n(image.pixels.data() + image.at(from, box.left + first),
-                (last - first) * image.channels, made.pixels.data() + made.at(y, first));
+                (last - first) * image.channels, result.pixels.data() + result.at(y, first));
   }
-  return made;
+  return result;
 }
 
 /// Flips an image horizontally.
 [[nodiscard]] inline Image mirror(const Image& image) {
-  Image made = Image::blank(image.height, image.width, image.channels);
+  Image result = Image::blank(image.height, image.width, image.channels);
   detail::visit_channels(image.channels, [&](auto channels) {
     for (int y = 0; y < image.height; ++y) {
       const auto* from = image.pixels.data() + image.at(y, 0);
-      for (auto* to = made.pixels.data() + made.at(y + 1, 0);
-           to != made.pixels.data() + made.at(y, 0); from += channels) {
+      for (auto* to = result.pixels.data() + result.at(y + 1, 0);
+           to != result.pixels.data() + result.at(y, 0); from += channels) {
         to -= channels;
         for (std::size_t c = 0; c < channels; ++c) to[c] = from[c];
       }
     }
   });
-  return made;
+  return result;
 }
 
 namespace detail {
@@ -198,11 +198,11 @@ void visit_taps(std::size_t taps, const auto& visit) {
   detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_weight_bits, true);
   if (mirrored) columns.reverse();
   const auto channels = detail::as_size(image.channels);
-  Image made = Image::blank(height, width, image.channels);
+  Image result = Image::blank(height, width, image.channels);
   constexpr std::size_t beyond = 8;
   const auto count = channels * detail::as_size(box.width);
   std::vector<std::int16_t> sums(count + channels + beyond);
-  std::vector<std::uint8_t> line(made.at(1, 0) + beyond);
+  std::vector<std::uint8_t> line(result.at(1, 0) + beyond);
   for (int y = 0; y < height; ++y) {
     const auto at = detail::as_size(y);
     const auto* from = image.pixels.data() + image.at(rows.first[at], box.left);
@@ -214,9 +214,9 @@ void visit_taps(std::size_t taps, const auto& visit) {
     detail::visit_taps(columns.taps, [&](auto taps) {
       detail::sum_columns(taps, sums.data(), channels, columns, line.data());
     });
-    std::memcpy(made.pixels.data() + made.at(y, 0), line.data(), made.at(1, 0));
+    std::memcpy(result.pixels.data() + result.at(y, 0), line.data(), result.at(1, 0));
   }
-  return made;
+  return result;
 }
 
 }  // namespace dhp

@@ -61,10 +61,11 @@ struct ShardIndex {
     const auto inner = text.substr(0, text.size() - std::min(text.size(), sum_of({}).size()));
     if (!inner.starts_with(magic) || text.substr(inner.size()) != sum_of(inner))
       return std::nullopt;
-    auto made = Fields::parsed<ShardIndex>(inner.substr(magic.size()));
-    const auto has_shard = [&](const auto& sample) { return sample.shard < made->shards.size(); };
-    if (made && !std::all_of(made->samples.begin(), made->samples.end(), has_shard)) made.reset();
-    return made;
+    auto result = Fields::parsed<ShardIndex>(inner.substr(magic.size()));
+    const auto has_shard = [&](const auto& sample) { return sample.shard < result->shards.size(); };
+    if (result && !std::all_of(result->samples.begin(), result->samples.end(), has_shard))
+      result.reset();
+    return result;
   }
   /// Returns whether the index matches the shards' current sizes and times.
   [[nodiscard]] bool is_of(const std::vector<ShardFile>& now) const {
@@ -98,15 +99,15 @@ struct ShardIndex {
     if (shard.tar) scan_tar(shard.path, decoders, label_of_json, scan);
     else scan_tfrecord(shard.path, scan);
   });
-  ShardIndex made{.shards = std::move(shards), .samples = {}, .skipped = {}, .left_out = {}};
+  ShardIndex result{.shards = std::move(shards), .samples = {}, .skipped = {}, .left_out = {}};
   for (std::size_t index = 0; index < scans.size(); ++index) {
     for (auto& sample : scans[index].samples) {
       sample.shard = static_cast<std::uint32_t>(index);
-      made.samples.push_back(sample);
+      result.samples.push_back(sample);
     }
-    for (auto& sentence : scans[index].skipped) made.skipped.push_back(std::move(sentence));
-    made.left_out.add(scans[index].left_out);
+    for (auto& sentence : scans[index].skipped) result.skipped.push_back(std::move(sentence));
+    result.left_out.add(scans[index].left_out);
   }
-  return made;
+  return result;
 }
 }  // namespace dhp::detail

@@ -107,7 +107,7 @@ struct ImageExample {
 /// label is `image/class/label`, or else `label`.
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
                                                      std::uint64_t last) {
-  ImageExample made;
+  ImageExample result;
   bool whole_image = false, whole_label = false;  // found under the preferred name
   WireFields example(file, first, last);
   while (const auto features = example.next()) {
@@ -124,23 +124,24 @@ struct ImageExample {
           name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
         if (part->number == 2) value = feature_value(file, *part);
       }
-      if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
+      if (result.features.size() < 200)
+        result.features += (result.features.empty() ? "" : ", ") + name;
       if (!value) continue;
       if (value->is_bytes && (name == "image/encoded" || (name == "image" && !whole_image))) {
-        made.image = value;
+        result.image = value;
         whole_image = name == "image/encoded";
-        if (value->several) made.list = name;
+        if (value->several) result.list = name;
       }
       if (!value->is_bytes && (name == "image/class/label" || (name == "label" && !whole_label))) {
-        made.label = static_cast<std::int64_t>(value->value);
+        result.label = static_cast<std::int64_t>(value->value);
         whole_label = name == "image/class/label";
-        if (value->several) made.list = name;
+        if (value->several) result.list = name;
       }
       if (value->is_bytes && name == "image/filename")
-        made.key = file.text(value->first, std::min<std::size_t>(value->size(), 200));
+        result.key = file.text(value->first, std::min<std::size_t>(value->size(), 200));
     }
   }
-  return made;
+  return result;
 }
 
 /// Adds a shard's samples. Checks framing and labels; a record's checksum is checked when the record is read.

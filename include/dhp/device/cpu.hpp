@@ -150,9 +150,9 @@ class Cpu : detail::Kernels, detail::NonCopyable {
     if (bytes > 0) std::memset(to, 0, bytes);
   }
   [[nodiscard]] HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
-    HostCopy made = HostCopy::on_heap(bytes);
-    copy(made.data(), from, bytes);
-    return made;
+    HostCopy result = HostCopy::on_heap(bytes);
+    copy(result.data(), from, bytes);
+    return result;
   }
   void synchronize() {}
 

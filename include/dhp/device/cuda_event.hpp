@@ -12,9 +12,9 @@ class CudaStream {
  public:
   /// Creates a non-blocking stream, which the last copy of this handle destroys.
   CudaStream() {
-    cudaStream_t made = nullptr;
-    check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
-    stream_ = {made, [](cudaStream_t old) { quietly(cudaStreamDestroy(old)); }};
+    cudaStream_t result = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&result, cudaStreamNonBlocking), "cudaStreamCreate");
+    stream_ = {result, [](cudaStream_t old) { quietly(cudaStreamDestroy(old)); }};
   }
   /// Borrows a stream, which must outlive all copies of this handle.
   explicit CudaStream(cudaStream_t borrowed) : stream_(borrowed, [](cudaStream_t) {}) {}
@@ -32,10 +32,10 @@ class CudaEvent {
   /// Returns the current point of `stream`. flags: ms_since() needs cudaEventDefault.
   [[nodiscard]] static CudaEvent recorded(cudaStream_t stream,
                                           unsigned flags = cudaEventDisableTiming) {
-    cudaEvent_t made = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
+    cudaEvent_t result = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&result, flags), "cudaEventCreate");
     CudaEvent event;
-    event.event_ = {made, [](cudaEvent_t old) { quietly(cudaEventDestroy(old)); }};
+    event.event_ = {result, [](cudaEvent_t old) { quietly(cudaEventDestroy(old)); }};
     event.record(stream);
     return event;
   }

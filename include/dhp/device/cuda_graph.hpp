@@ -28,11 +28,11 @@ class CudaGraph {
   CudaGraph() = default;  ///< an empty graph
   explicit CudaGraph(cudaGraph_t recorded, Branches branches = {})
       : branches_(std::move(branches)) {
-    cudaGraphExec_t made = nullptr;
-    const auto code = cudaGraphInstantiate(&made, recorded, 0);
+    cudaGraphExec_t result = nullptr;
+    const auto code = cudaGraphInstantiate(&result, recorded, 0);
     quietly(cudaGraphDestroy(recorded));
     check_cuda(code, "cudaGraphInstantiate");
-    graph_ = {made, [](cudaGraphExec_t old) { quietly(cudaGraphExecDestroy(old)); }};
+    graph_ = {result, [](cudaGraphExec_t old) { quietly(cudaGraphExecDestroy(old)); }};
   }
 
   [[nodiscard]] explicit operator bool() const { return graph_ != nullptr; }

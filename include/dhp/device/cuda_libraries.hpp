@@ -33,18 +33,18 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
 /// One handle serves all streams of a device, because cuBLASLt's calls take the stream as an argument.
 using CublasHandle = CudaOwner<cublasLtHandle_t, cublasLtDestroy>;
 [[nodiscard]] inline CublasHandle make_cublas_handle() {
-  cublasLtHandle_t made = nullptr;
-  check_cublas(cublasLtCreate(&made), "cublasLtCreate");
-  return CublasHandle(made);
+  cublasLtHandle_t result = nullptr;
+  check_cublas(cublasLtCreate(&result), "cublasLtCreate");
+  return CublasHandle(result);
 }
 
 /// Each handle is bound to one stream.
 using CudnnHandle = CudaOwner<cudnnHandle_t, cudnnDestroy>;
 [[nodiscard]] inline CudnnHandle make_cudnn_handle(cudaStream_t stream) {
-  cudnnHandle_t made = nullptr;
-  check_cudnn(cudnnCreate(&made), "cudnnCreate");
-  CudnnHandle handle(made);
-  check_cudnn(cudnnSetStream(made, stream), "cudnnSetStream");
+  cudnnHandle_t result = nullptr;
+  check_cudnn(cudnnCreate(&result), "cudnnCreate");
+  CudnnHandle handle(result);
+  check_cudnn(cudnnSetStream(result, stream), "cudnnSetStream");
   return handle;
 }
 

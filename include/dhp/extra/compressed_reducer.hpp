@@ -27,9 +27,9 @@ struct CompressedGradient {
 };
 /// Copies `made` to `kept` unless the step was skipped. state: the StepState with the step's decision; empty: applied.
 template <class Dev>
-void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
-  if (state) keep_if_applied(dev, state, made, kept);
-  else copy(dev, made, kept);
+void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> result, View<Dev> kept) {
+  if (state) keep_if_applied(dev, state, result, kept);
+  else copy(dev, result, kept);
 }
 }  // namespace detail
 
@@ -76,7 +76,7 @@ class CompressedReducer {
           "exact sums have no compressed form: a reducer that compresses needs sums in "
           "floating point");
     if (group_.size() == 1) return {};
-    CompressedGradients<Dev> made;
+    CompressedGradients<Dev> result;
     std::vector<View<Dev>> whole;
     std::int64_t remembered = 0;
     for (const auto& parameter : store.parameters()) {
@@ -90,7 +90,7 @@ class CompressedReducer {
         compressed = compressed && options.compresses(matrix);
       const auto gradient = store.gradients(parameter->range).as(matrix);
       if (compressed) {
-        made.push_back({parameter->use, gradient});
+        result.push_back({parameter->use, gradient});
         remembered += detail::padded_segment(count);
       } else {
         whole.push_back(gradient);
@@ -101,13 +101,13 @@ class CompressedReducer {
     memory_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     unsent_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     std::int64_t first = 0;
-    for (auto& gradient : made) {
+    for (auto& gradient : result) {
       const auto last = first + gradient.sum.count();
       gradient.unsent = unsent_.mut().slice(first, last).as(gradient.sum.shape());
       gradient.memory = memory_.view().slice(first, last).as(gradient.sum.shape());
       first += detail::padded_segment(gradient.sum.count());
     }
-    return made;
+    return result;
   }
   Dev& dev_;
   Comm<Dev> group_;

@@ -127,9 +127,9 @@ struct SyntheticGradients {
     if (!output) return nullptr;
     auto predictor = std::make_unique<detail::BoundaryPredictor<Dev>>(dev, *output, mesh.data(),
                                                                       store.compute, rate);
-    auto* const made = predictor.get();
+    auto* const result = predictor.get();
     stage.take_gradients_from(std::move(predictor));
-    return made;
+    return result;
   }
   template <class Dev>
   void predict_in(TrainingRun<Dev>& run, const MicroBatch<Dev>& example) const {

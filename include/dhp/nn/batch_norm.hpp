@@ -73,19 +73,19 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
     if (!pieces_.empty()) return forward_pieces(dev, x, residual, tape);
-    auto made = normalize(dev, x, std::move(residual), tape);
+    auto result = normalize(dev, x, std::move(residual), tape);
     std::shared_ptr<const detail::NormTrace<Dev>> trace;
-    if (!made.signs.empty())
+    if (!result.signs.empty())
       trace = std::make_shared<const detail::NormTrace<Dev>>(detail::NormTrace<Dev>{
-          x.share(), made.mean.share(), made.inv_std.share(), made.signs.share()});
+          x.share(), result.mean.share(), result.inv_std.share(), result.signs.share()});
     tape.push(std::move(x));
-    tape.push(std::move(made.mean));
-    tape.push(std::move(made.inv_std));
-    tape.push(std::move(made.signs));
+    tape.push(std::move(result.mean));
+    tape.push(std::move(result.inv_std));
+    tape.push(std::move(result.signs));
     // The ReLU's backward pass needs y if there is a residual; otherwise x tells it where y > 0.
-    if (options_.relu && adds) tape.push(made.y.share());
-    made.y.carry_norm(std::move(trace));
-    return std::move(made.y);
+    if (options_.relu && adds) tape.push(result.y.share());
+    result.y.carry_norm(std::move(trace));
+    return std::move(result.y);
   }
   detail::BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy,
                                                          Tape<Dev>& tape) {
@@ -130,10 +130,10 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     all.dx = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     if (residual) all.dresidual = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     for (auto at = count(); at-- > 0;) {
-      const auto made =
+      const auto result =
           pieces_[detail::as_size(at)].gradients(dev, part_of_piece(dy, at), residual, tape);
-      put(dev, made.dx, at, all.dx);
-      if (residual) put(dev, made.dresidual, at, all.dresidual);
+      put(dev, result.dx, at, all.dx);
+      if (residual) put(dev, result.dresidual, at, all.dresidual);
     }
     return all;
   }
@@ -144,37 +144,37 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     const bool alone = tape.context().training() && group_.size() == 1;
     const auto sums = alone ? of.column_sums() : ConstView<Dev>();
     if (alone && sums.empty()) {
-      auto made = detail::batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
-                                           options_.epsilon, options_.relu);
-      if (made) {
-        add_statistics(dev, tape, made->mean.view(), made->squared_deviations.view(),
+      auto result = detail::batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
+                                             options_.epsilon, options_.relu);
+      if (result) {
+        add_statistics(dev, tape, result->mean.view(), result->squared_deviations.view(),
                        static_cast<double>(x.rows()));
-        return std::move(*made);
+        return std::move(*result);
       }
     }
-    detail::BatchNormResult<Dev> made;
+    detail::BatchNormResult<Dev> result;
     const auto accumulation = accumulation_type(x.dtype());
-    made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
-    made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
-    if (!sums.empty()) statistics_from_sums(dev, sums, x.rows(), made.mean, made.inv_std, tape);
-    else if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
+    result.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
+    result.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
+    if (!sums.empty()) statistics_from_sums(dev, sums, x.rows(), result.mean, result.inv_std, tape);
+    else if (tape.context().training()) batch_statistics(dev, x, result.mean, result.inv_std, tape);
     else {
-      cast(dev, ConstView<Dev>(running_mean_->value), made.mean.mut());
-      rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, made.inv_std.mut());
+      cast(dev, ConstView<Dev>(running_mean_->value), result.mean.mut());
+      rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, result.inv_std.mut());
     }
     const auto added = residual.view();
     if (!sums.empty()) {
-      if (auto fused = detail::batch_norm_fused_apply(dev, x, vectors(made.mean, made.inv_std),
+      if (auto fused = detail::batch_norm_fused_apply(dev, x, vectors(result.mean, result.inv_std),
                                                       added, options_.relu)) {
-        made.y = std::move(fused->y);
-        made.signs = std::move(fused->signs);
-        return made;
+        result.y = std::move(fused->y);
+        result.signs = std::move(fused->signs);
+        return result;
       }
     }
-    made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
-    detail::batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu,
-                             made.y.mut());
-    return made;
+    result.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    detail::batch_norm_apply(dev, x, vectors(result.mean, result.inv_std), added, options_.relu,
+                             result.y.mut());
+    return result;
   }
   /// Computes the statistics from the column sums that were attached to x when it was computed.
   void statistics_from_sums(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
@@ -217,10 +217,10 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
         return applied(dev, std::move(dy), x, of, false, residual, static_cast<double>(x.rows()),
                        std::move(sums));
       }
-      if (auto made = detail::batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(),
-                                                        options_.relu, residual)) {
-        add_gradients(dev, made->sums);
-        return std::move(*made);
+      if (auto result = detail::batch_norm_fused_backward(dev, dy.view(), x.view(), of,
+                                                          signs.view(), options_.relu, residual)) {
+        add_gradients(dev, result->sums);
+        return std::move(*result);
       }
     }
     return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
@@ -255,14 +255,14 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   detail::BatchNormGradients<Dev> applied(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
                                           const detail::BatchNormVectors<Dev>& of, bool relu,
                                           bool residual, double count, Tensor<Dev> sums) {
-    detail::BatchNormGradients<Dev> made;
+    detail::BatchNormGradients<Dev> result;
     const auto incoming = dy.view();
-    if (residual) made.dresidual = dy.share();
-    made.dx = reuse(dev, dy);
+    if (residual) result.dresidual = dy.share();
+    result.dx = reuse(dev, dy);
     detail::batch_norm_backward_apply(dev, incoming, x.view(), of, relu, row(sums, 0), row(sums, 1),
-                                      count, made.dx.mut());
-    made.sums = std::move(sums);
-    return made;
+                                      count, result.dx.mut());
+    result.sums = std::move(sums);
+    return result;
   }
 
   [[nodiscard]] detail::BatchNormVectors<Dev> vectors(const Tensor<Dev>& mean,

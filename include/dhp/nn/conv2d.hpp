@@ -104,9 +104,9 @@ class Conv2d final : public detail::AddsOnto<Dev, Conv2d<Dev>> {
     if (by_rows_)
       return sum_.by_rows(dev, x.dtype(), shape, {},
                           [&](int at, Range images, View<Dev> to, double) {
-                            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
+                            in_type_of(dev, x.dtype(), to, [&](View<Dev> result) {
                               conv2d_forward(dev, piece(x.view(), at).slice(images),
-                                             weight(at)->value, geometry_, made);
+                                             weight(at)->value, geometry_, result);
                             });
                           });
     if constexpr (at_once) {
@@ -122,16 +122,16 @@ class Conv2d final : public detail::AddsOnto<Dev, Conv2d<Dev>> {
     return y;
   }
   void backward_data(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
-    in_type_of(dev, dy.dtype(), dx, [&](View<Dev> made) {
-      conv2d_backward_data(dev, dy, weight(at)->value, geometry_, made, beta);
+    in_type_of(dev, dy.dtype(), dx, [&](View<Dev> result) {
+      conv2d_backward_data(dev, dy, weight(at)->value, geometry_, result, beta);
     });
   }
   /// Lets `write` fill memory of `type`, then casts it to `to`. Convolutions write `type`; sums of pieces may be wider.
   static void in_type_of(Dev& dev, DType type, View<Dev> to, FunctionRef<void(View<Dev>)> write) {
     if (to.dtype() == type) return write(to);
-    Tensor<Dev> made(dev, type, to.shape());
-    write(made.mut());
-    cast(dev, made.view(), to);
+    Tensor<Dev> result(dev, type, to.shape());
+    write(result.mut());
+    cast(dev, result.view(), to);
   }
 
   /// Returns onto + the gradient of x. By rows, x has this rank's channels, or pieces of them.

@@ -66,7 +66,7 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
     auto dbefore = detail::in_layer(dev, "second", "input gradient", tape, [&] {
       second_.backward_weight(dev, dy.share(), tape);
       const Tensor<Dev> before = tape.pop();
-      Tensor<Dev> made(dev, before.dtype(), before.shape());
+      Tensor<Dev> result(dev, before.dtype(), before.shape());
       const auto gradients = detail::as_matrix(dy.view());
       for (int at = 0; at < pieces(); ++at)
         detail::for_row_groups(tape.row_groups(), gradients.rows(), [&](Range of_group) {
@@ -75,10 +75,10 @@ class FeedForward final : public detail::AddsOnto<Dev, FeedForward<Dev>> {
               dev, [&](View<Dev> gradient, double beta) {
                 detail::gelu_linear_backward(dev, some(gradients), value_at(second_.weights(), at),
                                              some(matrix(before.view(), at)),
-                                             some(matrix(made.mut(), at)), gradient, beta);
+                                             some(matrix(result.mut(), at)), gradient, beta);
               });
         });
-      return made;
+      return result;
     });
     dy = {};
     return detail::in_layer(dev, "first", "input gradient", tape, [&] {

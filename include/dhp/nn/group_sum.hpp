@@ -160,13 +160,13 @@ class GroupSum {
 
   [[nodiscard]] Started sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                             std::int64_t rows, WriteRows write) {
-    Started made;
+    Started result;
     if (!is_grouped() && shares_.is_split()) {
-      made.summand_ = shares_.summand(dev, type, shape);
-      write(0, {0, shape[0]}, made.summand_.mut().slice(0, shape[0]), 0);
-      made.y_ = shares_.scatter(dev, made.summand_, shape[0], made.done_);
-      made.onto_ = std::move(onto);
-      return made;
+      result.summand_ = shares_.summand(dev, type, shape);
+      write(0, {0, shape[0]}, result.summand_.mut().slice(0, shape[0]), 0);
+      result.y_ = shares_.scatter(dev, result.summand_, shape[0], result.done_);
+      result.onto_ = std::move(onto);
+      return result;
     }
     if (!is_grouped() && group_.rank() != 0) onto = {};
     const bool exchanges = is_grouped() && group_.size() > 1;
@@ -174,9 +174,9 @@ class GroupSum {
     if (!exchanges) onto = detail::writable(dev, std::move(onto), type, shape);
     if (!is_grouped()) {
       write(0, {0, shape[0]}, onto.mut(), beta);
-      if (group_.size() > 1) made.done_ = group_.all_reduce(dev, onto.mut());
-      made.y_ = std::move(onto);
-      return made;
+      if (group_.size() > 1) result.done_ = group_.all_reduce(dev, onto.mut());
+      result.y_ = std::move(onto);
+      return result;
     }
     const auto ranks = std::int64_t{group_.size()};
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
@@ -205,9 +205,9 @@ class GroupSum {
         detail::copy(dev, from, of_block(row_of(own, at)));
       }
     }
-    made.y_ =
+    result.y_ =
         exchanges ? exchanged(dev, std::move(own), type, shape, std::move(onto)) : std::move(onto);
-    return made;
+    return result;
   }
   /// Rank r adds part r of all ranks' sums; then all ranks gather the results, unless they share rows.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,

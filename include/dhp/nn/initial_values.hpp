@@ -29,11 +29,12 @@ class InitialValues {
     } else if constexpr (has_data<Dev>) {
       const auto size = size_of(to.dtype());
       const auto max_staged = max_staged_bytes / static_cast<std::int64_t>(size);
-      std::vector<std::byte> made(size * as_size(std::min(to.count(), max_staged)));
+      std::vector<std::byte> result(size * as_size(std::min(to.count(), max_staged)));
       for (std::int64_t begin = 0; begin < to.count(); begin += max_staged) {
         const auto count = std::min(max_staged, to.count() - begin);
-        fill(parameter, first + begin, to.dtype(), made.data(), count);
-        dev_.copy_from_host(to.bytes() + as_size(begin) * size, made.data(), as_size(count) * size);
+        fill(parameter, first + begin, to.dtype(), result.data(), count);
+        dev_.copy_from_host(to.bytes() + as_size(begin) * size, result.data(),
+                            as_size(count) * size);
       }
     }
   }

@@ -311,9 +311,9 @@ class Linear final : detail::LinearParts<Dev> {
 
   /// Returns a layer with this layer's parameters, for an x that has all rows on each rank.
   [[nodiscard]] Linear of_whole_rows() const {
-    auto made = *this;
-    made.take_whole_rows();
-    return made;
+    auto result = *this;
+    result.take_whole_rows();
+    return result;
   }
   using Parts::backward, Parts::backward_onto, Parts::biases, Parts::flops, Parts::forward,
       Parts::output_shape, Parts::parameters, Parts::weights;

@@ -130,12 +130,12 @@ class LowRank final : public Adapter<Dev> {
   /// Returns x after dropout, or an empty tensor if dropout is inactive.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
-    Tensor<Dev> made(dev, x.dtype(), x.shape());
+    Tensor<Dev> result(dev, x.dtype(), x.shape());
     for (int at = 0; at < count(a_); ++at) {
       const auto part = matrix(x, a_, at);
-      drop(dev, part, dropout_.rows(tape, part.rows()), at, tape, matrix(made.mut(), a_, at));
+      drop(dev, part, dropout_.rows(tape, part.rows()), at, tape, matrix(result.mut(), a_, at));
     }
-    return made;
+    return result;
   }
   void drop(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows, int at, const Tape<Dev>& tape,
             View<Dev> y) const {

@@ -152,8 +152,8 @@ class ModelBuilder {
   /// Throws Error if a parameter has no memory, because no part of the model lists it.
   void check_listed() const {
     for (const auto& one : made_)
-      if (const auto made = one.lock())
-        check(made->listed, "parameter ", made->spec.name,
+      if (const auto parameter = one.lock())
+        check(parameter->listed, "parameter ", parameter->spec.name,
               " is in no layer's list: parameters() of the layer that holds it has to add it");
   }
 
@@ -163,7 +163,7 @@ class ModelBuilder {
   /// Makes a parameter with the table's placement; dims: the dimension that each placement splits.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
     const auto place = placement(spec.name);
-    return made(std::move(spec), place, dims, 1)[0];
+    return make_pieces(std::move(spec), place, dims, 1)[0];
   }
   /// Makes a parameter as the pieces that this rank holds: one for each of its tensor groups, or a single piece.
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, PlacementDims dims) {
@@ -172,7 +172,7 @@ class ModelBuilder {
   }
   /// Makes pieces whose placement the layer chooses, such as the factors of an adapter.
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
-    return made(std::move(spec), place, dims, sum_of_pieces(place).pieces());
+    return make_pieces(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
   /// Throws Error unless the parameter has the placement that the one of `other`, in the same layer, requires.
   void check_matching_placement(const ParameterSpec& parameter, Placement required,
@@ -191,8 +191,8 @@ class ModelBuilder {
 
  private:
   /// pieces: number of pieces on this rank.
-  [[nodiscard, gnu::cold]] ParameterList<Dev> made(ParameterSpec spec, Placement place,
-                                                   PlacementDims dims, int pieces) {
+  [[nodiscard, gnu::cold]] ParameterList<Dev> make_pieces(ParameterSpec spec, Placement place,
+                                                          PlacementDims dims, int pieces) {
     check(spec.shape.count() > 0, "parameter ", spec.name, " of shape ", spec.shape,
           " has no elements; extents of 1 or more would be right");
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);

@@ -29,9 +29,9 @@ class ResidualBatchNorm {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> dresidual;
     auto dinner = detail::in_layer(dev, name_, "input gradient", tape, [&] {
-      auto made = norm_.backward_with_residual(dev, std::move(dy), tape);
-      dresidual = std::move(made.dresidual);
-      return std::move(made.dx);
+      auto result = norm_.backward_with_residual(dev, std::move(dy), tape);
+      dresidual = std::move(result.dresidual);
+      return std::move(result.dx);
     });
     auto dx = shortcut_.backward(dev, std::move(dresidual), tape);
     return body_.backward_onto(dev, std::move(dinner), std::move(dx), tape);

@@ -109,11 +109,11 @@ class RingAttention {
   }
   /// Copies k and v into one tensor, [2, rows of the longest rank, columns].
   [[nodiscard]] Tensor<Dev> both(ConstView<Dev> k, ConstView<Dev> v) {
-    Tensor<Dev> made(dev_, k.dtype(), {2, rows_.most, k.columns()});
+    Tensor<Dev> result(dev_, k.dtype(), {2, rows_.most, k.columns()});
     parts_.keys = parts_.queries;
-    cast(dev_, k, half(made.mut(), 0));
-    cast(dev_, v, half(made.mut(), 1));
-    return made;
+    cast(dev_, k, half(result.mut(), 0));
+    cast(dev_, v, half(result.mut(), 1));
+    return result;
   }
   /// Returns the keys (`at` 0) or the values (`at` 1) in a tensor [2, rows, columns], without padding rows.
   template <class AnyView>

@@ -65,26 +65,26 @@ class RowShares {
     Event<Dev> done_{};
   };
   [[nodiscard]] Gathering start_gather(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
-    Gathering made;
-    made.rows_ = all(tape, x.shape()[0]);
+    Gathering result;
+    result.rows_ = all(tape, x.shape()[0]);
     if (!is_split()) {
-      made.all_ = std::move(x);
-      return made;
+      result.all_ = std::move(x);
+      return result;
     }
-    const auto most = this->max_local(made.rows_), rank = std::int64_t{group_.rank()};
-    check(x.shape()[0] == local(made.rows_).size(), "a layer needs this rank's ",
-          local(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
-    made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
+    const auto most = this->max_local(result.rows_), rank = std::int64_t{group_.rank()};
+    check(x.shape()[0] == local(result.rows_).size(), "a layer needs this rank's ",
+          local(result.rows_).size(), " of ", result.rows_, " rows, got ", x.shape());
+    result.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
     auto in = x.view();
     if (x.shape()[0] < most) {  // pads the share with zeros, at its place in the gathered tensor
-      const auto place = made.all_.mut().slice(rank * most, (rank + 1) * most);
+      const auto place = result.all_.mut().slice(rank * most, (rank + 1) * most);
       dev.fill_zero(place.bytes(), place.size_bytes());
       dev.copy(place.bytes(), in.bytes(), in.size_bytes());
       in = place;
     }
-    made.share_ = std::move(x);  // stays until the all-gather has read it
-    made.done_ = group_.all_gather(dev, in, made.all_.mut());
-    return made;
+    result.share_ = std::move(x);  // stays until the all-gather has read it
+    result.done_ = group_.all_gather(dev, in, result.all_.mut());
+    return result;
   }
   [[nodiscard]] Tensor<Dev> gather(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
     return start_gather(dev, std::move(x), tape).wait();
@@ -99,10 +99,10 @@ class RowShares {
   /// Allocates a summand of all rows; its surplus rows at the end are zero.
   [[nodiscard]] Tensor<Dev> summand(Dev& dev, DType type, const Shape& shape) const {
     if (!is_split()) return {dev, type, shape};
-    Tensor<Dev> made(dev, type, shape.with(0, max_local(shape[0]) * group_.size()));
-    const auto rest = made.mut().slice(shape[0], made.shape()[0]);
+    Tensor<Dev> result(dev, type, shape.with(0, max_local(shape[0]) * group_.size()));
+    const auto rest = result.mut().slice(shape[0], result.shape()[0]);
     if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
-    return made;
+    return result;
   }
   /// Sums all ranks' summands and returns this rank's rows; the engine adds in any order. The caller keeps `summand`
   /// until `done`, when the rows are valid.

@@ -270,16 +270,16 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
                                       bool to_heads) {
     detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-    Tensor<Dev> made;  // [pieces, rows, columns]
+    Tensor<Dev> result;  // [pieces, rows, columns]
     for (int at = 0; at < pieces(); ++at) {
       const auto of = piece(all.view(), at);
       auto part = to_heads ? exchange.to_heads(of) : exchange.to_rows(of);
       if (pieces() == 1) return part;
       if (at == 0)
-        made = Tensor<Dev>(dev, part.dtype(), detail::shape_of_pieces(pieces(), part.shape()));
-      detail::copy(dev, part, piece(made.mut(), at));
+        result = Tensor<Dev>(dev, part.dtype(), detail::shape_of_pieces(pieces(), part.shape()));
+      detail::copy(dev, part, piece(result.mut(), at));
     }
-    return made;
+    return result;
   }
 
   /// Rotates queries or keys by their positions; with `inverse`, rotates gradients back.

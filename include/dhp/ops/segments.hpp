@@ -150,9 +150,9 @@ class SegmentTable {
   template <class Row>
   [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {
     const auto bytes = std::as_bytes(std::span(rows));
-    Tensor<Dev> made(dev, DType::u8, {std::ssize(bytes)});
-    if (!bytes.empty()) dev.copy_from_host(made.mut().bytes(), bytes.data(), bytes.size());
-    return made;
+    Tensor<Dev> result(dev, DType::u8, {std::ssize(bytes)});
+    if (!bytes.empty()) dev.copy_from_host(result.mut().bytes(), bytes.data(), bytes.size());
+    return result;
   }
 
   DType compute_ = DType::f32;

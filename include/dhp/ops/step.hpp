@@ -151,9 +151,9 @@ static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout
 /// Returns the state as a tensor on the device, u8 [sizeof(StepState)].
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
-  Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
-  detail::write_step_state<Dev>(dev, state, made.mut());
-  return made;
+  Tensor<Dev> result(dev, DType::u8, {detail::step_state_bytes});
+  detail::write_step_state<Dev>(dev, state, result.mut());
+  return result;
 }
 
 /// Reads the state back, waiting for the device. state: u8 [sizeof(StepState)].

@@ -70,16 +70,16 @@ struct FixedSchedule {
         check(action.has_value(), where, "\"", cell.substr(0, 40), cell.size() > 40 ? "..." : "",
               "\" is no action; give the part of the model, one of F, B, I and W, and the "
               "micro-batch, such as 1F0, or a move, such as 1UNSHARD");
-        auto& [part, made] = *action;
-        made.chunk = wiring.chunk_of(part);
-        if (!std::exchange(known, known || made.chunk == 1) && made.chunk == 1) {
+        auto& [part, result] = *action;
+        result.chunk = wiring.chunk_of(part);
+        if (!std::exchange(known, known || result.chunk == 1) && result.chunk == 1) {
           const detail::Wiring v{stages, 1, true};
           wiring.v_shaped = wiring.stage_of(part) != stage && v.stage_of(part) == stage;
         }
         const int owner = wiring.stage_of(part);
         check(owner == stage, where, cell, " is of a part that stage ", owner, " of ", stages,
               " holds, and belongs into line ", owner + 1);
-        lists[detail::as_size(stage)].push_back(made);
+        lists[detail::as_size(stage)].push_back(result);
       }
       leave_weights(lists[detail::as_size(stage)]);
     }

@@ -50,17 +50,17 @@ class Tensor {
   [[gnu::noinline]] ~Tensor() {}
 
   [[nodiscard, gnu::noinline]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
-    Tensor made(dev, dtype, shape);
-    dev.fill_zero(made.storage_.get(), made.size_bytes());
-    return made;
+    Tensor result(dev, dtype, shape);
+    dev.fill_zero(result.storage_.get(), result.size_bytes());
+    return result;
   }
   /// Returns zeros that live as long as a run. If the device can, it allocates exactly this size, outside its pool.
   [[nodiscard, gnu::noinline]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = detail::as_size(shape.count()) * size_of(dtype);
-      Tensor made(dev.allocate_persistent(bytes), dtype, shape);
-      dev.fill_zero(made.storage_.get(), bytes);
-      return made;
+      Tensor result(dev.allocate_persistent(bytes), dtype, shape);
+      dev.fill_zero(result.storage_.get(), bytes);
+      return result;
     } else {
       return zeros(dev, dtype, shape);
     }
@@ -71,10 +71,10 @@ class Tensor {
                                                        std::span<const T> values) {
     check(std::ssize(values) == shape.count(), "a tensor of shape ", shape, " needs ",
           shape.count(), " values, got ", values.size());
-    Tensor made(dev, dtype_of<T>(), shape);
-    dev.copy_from_host(made.storage_.get(), reinterpret_cast<const std::byte*>(values.data()),
-                       made.size_bytes());
-    return made;
+    Tensor result(dev, dtype_of<T>(), shape);
+    dev.copy_from_host(result.storage_.get(), reinterpret_cast<const std::byte*>(values.data()),
+                       result.size_bytes());
+    return result;
   }
   template <class T>
   [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape,
@@ -208,9 +208,9 @@ struct ElementFacts {
 /// Returns a deep copy on the same device.
 template <Device Dev>
 [[nodiscard, gnu::noinline]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
-  Tensor<Dev> made(dev, from.dtype(), from.shape());
-  detail::copy(dev, from, made.mut());
-  return made;
+  Tensor<Dev> result(dev, from.dtype(), from.shape());
+  detail::copy(dev, from, result.mut());
+  return result;
 }
 
 }  // namespace dhp

@@ -72,15 +72,15 @@ inline std::vector<std::byte> as_conv1d(
     FunctionRef<std::vector<std::byte>(const std::string&)> whole) {
   const auto element = size_of(piece.dtype);
   const auto count = as_size(piece.shape.count());
-  std::vector<std::byte> made(count * as_size(place.parts) * element);
+  std::vector<std::byte> result(count * as_size(place.parts) * element);
   for (place.part = 0; place.part < place.parts; ++place.part) {
     const auto part = whole(place.model_name());
     for (std::size_t at = 0; at < count; ++at) {
       const auto to = place.file_place(piece.shape, static_cast<std::int64_t>(at));
-      std::memcpy(made.data() + as_size(to) * element, part.data() + at * element, element);
+      std::memcpy(result.data() + as_size(to) * element, part.data() + at * element, element);
     }
   }
-  return made;
+  return result;
 }
 /// Opens a checkpoint, or the newest one of a run's folder.
 [[nodiscard]] inline SavedPieces saved_in(const std::string& folder) {

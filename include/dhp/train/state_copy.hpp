@@ -37,7 +37,7 @@ class StateCopy {
   /// Returns the copies; call it once.
   [[nodiscard]] std::vector<HeldPiece<Cpu>> pieces() {
     const Copied copied{copied_};
-    std::vector<HeldPiece<Cpu>> made;
+    std::vector<HeldPiece<Cpu>> result;
     if constexpr (Dev::host_accessible) on_host_.resize(bytes_);
     auto* to = on_host_.data();
     for (std::size_t number = 0; number < pieces_.size(); ++number) {
@@ -50,9 +50,9 @@ class StateCopy {
         copies_[number].wait_here();
         data = copies_[number].data();
       }
-      made.push_back({held.piece, View<Cpu>(data, held.piece.dtype, {held.piece.count()})});
+      result.push_back({held.piece, View<Cpu>(data, held.piece.dtype, {held.piece.count()})});
     }
-    return made;
+    return result;
   }
 
  private:

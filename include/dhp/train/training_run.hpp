@@ -79,10 +79,10 @@ class TrainingRun : detail::NonCopyable {
               return detail::any_reducer(dev, store, std::move(group), options.reducer);
             },
             [&](const Norms<Dev>& norms) {
-              auto made = own ? own(dev, store(), norms)
-                              : make_optimizer(dev, store(), norms, options.optimizer);
-              check(made != nullptr, "the function for a run's own optimizer has returned none");
-              return made;
+              auto result = own ? own(dev, store(), norms)
+                                : make_optimizer(dev, store(), norms, options.optimizer);
+              check(result != nullptr, "the function for a run's own optimizer has returned none");
+              return result;
             },
             describe, example) {}
   ~TrainingRun();

@@ -36,18 +36,18 @@ TEST_CASE("next layout: the rules hold for every loss in every layout of up to 8
             CAPTURE(to_text(before));
             CAPTURE(left);
             const auto rules = model.rules(1, most);
-            const auto made = next_layout(left, before, rules);
-            REQUIRE(made.has_value());  // one rank can always go on alone
+            const auto result = next_layout(left, before, rules);
+            REQUIRE(result.has_value());  // one rank can always go on alone
             const auto fits = [&](const MeshShape& layout) {
               return layout.data <= most && rules.step_time(layout).has_value();
             };
-            REQUIRE(fits(*made));
-            REQUIRE(made->size() <= left);
-            for (int used = made->size() + 1; used <= left; ++used)  // no larger layout fits
+            REQUIRE(fits(*result));
+            REQUIRE(result->size() <= left);
+            for (int used = result->size() + 1; used <= left; ++used)  // no larger layout fits
               for (const auto& other : layouts_of(used)) REQUIRE_FALSE(fits(other));
-            for (const auto& other : layouts_of(made->size()))  // none of this size is faster
-              if (fits(other)) REQUIRE(*rules.step_time(*made) <= 1.01 * *rules.step_time(other));
-            REQUIRE(next_layout(left, before, rules) == made);  // every member finds the same
+            for (const auto& other : layouts_of(result->size()))  // none of this size is faster
+              if (fits(other)) REQUIRE(*rules.step_time(*result) <= 1.01 * *rules.step_time(other));
+            REQUIRE(next_layout(left, before, rules) == result);  // every member finds the same
           }
 }
 
@@ -57,9 +57,9 @@ TEST_CASE("next layout: without times only the number of replicas changes") {
       for (int left = 0; left <= 10; ++left)
         for (const int least : {1, 2}) {
           const auto replicas = std::min(left / (before.tensor * before.pipeline), 3);
-          const auto made = next_layout(left, before, {least, 3});
-          REQUIRE(made.has_value() == (replicas >= least));
-          if (made) REQUIRE(*made == MeshShape{replicas, before.tensor, before.pipeline});
+          const auto result = next_layout(left, before, {least, 3});
+          REQUIRE(result.has_value() == (replicas >= least));
+          if (result) REQUIRE(*result == MeshShape{replicas, before.tensor, before.pipeline});
         }
 }
 

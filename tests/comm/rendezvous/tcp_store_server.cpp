@@ -33,9 +33,9 @@ struct Member {
 };
 
 std::deque<RawConnection> silent_ones(const TcpStoreServer& server, int count) {
-  std::deque<RawConnection> made;
-  while (count-- > 0) made.emplace_back(server.port());
-  return made;
+  std::deque<RawConnection> result;
+  while (count-- > 0) result.emplace_back(server.port());
+  return result;
 }
 
 // Checks that the store still serves its ranks.

@@ -122,8 +122,8 @@ bool Interpreter::all_ran() const {
 }
 
 Interpreter& interpreter() {
-  static auto* const made = new Interpreter;
-  return *made;
+  static auto* const result = new Interpreter;
+  return *result;
 }
 
 }  // namespace ptx

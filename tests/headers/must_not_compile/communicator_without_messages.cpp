@@ -19,4 +19,4 @@ struct Alone {
   [[nodiscard]] std::string transport() const { return "nothing"; }
 };
 
-Comm<Cpu> made() { return Comm<Cpu>::of(Alone{}); }
+Comm<Cpu> result() { return Comm<Cpu>::of(Alone{}); }

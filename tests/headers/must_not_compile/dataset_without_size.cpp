@@ -12,4 +12,4 @@ struct Numbers {
   [[nodiscard]] Sample get(std::int64_t index) const { return index; }
 };
 
-auto made() { return split_fraction(Numbers{}, 0.5); }
+auto result() { return split_fraction(Numbers{}, 0.5); }

@@ -18,6 +18,6 @@ Reducer make_reducer(dhp::Cpu&, dhp::ParameterStore<dhp::Cpu>&, const dhp::Comm<
 
 }  // namespace own
 
-auto made(dhp::Cpu& dev, dhp::ParameterStore<dhp::Cpu>& store, const dhp::Comm<dhp::Cpu>& group) {
+auto result(dhp::Cpu& dev, dhp::ParameterStore<dhp::Cpu>& store, const dhp::Comm<dhp::Cpu>& group) {
   return dhp::detail::any_reducer(dev, store, group, own::Nothing{});
 }

@@ -11,4 +11,4 @@ struct Idle {
   [[nodiscard]] std::vector<Action> actions(int, int, int, int) const { return {}; }
 };
 
-AnySchedule made() { return AnySchedule(Idle{}); }
+AnySchedule result() { return AnySchedule(Idle{}); }

@@ -313,8 +313,8 @@ class Membership {
     // A process that was left out becomes a newcomer only by announcing itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
-    const auto made = generation_key(next->number);
-    if (store_->set_unless(made, made, Fields::written(*next))) {
+    const auto key = generation_key(next->number);
+    if (store_->set_unless(key, key, Fields::written(*next))) {
       store_->set(newest_key, Fields::written(next->number));
       for (const auto& [name, value] : store_->list(generation_prefix(last.number - 1)))
         store_->remove(name);

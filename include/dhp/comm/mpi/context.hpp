@@ -85,20 +85,20 @@ class MpiContext : NonCopyable {
           "dhp was given MPI_COMM_NULL; a rank that is not in the group of a communicator makes no "
           "session of it");
     MPI_Request request = MPI_REQUEST_NULL;
-    const auto made = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
+    const auto result = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
     call([&] {
       int inter = 0;
       check_mpi(MPI_Comm_test_inter(host, &inter), "MPI_Comm_test_inter");
       check(inter == 0,
             "dhp was given an intercommunicator; MPI_Intercomm_merge makes a communicator of all "
             "its ranks");
-      check_mpi(MPI_Comm_idup(host, made.get(), &request), "MPI_Comm_idup");
+      check_mpi(MPI_Comm_idup(host, result.get(), &request), "MPI_Comm_idup");
     });
-    finish(request, "MPI_Comm_idup", made);
+    finish(request, "MPI_Comm_idup", result);
     call([&] {
-      adopt(*made);
-      check_mpi(MPI_Comm_rank(*made, &rank_), "MPI_Comm_rank");
-      check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
+      adopt(*result);
+      check_mpi(MPI_Comm_rank(*result, &rank_), "MPI_Comm_rank");
+      check_mpi(MPI_Comm_size(*result, &size_), "MPI_Comm_size");
     });
   }
   // Frees no communicator: that is a collective call, which a failing rank must not make alone.
@@ -135,9 +135,9 @@ class MpiContext : NonCopyable {
   }
 
   /// Adds a communicator for the lifetime of this context. Call adopt, keep, close and has_grace only inside call().
-  void adopt(MPI_Comm made) {
-    check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    comms_.push_back(made);
+  void adopt(MPI_Comm result) {
+    check_mpi(MPI_Comm_set_errhandler(result, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    comms_.push_back(result);
   }
   /// Keeps memory forever, because MPI may write to it until MPI_Finalize. close() then frees no communicator either.
   void keep(std::shared_ptr<void> memory) {

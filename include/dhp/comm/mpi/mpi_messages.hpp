@@ -63,12 +63,12 @@ class MpiMessages final : public Messages {
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members,
                                                   int rank) override {
     const int color = *std::min_element(members.begin(), members.end());
-    MPI_Comm made = MPI_COMM_NULL;
+    MPI_Comm result = MPI_COMM_NULL;
     context_->call([&] {
-      check_mpi(MPI_Comm_split(comm_, color, rank, &made), "MPI_Comm_split");
-      context_->adopt(made);
+      check_mpi(MPI_Comm_split(comm_, color, rank, &result), "MPI_Comm_split");
+      context_->adopt(result);
     });
-    return std::shared_ptr<Messages>(new MpiMessages(*latch_, context_, made, piece_bytes_));
+    return std::shared_ptr<Messages>(new MpiMessages(*latch_, context_, result, piece_bytes_));
   }
   [[nodiscard]] std::string description() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -189,17 +189,17 @@ class MpiMessages final : public Messages {
 
   [[nodiscard]] Handle begin(std::size_t bytes, Peer peer, bool sends,
                              std::shared_ptr<const void> owner, auto start) {
-    auto made = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
+    auto result = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
     context_->call([&] {
       std::size_t at = 0;
       do {  // an empty message is a message, too
         const auto piece = std::min(bytes - at, piece_bytes_);
-        if (const int code = start(at, static_cast<int>(piece), made->add()); code != MPI_SUCCESS)
+        if (const int code = start(at, static_cast<int>(piece), result->add()); code != MPI_SUCCESS)
           throw PeerLost(peer, mpi_error_text(code));
         at += piece;
       } while (at < bytes);
     });
-    return made;
+    return result;
   }
   [[nodiscard]] Handle begin_own(ConstView<Cpu> in, View<Cpu> out, auto start) {
     const auto bytes = in.size_bytes();

@@ -68,8 +68,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
       : NcclChannel(std::move(watchdog), place) {
     auto config = config_of(ctas);
     watchdog_->watch(handle_);  // before open(): the watchdog ends its wait for a missing rank
-    handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
-      return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
+    handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* result) {
+      return ncclCommInitRankConfig(result, place.size, id, place.rank, &config);
     });
   }
   /// Splits a communicator off the host program's, which must not be used at the same time. Collective.
@@ -157,9 +157,9 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     watchdog_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
-      const auto made = std::make_shared<NcclBranch>(shared_from_this(), handle_);
-      dev.add_branch(made);
-      branch_ = made;
+      const auto result = std::make_shared<NcclBranch>(shared_from_this(), handle_);
+      dev.add_branch(result);
+      branch_ = result;
     }
     branch_.lock()->add(call);  // the device keeps the branch while it records
     return put(call, action);
@@ -245,9 +245,9 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
       const auto bytes = (as_size(place_.size) + 1) * sizeof(ColorKey);
-      int* made = nullptr;
-      check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
-      words_ = {made, [](int* old) { quietly(cudaFree(old)); }};
+      int* result = nullptr;
+      check_cuda(cudaMalloc(&result, bytes), "cudaMalloc");
+      words_ = {result, [](int* old) { quietly(cudaFree(old)); }};
       host_words_ = allocate_pinned(bytes);
     }
     return words_.get();

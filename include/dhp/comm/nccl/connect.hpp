@@ -37,9 +37,9 @@ inline void check_local_gpu(const ProcessRank& me) {
           " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  auto made = Comm<Cuda>::of(detail::NcclComm(watchdog, me.local_rank, me.rank, me.size, id));
+  auto result = Comm<Cuda>::of(detail::NcclComm(watchdog, me.local_rank, me.rank, me.size, id));
   if (me.rank == 0) watchdog->store().remove(key);  // all ranks have read it
-  return made;
+  return result;
 }
 
 }  // namespace dhp

@@ -53,17 +53,17 @@ class NcclHandle final : public Watchdog::Channel {
   /// Splits a part of this communicator into `part`, after pending work is done; a negative color makes no part.
   void split_off(const auto& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
-    auto made = std::make_unique<ncclComm_t>(nullptr);
+    auto result = std::make_unique<ncclComm_t>(nullptr);
     try {
       run(what, [&](ncclComm_t comm) {
         const int nccl_color = color < 0 ? NCCL_SPLIT_NOCOLOR : color;
-        return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
+        return ncclCommSplit(comm, nccl_color, key, result.get(), &config);
       });
     } catch (...) {
-      (void)made.release();  // leaked, because NCCL may still write to it
+      (void)result.release();  // leaked, because NCCL may still write to it
       throw;
     }
-    part.comm_ = *made;
+    part.comm_ = *result;
   }
   /// Blocks the host until ready(), which depends on other ranks.
   void wait_until(const auto& what, const char* whom, auto ready) {

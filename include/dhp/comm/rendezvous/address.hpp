@@ -94,9 +94,9 @@ namespace dhp::detail {
   std::string problem;
   const auto addresses = resolve({host}, problem);
   check(!addresses.empty(), "the address ", host, " cannot be found: ", problem);
-  auto made = Socket::listening(addresses.front());
-  check_system(static_cast<bool>(made), "this machine cannot listen at ", host);
-  return made;
+  auto result = Socket::listening(addresses.front());
+  check_system(static_cast<bool>(result), "this machine cannot listen at ", host);
+  return result;
 }
 
 }  // namespace dhp::detail

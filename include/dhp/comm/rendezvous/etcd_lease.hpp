@@ -76,8 +76,8 @@ class EtcdLease : NonCopyable {
   /// Renews a lease; returns whether it still exists.
   [[nodiscard]] bool prolong(const std::string& id, double limit_s) {
     const auto answer = client_.call("lease/keepalive", {{"ID", id}}, limit_s);
-    const auto result = answer.find("result");
-    return result != answer.end() && !etcd_text(*result, "TTL").empty();
+    const auto found = answer.find("result");
+    return found != answer.end() && !etcd_text(*found, "TTL").empty();
   }
 
   EtcdClient client_;

@@ -31,11 +31,11 @@ inline constexpr std::size_t hmac_bytes = 32;
   const auto* const key_data = key.empty() ? empty : key.data();
   std::string tag(hmac_bytes, '\0');
   std::size_t written = 0;
-  const auto* const made =
+  const auto* const result =
       EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, key_data, key.size(),
                 reinterpret_cast<const unsigned char*>(message.data()), message.size(),
                 reinterpret_cast<unsigned char*>(tag.data()), tag.size(), &written);
-  check(made != nullptr && written == hmac_bytes,
+  check(result != nullptr && written == hmac_bytes,
         "OpenSSL cannot make an HMAC-SHA256; does its configuration leave SHA-256 out?");
   return tag;
 }
@@ -45,14 +45,14 @@ inline constexpr std::size_t hmac_bytes = 32;
 }
 
 [[nodiscard]] inline std::string nonce(std::size_t bytes = 16) {
-  std::string made(bytes, '\0');
+  std::string result(bytes, '\0');
   for (std::size_t at = 0; at < bytes;) {
-    const auto got = ::getrandom(made.data() + at, bytes - at, 0);
+    const auto got = ::getrandom(result.data() + at, bytes - at, 0);
     if (got < 0 && errno == EINTR) continue;
     check_system(got > 0, "the system gives no random bytes");
     at += as_size(got);
   }
-  return made;
+  return result;
 }
 
 /// Writes each byte as two lower-case hexadecimal digits.

@@ -103,26 +103,26 @@ class Socket {
   [[nodiscard]] static Socket listening(const HostPort& at) {
     std::string problem;
     const auto address = look_up(at, problem);
-    auto made = of_family(address, SOCK_STREAM);
-    if (!made) return {};
-    made.set(SOL_SOCKET, SO_REUSEADDR, 1);
-    if (address->ai_family == AF_INET6) made.set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    const bool good = ::bind(made.fd_, address->ai_addr, address->ai_addrlen) == 0 &&
-                      ::listen(made.fd_, 1024) == 0;
-    return good ? std::move(made) : Socket();
+    auto result = of_family(address, SOCK_STREAM);
+    if (!result) return {};
+    result.set(SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address->ai_family == AF_INET6) result.set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    const bool good = ::bind(result.fd_, address->ai_addr, address->ai_addrlen) == 0 &&
+                      ::listen(result.fd_, 1024) == 0;
+    return good ? std::move(result) : Socket();
   }
   [[nodiscard]] static Socket connected(const HostPort& to, const Deadline& deadline,
                                         int type = SOCK_STREAM) {
     std::string problem;
     const auto address = look_up(to, problem);
-    auto made = of_family(address, type);
-    if (!made) return {};
-    if (::connect(made.fd_, address->ai_addr, address->ai_addrlen) == 0) return made;
-    if (errno != EINPROGRESS || !made.wait(POLLOUT, deadline)) return {};
+    auto result = of_family(address, type);
+    if (!result) return {};
+    if (::connect(result.fd_, address->ai_addr, address->ai_addrlen) == 0) return result;
+    if (errno != EINPROGRESS || !result.wait(POLLOUT, deadline)) return {};
     int error = 0;
     socklen_t size = sizeof error;
-    if (::getsockopt(made.fd_, SOL_SOCKET, SO_ERROR, &error, &size) == 0) errno = error;
-    return errno == 0 ? std::move(made) : Socket();
+    if (::getsockopt(result.fd_, SOL_SOCKET, SO_ERROR, &error, &size) == 0) errno = error;
+    return errno == 0 ? std::move(result) : Socket();
   }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {

@@ -191,7 +191,7 @@ class TcpStoreServer final : public KeyValueStore {
       if (!frame) return;
       client.asked = client.rank >= 0;
       if (client.rank < 0) authenticate(client, *frame);
-      else if (const auto made = reply(*frame)) send(client, *made);
+      else if (const auto result = reply(*frame)) send(client, *result);
       else end(client, "its request makes no sense");
     }
   }
@@ -247,13 +247,13 @@ class TcpStoreServer final : public KeyValueStore {
   [[nodiscard]] std::optional<std::string> reply(const std::string& frame) {
     const auto request = Fields::parsed<Request>(frame);
     if (!request || request->kind > Request::Kind::remove) return std::nullopt;
-    Answer made;
+    Answer result;
     try {
-      made = ask(*request);
+      result = ask(*request);
     } catch (const Error& error) {
-      made.error = error.sentence();
+      result.error = error.sentence();
     }
-    return write_frame(Fields::written(std::move(made)));
+    return write_frame(Fields::written(std::move(result)));
   }
 
   static constexpr int max_logged = 100;
