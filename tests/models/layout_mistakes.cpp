@@ -136,12 +136,12 @@ TEST_CASE("layout mistakes: a right layout shows no difference") {
 TEST_CASE("layout mistakes: 1. an exchange of the tensor group is missing") {
   const auto describe = [](ModelBuilder<Cpu>& build) {
     const auto missing = std::make_shared<bool>(false);
-    build.tensor = wrong(build.tensor, {.start = [=](Cpu& dev, const Collective<Cpu>& asked) {
-                           if (asked.call.kind != CallKind::all_to_all) return false;
-                           if (!std::exchange(*missing, false)) return false;
-                           dev.copy(asked.out.bytes(), asked.in.bytes(), asked.in.size_bytes());
-                           return true;
-                         }});
+    build.tensor = faulty(build.tensor, {.start = [=](Cpu& dev, const Collective<Cpu>& asked) {
+                            if (asked.call.kind != CallKind::all_to_all) return false;
+                            if (!std::exchange(*missing, false)) return false;
+                            dev.copy(asked.out.bytes(), asked.in.bytes(), asked.in.size_bytes());
+                            return true;
+                          }});
     auto model = right_model(build);
     replace(model.layers[attention], [=](Cpu&, const MicroBatch<Cpu>& batch) {
       *missing = batch.index == 1;
@@ -187,15 +187,15 @@ TEST_CASE("layout mistakes: 3. dropout counts the rows of its replica alone") {
 }
 
 TEST_CASE("layout mistakes: 4. the norm counts replicated weights twice") {
-  const auto twice = [](Mesh<Cpu>& mesh) { return wrong(mesh.tensor(), {.all_first = true}); };
+  const auto twice = [](Mesh<Cpu>& mesh) { return faulty(mesh.tensor(), {.all_first = true}); };
   check_found(serial(), {.layout = tensor, .norm_axis = twice}, false, true, no_value);
 }
 
 TEST_CASE("layout mistakes: 5. the gradient of a tied weight is lost between stages") {
   const auto lost = [](Mesh<Cpu>& mesh) {
-    mesh.pipeline() = wrong(mesh.pipeline(), {.start = [](Cpu&, const Collective<Cpu>& asked) {
-                              return asked.call.dtype == DType::i64;  // exact sums
-                            }});
+    mesh.pipeline() = faulty(mesh.pipeline(), {.start = [](Cpu&, const Collective<Cpu>& asked) {
+                               return asked.call.dtype == DType::i64;  // exact sums
+                             }});
   };
   const Run run{.layout = stages, .on_mesh = lost};
   check_found(serial(), run, false, true, no_value);

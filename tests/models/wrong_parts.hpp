@@ -3,8 +3,8 @@
 
 #include <dhp/parallel/data.hpp>
 #include <tests/support/everything.hpp>
+#include <tests/support/faulty_comm.hpp>
 #include <tests/support/test.hpp>
-#include <tests/support/wrong_comm.hpp>
 
 namespace tests {
 

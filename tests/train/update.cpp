@@ -2,8 +2,8 @@
 // them can be finished, or begun anew.
 #include <dhp/comm/observe/observer.hpp>
 #include <tests/support/everything.hpp>
+#include <tests/support/faulty_comm.hpp>
 #include <tests/support/layouts.hpp>
-#include <tests/support/wrong_comm.hpp>
 
 namespace {
 
@@ -119,7 +119,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
       waited = true;
     };
     on_rank(
-        dev, wrong(world, {.start = called, .recv = receive, .synchronize = wait}), layout,
+        dev, faulty(world, {.start = called, .recv = receive, .synchronize = wait}), layout,
         settings, [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
         [&](Cpu& any) { return everything_batch(any, 0, 0); },
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {

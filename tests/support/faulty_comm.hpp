@@ -7,7 +7,7 @@
 namespace tests {
 
 /// Passes each call on to `right`, except where a fault replaces it.
-class WrongComm {
+class FaultyComm {
  public:
   struct Faults {
     /// Returns whether it has done the collective itself.
@@ -16,7 +16,7 @@ class WrongComm {
     std::function<void()> synchronize{};
     bool all_first = false;  ///< rank() is 0 on every rank
   };
-  WrongComm(Comm<Cpu> inner, Faults faults)
+  FaultyComm(Comm<Cpu> inner, Faults faults)
       : inner_(std::move(inner)), faults_(std::move(faults)) {}
 
   [[nodiscard]] int rank() const { return faults_.all_first ? 0 : inner_.rank(); }
@@ -39,7 +39,7 @@ class WrongComm {
     else inner_.synchronize(dev);
   }
   void barrier(CallSite where) { inner_.barrier(where); }
-  [[nodiscard]] WrongComm split(int color, int key, CallSite where) {
+  [[nodiscard]] FaultyComm split(int color, int key, CallSite where) {
     return {inner_.split(color, key, where), faults_};
   }
   void abort(const std::string& message) { inner_.abort(message); }
@@ -48,8 +48,8 @@ class WrongComm {
   Comm<Cpu> inner_;
   Faults faults_;
 };
-inline Comm<Cpu> wrong(const Comm<Cpu>& inner, WrongComm::Faults faults) {
-  return Comm<Cpu>::of(WrongComm(inner, std::move(faults)));
+inline Comm<Cpu> faulty(const Comm<Cpu>& inner, FaultyComm::Faults faults) {
+  return Comm<Cpu>::of(FaultyComm(inner, std::move(faults)));
 }
 
 }  // namespace tests
