@@ -6,6 +6,7 @@
 
 #include "../options/options.hpp"
 #include "event_file.hpp"
+#include "metrics.hpp"
 #include "progress.hpp"
 #include "run_summary.hpp"
 

@@ -6,7 +6,7 @@
 
 namespace tests {
 
-/// Passes each call on to `right`, except where a fault replaces it.
+/// Passes each call on to `inner`, except where a fault replaces it.
 class FaultyComm {
  public:
   struct Faults {
