@@ -138,7 +138,7 @@ TEST_CASE("placements: a rank's share of rows depends on rows, ranks and groups"
     std::vector<Range> all;
     for (int rank = 0; rank < ranks; ++rank)
       all.push_back(
-          RowShares<Meta>(Comm<Meta>::of(MetaComm<Meta>({rank, ranks})), groups).own(rows));
+          RowShares<Meta>(Comm<Meta>::of(MetaComm<Meta>({rank, ranks})), groups).local(rows));
     return all;
   };
   CHECK(shares(4, 0, 10) == std::vector<Range>{{0, 3}, {3, 6}, {6, 9}, {9, 10}});

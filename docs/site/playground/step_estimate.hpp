@@ -141,7 +141,7 @@ inline void check_question(const Question& q) {
     double passes = 0, backward = 0;  // of a layer, in both directions, and of these backward
     for (const auto& action : stage.actions) {
       const auto part = static_cast<std::size_t>(wiring.part(s, action));
-      stage.cost.push_back(costs[part].of(action.kind));
+      stage.cost.push_back(costs[part].time_of(action.kind));
       const auto target = wiring.target(s, action);
       if (target >= 0 && wiring.stage_of(target) != s)
         stage.sent.pipeline +=
