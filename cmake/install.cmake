@@ -1,7 +1,9 @@
-# dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::etcd, dhp::mpi and dhp::eigen are not exported; these
-# files create them on the user's machine.
-set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake
-  cmake/library.cmake)
+# dhp::cpu_compiled and the parts are not exported; these files create them on the user's machine.
+set(made_anew cmake/cpu_compiled.cmake cmake/library.cmake cmake/parts.cmake)
+foreach(part IN LISTS dhp_parts)
+  list(APPEND made_anew cmake/${dhp_file_of_${part}}.cmake)
+endforeach()
+list(REMOVE_DUPLICATES made_anew)
 include(CMakePackageConfigHelpers)
 set(dhp_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/dhp)  # the same folder on every architecture
 # `cmake --install` installs component `headers`; packages.cmake adds component `programs`.

@@ -1,13 +1,7 @@
 # dhp::dhp   headers that need only the standard library
 # dhp::cpu   dhp::dhp and, in this build tree, -march for the kernels of device Cpu
 # dhp::cpu_compiled  dhp::cpu with precompiled kernels
-# dhp::cuda  dhp::dhp with the CUDA libraries, if cuda.cmake finds all of them
-# dhp::nccl  dhp::cuda with NCCL, if found
-# dhp::processes  dhp::dhp with OpenSSL's libcrypto, for ranks as processes, if processes.cmake finds it
-# dhp::gloo  dhp::processes with Gloo, if found
-# dhp::etcd  dhp::processes with libcurl, for a store in etcd, if found
-# dhp::mpi   dhp::processes with MPI, if mpi.cmake finds it
-# dhp::eigen dhp::dhp with Eigen, if eigen.cmake finds it
+# dhp::<part>  the parts of parts.cmake whose libraries are found
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
@@ -33,10 +27,10 @@ if(DHP_CPU_ARCH)
 endif()
 
 include(cpu_compiled)
-include(processes)
-include(mpi)
-include(eigen)
-include(cuda)
+include(parts)
+foreach(part IN LISTS dhp_parts)
+  include(${dhp_file_of_${part}})
+endforeach()
 if(DHP_DEVICE STREQUAL cuda AND NOT TARGET dhp::cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no dhp::cuda; the lines above say what is missing")
 endif()

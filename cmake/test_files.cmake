@@ -24,23 +24,20 @@ function(dhp_reached_headers out file)
   set(${out} "${reached}" PARENT_SCOPE)
 endfunction()
 
-# Targets of libraries, each with a pattern of their headers.
-set(dhp_library_headers dhp::cuda "^(cuda_|cublas|cudnn|nvtx3/)" dhp::nccl "^nccl" dhp::processes "^openssl/"
-  dhp::gloo "^gloo/" dhp::etcd "^curl/" dhp::mpi "^mpi\\.h" dhp::eigen "^(unsupported/)?Eigen/"
-  dhp::lib_zlib "^zlib\\.h" dhp::lib_png "^png\\.h" dhp::lib_jpeg "^jpeglib\\.h" dhp::lib_utf8proc "^utf8proc\\.h")
-
-# dhp_needed_libraries(<out> <header>...): those targets of which headers are among these.
+set(dhp_headers_of_lib_zlib "^zlib[.]h")
+set(dhp_headers_of_lib_png "^png[.]h")
+set(dhp_headers_of_lib_jpeg "^jpeglib[.]h")
+set(dhp_headers_of_lib_utf8proc "^utf8proc[.]h")
+# dhp_needed_libraries(<out> <header>...): the targets of parts and libraries of which headers are among these.
 function(dhp_needed_libraries out)
   set(needed "")
-  set(rows ${dhp_library_headers})
-  while(rows)
-    list(POP_FRONT rows library pattern)
+  foreach(library IN LISTS dhp_parts ITEMS lib_zlib lib_png lib_jpeg lib_utf8proc)
     set(own ${ARGN})
-    list(FILTER own INCLUDE REGEX "${pattern}")
+    list(FILTER own INCLUDE REGEX "${dhp_headers_of_${library}}")
     if(own)
-      list(APPEND needed ${library})
+      list(APPEND needed dhp::${library})
     endif()
-  endwhile()
+  endforeach()
   set(${out} "${needed}" PARENT_SCOPE)
 endfunction()
 
@@ -50,12 +47,12 @@ endfunction()
 #   plain      neither typed over the device nor using CUDA's libraries
 #   libraries  needs CUDA's libraries but no GPU: cuDNN answers queries anywhere
 #   gpu        needs CUDA's libraries and a GPU, but not nvcc
-# Files that are typed over the device and need the libraries are in on_device, in GPU trees only. Files of NCCL,
-# OpenSSL, Gloo, libcurl or Eigen are dropped if the library was not found. Files with OpenSSL or Gloo are also in
-# `processes`, those with Eigen in `eigen`; nvcc never compiles Eigen.
+#   parts      the targets of other parts that files need
+# Files that are typed over the device and need the libraries are in on_device, in GPU trees only. Files whose parts
+# are not here are dropped; nvcc never compiles Eigen.
 # ThreadSanitizer trees drop Gloo: it is not instrumented, so its synchronization is invisible.
 function(dhp_sort_tests)
-  foreach(kind IN ITEMS on_device whole plain libraries gpu processes eigen)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu parts)
     set(${kind} "")
   endforeach()
   foreach(file IN LISTS ARGN)
@@ -80,12 +77,8 @@ function(dhp_sort_tests)
     endif()
     set(needs ${needed})
     list(FILTER needs INCLUDE REGEX "cuda|nccl")
-    if(needed MATCHES "processes|gloo")
-      list(APPEND processes ${file})
-    endif()
-    if(needed MATCHES "eigen")
-      list(APPEND eigen ${file})
-    endif()
+    list(FILTER needed EXCLUDE REGEX "cuda|nccl")
+    list(APPEND parts ${needed})
     if(typed)
       if(NOT needs OR DHP_DEVICE STREQUAL cuda)
         list(APPEND on_device ${file})
@@ -101,7 +94,8 @@ function(dhp_sort_tests)
       list(APPEND libraries ${file})
     endif()
   endforeach()
-  foreach(kind IN ITEMS on_device whole plain libraries gpu processes eigen)
+  list(REMOVE_DUPLICATES parts)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu parts)
     set(${kind} "${${kind}}" PARENT_SCOPE)
   endforeach()
 endfunction()

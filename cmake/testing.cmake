@@ -79,13 +79,13 @@ function(dhp_doctest_program target)
   set(sources "${sources}" PARENT_SCOPE)
 endfunction()
 
-# dhp_typed_tests(<folder> <program> <more> <file>...): adds a program of files that may be typed over the tree's
-# device, linked with <more>.
-function(dhp_typed_tests folder target more)
+# dhp_typed_tests(<folder> <program> <parts> <file>...): adds a program of files that may be typed over the tree's
+# device, linked with <parts>.
+function(dhp_typed_tests folder target parts)
   dhp_doctest_program(${target} ${ARGN})
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
-  target_link_libraries(${target} PRIVATE dhp_device ${more})
+  target_link_libraries(${target} PRIVATE dhp_device ${parts})
   # The kernels and the framework are compiled apart. Tests that compute element by element are optimized too; the
   # others compile faster without. Under AddressSanitizer only ops/ is optimized.
   if(dhp_cuda_optimized)
@@ -122,20 +122,11 @@ function(dhp_doctest_folder folder)
     set(hosted ${libraries})
   endif()
 
-  set(more "")
-  if(processes)
-    list(APPEND more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>
-      $<TARGET_NAME_IF_EXISTS:dhp::etcd>)
-  endif()
-  if(eigen)
-    list(APPEND more dhp::eigen)
-  endif()
-
   if(files)
-    dhp_typed_tests(${folder} test_${folder} "${more}" ${files})
+    dhp_typed_tests(${folder} test_${folder} "${parts}" ${files})
   endif()
   if(whole)
-    dhp_typed_tests(${folder} test_${folder}_whole "${more}" ${whole})
+    dhp_typed_tests(${folder} test_${folder}_whole "${parts}" ${whole})
   endif()
 
   set(target test_${folder})
@@ -143,7 +134,7 @@ function(dhp_doctest_folder folder)
     dhp_doctest_program(${target}_libraries ${hosted})
     add_dependencies(${target}_libraries dhp_driver)
     target_link_libraries(${target}_libraries PRIVATE
-      dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${more})
+      dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${parts})
     dhp_doctest_entries(${folder} ${target}_libraries "${libraries}" ${dhp_with_driver_stub})
     if(DHP_DEVICE STREQUAL cuda)
       dhp_doctest_entries(${folder} ${target}_libraries "${gpu}" ${dhp_on_gpu})
