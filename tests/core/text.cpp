@@ -12,7 +12,7 @@ TEST_CASE("concat: joins strings, characters, booleans and shortest exact number
 }
 
 TEST_CASE("many: one thing has no plural") {
-  using dhp::detail::many;
+  using dhp::detail::pluralize;
   CHECK(pluralize(1, "step") + ", " + pluralize(0, "epoch") + ", " + pluralize(2u, "micro-batch") +
             ", " + pluralize(std::size_t{3}, "class") ==
         "1 step, 0 epochs, 2 micro-batches, 3 classes");

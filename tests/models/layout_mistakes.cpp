@@ -234,7 +234,7 @@ TEST_CASE("layout mistakes: 9. a stage reads the other micro-batch") {
   const auto swapped = [](Mesh<Cpu>& mesh) {
     if (mesh.pipeline_index() != 1) return;
     const auto kept = std::make_shared<std::vector<Tensor<Cpu>>>();
-    mesh.pipeline() = wrong(
+    mesh.pipeline() = faulty(
         mesh.pipeline(), {.recv = [=](Comm<Cpu>& inner, Cpu& dev, View<Cpu> message, int from) {
           if (kept->empty()) {
             kept->emplace_back(dev, message.dtype(), message.shape());
