@@ -91,11 +91,11 @@ TEST_CASE("schedule: names are found, and an unknown name is refused with the li
   }
   CHECK(dhp::parse_schedule("1f1b").name() == dhp::OneForwardOneBackward::name);
   CHECK(dhp::parse_schedule("zero-bubble").name() == dhp::ZeroBubble::name);
-  for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"})
-    CHECK(message_of([&] { (void)dhp::parse_schedule(wrong); }) ==
-          dhp::concat("there is no schedule \"", wrong,
-                      "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble, "
-                      "zero-bubble-v, dual-pipe-v"));
+  for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"}) {
+    const auto message = message_of([&] { (void)dhp::parse_schedule(wrong); });
+    CHECK(message.starts_with(dhp::concat("there is no schedule \"", wrong, "\"; choose one of ")));
+    for (const auto& schedule : all_schedules) CHECK(tests::has(message, schedule.name()));
+  }
 }
 
 TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sentence") {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace playground {
 
@@ -79,6 +80,9 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
     }
     out += "]}";
   }
+  out += "],\"schedules\":[";
+  for (const char* comma = ""; const auto& schedule : dhp::built_in_schedules())
+    out += std::exchange(comma, ",") + quoted(schedule.name());
   return out + "]}";
 }
 

@@ -49,6 +49,8 @@
   const idle = (answer) => mean(answer.stages.map((stage) => stage.idle));
 
   // --- the question ---
+  form.elements.schedule.innerHTML = (ask("").schedules ?? [])
+    .map((name) => `<option${name === "1f1b" ? " selected" : ""}>${name}</option>`).join("");
   const fields = [...form.elements].filter((field) => field.name);
   let strange = []; // what an address asks and the page has no field for: the library refuses it
   const question = () => [...fields.map((field) => {

@@ -251,10 +251,6 @@ struct ForwardOnly {
 
 }  // namespace detail
 
-static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<ZeroBubble> &&
-              Schedule<Interleaved> && Schedule<ZeroBubbleV> && Schedule<DualPipeV> &&
-              Schedule<detail::ForwardOnly>);
-
 /// Any Schedule, or your own function that returns a stage's list.
 class AnySchedule {
  public:
