@@ -3,7 +3,7 @@
 // replicas average their weights. With DiLoCo they step towards the average with momentum. The price is a different
 // training path.
 #include <dhp/comm/observe/count.hpp>
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 
 #include "toy.hpp"
 

@@ -1,7 +1,7 @@
 // Lesson 16: fewer bytes for D. Replicas exchange every gradient in every step. Over a slow network they can send less:
 // rounded numbers, only the largest, two thin factors, or signs. The part that a step does not send is added to the
 // next gradient from an *error memory*, so nothing is lost, only late. What does each save and cost?
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 
 #include "lesson.hpp"
 #include "toy.hpp"

@@ -4,7 +4,7 @@
 
 #include <dhp/comm/elastic/next_layout.hpp>
 #include <dhp/comm/rendezvous/process_rank.hpp>
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 #include <dhp/extra/synthetic_gradients.hpp>
 
 #include "fine_tuning.hpp"

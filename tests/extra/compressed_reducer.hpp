@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/observe/count.hpp>
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <tests/support/device_ranks.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 #include <dhp/optim/optimizer_choice.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>

@@ -1,5 +1,5 @@
 // Compares the memory plan with the allocator's counts in a real run, and with ZeRO's formula.
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 #include <dhp/train/memory_plan.hpp>
 #include <examples/plan/model_work.hpp>
 #include <tests/support/device_ranks.hpp>

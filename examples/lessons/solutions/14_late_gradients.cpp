@@ -1,5 +1,5 @@
 // Solutions of lesson 14.
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 
 #include "lesson.hpp"
 #include "toy.hpp"

@@ -1,5 +1,5 @@
 // Solutions of lesson 16. 1: from how many ranks on signs save no bytes. 2: signs without an error memory.
-#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/all_training_options.hpp>
 
 #include "toy.hpp"
 

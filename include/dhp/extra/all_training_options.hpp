@@ -1,4 +1,4 @@
-// ReducerChoice: any reducer of dhp, chosen at run time.
+// AllTrainingOptions: options with any reducer and optimizer of dhp, chosen at run time.
 #pragma once
 
 #include <dhp/extra/delayed_reducer.hpp>
