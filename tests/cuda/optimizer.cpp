@@ -134,7 +134,8 @@ TEST_CASE_TEMPLATE("optimizers of whole stores agree with the Cpu, also with one
       for (const auto& parameter : store.parameters()) {
         found.push_back(widened<Dev>(dev, parameter->value));
         for (const auto& each : optimizer.state())
-          found.push_back(widened<Dev>(dev, ParameterStore<Dev>::of(*each.buffer, *parameter)));
+          found.push_back(
+              widened<Dev>(dev, ParameterStore<Dev>::view_of(*each.buffer, *parameter)));
       }
     };
     steps([&](auto& store, auto&) { return Sgd<Dev>(dev, store, {.momentum = 0.9}); });

@@ -69,7 +69,7 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   const auto near = [&](Tensor<Cpu>* buffer, const ParameterState<Cpu>& parameter,
                         const std::vector<double>& expected) {
     REQUIRE(buffer != nullptr);
-    CHECK(distance(widened(dev, ParameterStore<Cpu>::of(*buffer, parameter)), expected) <
+    CHECK(distance(widened(dev, ParameterStore<Cpu>::view_of(*buffer, parameter)), expected) <
           tolerance);
   };
 
@@ -105,7 +105,7 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
         continue;
       }
       near(masters, *parameter, expected.w);
-      const auto master = widened(dev, ParameterStore<Cpu>::of(*masters, *parameter));
+      const auto master = widened(dev, ParameterStore<Cpu>::view_of(*masters, *parameter));
       CHECK(value == rounded_to(compute, master));
     }
   }
