@@ -12,12 +12,11 @@ import shutil
 import struct
 import sys
 import tarfile
-import tempfile
 import io
 import zlib
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import ended, losses, package  # noqa: E402
+from programs import ended, losses, package, temporary_folder  # noqa: E402
 
 RUN = ["--depth", "14", "--width", "8", "--image-size", "16", "--global-batch", "8", "--micro-batch", "2", "--epochs", "2",
        "--deterministic", "--augment", "--overwrite", "--metrics", "metrics.jsonl"]
@@ -182,8 +181,7 @@ def main():
     program = str(pathlib.Path(sys.argv[1]).resolve())
     samples = samples_of(sys.argv[2] if len(sys.argv) > 2 else None)
     webdataset, tfrecord = package("webdataset"), package("tfrecord")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+    with temporary_folder() as folder:
         write_folder(folder / "folder", samples)
         write_tar(folder / "ustar", samples, tarfile.USTAR_FORMAT)
         write_tar(folder / "gnu", samples, tarfile.GNU_FORMAT, prefix="d" * 120 + "/", json_label=True)

@@ -9,7 +9,6 @@ import os
 import pathlib
 import struct
 import sys
-import tempfile
 import zlib
 
 try:
@@ -18,7 +17,7 @@ except ImportError:
     sys.exit(77)
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import axes, ended, recorded, run  # noqa: E402
+from programs import axes, ended, recorded, run, temporary_folder  # noqa: E402
 
 SIZE, TRAINED, TESTED, CLASSES = 12, 96, 20, 3
 
@@ -85,8 +84,7 @@ def by_class(train, folder):
 
 def main():
     score, train = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+    with temporary_folder() as folder:
         random = numpy.random.default_rng(1)
         data = folder / "data"
         data.mkdir()

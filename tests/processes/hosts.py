@@ -4,7 +4,6 @@ threads. If a host cannot be reached or heard any more, all ranks end within the
 it. A late job is tried again, because the machine may be busy with other work."""
 
 import contextlib
-import pathlib
 import re
 import secrets
 import signal
@@ -15,7 +14,7 @@ import time
 import layouts
 import network
 import ranks
-from programs import axes  # layouts has added its folder to the path
+from programs import axes, temporary_folder  # layouts has added its folder to the path
 
 PORT = 29400  # no other process is in these networks
 LIMIT_S = 5
@@ -170,8 +169,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     programs = {"resnet": sys.argv[1], "bert": sys.argv[2]}
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        root = pathlib.Path(temporary)
+    with temporary_folder() as root:
         wrong = the_same_as_threads(programs, root) + met_by_own_names(programs)
         wrong += behind_a_firewall(programs) + faults(programs, root)
     print(f"{time.monotonic() - start:.0f} s")

@@ -8,12 +8,11 @@ import math
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import ranks
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import axes  # noqa: E402
+from programs import axes, temporary_folder  # noqa: E402
 
 MPIRUN = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
 LAYOUTS = [(4, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis alone, and with others
@@ -53,8 +52,7 @@ def trained(program, model, layout, over, folder, **options):
 def main():
     programs = {"resnet": sys.argv[1], "bert": sys.argv[2], "gpt": sys.argv[3], "llama": sys.argv[3]}
     wrong = []
-    with tempfile.TemporaryDirectory() as temporary:
-        root = pathlib.Path(temporary)
+    with temporary_folder() as root:
         for model, program in programs.items():
             serial = trained(program, model, (1, 1, 1), "threads", root / f"{model}-serial")
             assert len(serial[0]) >= 5, serial[0]

@@ -1,8 +1,11 @@
 """Optional modules of Python, and programs that tests run: their output and their metrics."""
 
+import contextlib
 import importlib
 import json
+import pathlib
 import subprocess
+import tempfile
 
 
 def package(name):
@@ -25,6 +28,12 @@ def run(*words, **more):
     """The text that a program writes to stdout and stderr."""
     done = ended(*words, **more)
     return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def temporary_folder():
+    with tempfile.TemporaryDirectory() as name:
+        yield pathlib.Path(name)
 
 
 def axes(layout):

@@ -10,11 +10,10 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import axes, ended, run  # noqa: E402
+from programs import axes, ended, run, temporary_folder  # noqa: E402
 
 AWK = pathlib.Path(__file__).resolve().parents[2] / "examples" / "curves.awk"
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (2, 2, 2)]
@@ -173,8 +172,7 @@ def page(folder):
 
 def main():
     programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+    with temporary_folder() as folder:
         wrong = [*summaries(programs, folder), *curves(programs["bert"], folder), *page(folder)]
     print(*wrong, sep="\n", end="")
     sys.exit(1 if wrong else 0)

@@ -9,11 +9,10 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import losses, recorded, run  # noqa: E402
+from programs import losses, recorded, run, temporary_folder  # noqa: E402
 
 BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40"]
 RESNET = ["--depth", "14", "--width", "4", "--image-size", "16", "--classes", "4", "--global-batch", "8", "--micro-batch", "4",
@@ -190,8 +189,7 @@ def compared(compare, folder):
 
 def main():
     bert, resnet, compare = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:])
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+    with temporary_folder() as folder:
         wrong = [*keeps_best(bert, [*BERT, "--lr", "0.05"], "masked_accuracy", False, folder),
                  *keeps_best(bert, [*BERT, "--lr", "0.05"], "perplexity", True, folder),
                  *keeps_best(bert, [*BERT, "--lr", "0"], "masked_loss", True, folder),  # ties

@@ -5,10 +5,9 @@ layouts, and every layer has the same bits. dhp_compare finds the first layer th
 import json
 import pathlib
 import sys
-import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from programs import recorded, run  # noqa: E402
+from programs import recorded, run, temporary_folder  # noqa: E402
 
 MODELS = {"bert": ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--held-out", "0", "--global-batch", "8",
                    "--micro-batch", "2"],
@@ -87,8 +86,7 @@ def finds(replay, compare, folder):
 
 def main():
     replay, compare, bert, resnet = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:])
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
+    with temporary_folder() as folder:
         wrong = [*replays("bert", bert, replay, compare, folder), *replays("resnet", resnet, replay, compare, folder),
                  *changed(bert, replay, folder), *finds(replay, compare, folder)]
     print("steps computed again", *wrong, sep="\n")

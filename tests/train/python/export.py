@@ -4,10 +4,9 @@ another shape. The exit status is 77 if none of the three is installed."""
 
 import pathlib
 import sys
-import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-from programs import package, run  # noqa: E402
+from programs import package, run, temporary_folder  # noqa: E402
 
 
 def trained(program, root, *options):
@@ -28,8 +27,7 @@ def main():
     transformers, models = package("transformers"), package("torchvision.models")
     if not (numpy or transformers or models):
         sys.exit(77)
-    with tempfile.TemporaryDirectory() as temporary:
-        root = pathlib.Path(temporary)
+    with temporary_folder() as root:
         save, weights = trained(sys.argv[1], root / "bert", "--preset", "tiny", "--vocabulary-size", "100", "--sequence-length", "16")
         if numpy:
             exported = numpy.load_file(weights / "model.safetensors")
