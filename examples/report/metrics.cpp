@@ -59,8 +59,7 @@ std::shared_ptr<const void> lock_of(const std::string& path, bool shared) {
   }
 }
 
-[[nodiscard]] nlohmann::ordered_json object_of(
-    const std::vector<std::pair<std::string, double>>& fields) {
+[[nodiscard]] nlohmann::ordered_json object_of(const Measures& fields) {
   nlohmann::ordered_json result;
   for (const auto& [name, value] : fields) {
     if (value == std::floor(value) && std::abs(value) < 9e15)
@@ -114,12 +113,9 @@ Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_
   dhp::detail::check_system(file_.good(), "cannot write --metrics ", path);
 }
 
-void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
-  put(object_of(fields).dump());
-}
+void Metrics::write(const Measures& fields) { put(object_of(fields).dump()); }
 
-void Metrics::write_summary(std::int64_t step,
-                            const std::vector<std::pair<std::string, double>>& fields) {
+void Metrics::write_summary(std::int64_t step, const Measures& fields) {
   nlohmann::ordered_json line;
   line["step"] = step;
   line["summary"] = object_of(fields);

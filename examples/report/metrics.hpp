@@ -11,6 +11,9 @@
 
 namespace examples {
 
+/// Names and values.
+using Measures = std::vector<std::pair<std::string, double>>;
+
 /// Writes one JSON object a line and flushes it, with numbers in their shortest exact form.
 class Metrics {
  public:
@@ -19,9 +22,9 @@ class Metrics {
   /// cannot be written, or is in use by another run. shared: an earlier rank 0 may still have it open.
   Metrics(const std::string& path, std::int64_t steps_before,
           std::int64_t replaces = std::numeric_limits<std::int64_t>::max(), bool shared = false);
-  void write(const std::vector<std::pair<std::string, double>>& fields);
+  void write(const Measures& fields);
   /// Writes the last line of a run: the step, and an object "summary" of these fields.
-  void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
+  void write_summary(std::int64_t step, const Measures& fields);
   /// Returns the last step in the file when it was opened; 0: none.
   [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 

@@ -22,9 +22,6 @@
 
 namespace examples {
 
-/// Names and values for the progress line and the metrics.
-using Measures = std::vector<std::pair<std::string, double>>;
-
 /// Returns the tokens of these micro-batches without padding; 0 for samples without tokens.
 template <class D>
 [[nodiscard]] double tokens_in(const dhp::StepBatches<D>& mine) {
