@@ -84,9 +84,10 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
   CHECK(time.idle_share == Approx(3.0 / 11));
   CHECK(time.memory_bytes == Approx(16e6 + 4 * 1e6));
   // The time of many micro-batches is extrapolated.
-  auto many = examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
-                                     return std::make_shared<const ModelWork>(four_layers());
-                                   }});
+  auto long_step =
+      examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
+                             return std::make_shared<const ModelWork>(four_layers());
+                           }});
   CHECK(long_step({.mesh = {1, 1, 4}})->total() == Approx((1000 + 3) * 3 + 0.25));
   CHECK(long_step({.mesh = {1, 1, 4}, .schedule = dhp::GPipe{}})->memory_bytes ==
         Approx(16e6 + 1000 * 1e6));
