@@ -7,11 +7,9 @@
 
 namespace dhp::detail::cpu {
 
-/// Defines in which order the pixels (image, h, w) of a batch are rows of a product: in memory order or, if `by_rows`,
-/// in order (h, image, w). In the second order, many neighboring rows meet the same padding if images are small.
+/// The pixels (image, h, w) of a batch, which are rows of a product in this order.
 struct Grid {
   std::int64_t images, height, width;
-  bool by_rows;
 
   struct Pixel {
     std::int64_t image, h, w;
@@ -19,17 +17,20 @@ struct Grid {
   [[nodiscard]] std::int64_t count() const { return images * height * width; }
   [[nodiscard]] Pixel at(std::int64_t pixel) const {
     const auto row = pixel / width;
-    const auto w = pixel - row * width;
-    if (by_rows) return {row % images, row / images, w};
-    return {row / height, row % height, w};
+    return {row / height, row % height, pixel - row * width};
   }
   void advance(Pixel& pixel) const {
-    if (++pixel.w < width) return;
-    pixel.w = 0;
     auto& [image, h, w] = pixel;
-    if (by_rows && ++image == images) image = 0, ++h;
-    if (!by_rows && ++h == height) h = 0, ++image;
+    if (++w < width) return;
+    w = 0;
+    if (++h == height) h = 0, ++image;
   }
+};
+
+/// The taps of a convolution: taps_w in each row, the first of them at (first_h, first_w) from pixel (0, 0). The next
+/// pixel of the grid is `step` pixels of the image further.
+struct Window {
+  std::int64_t step, first_h, first_w, taps_w;
 };
 
 /// A Source (gemm_source.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
@@ -37,121 +38,72 @@ struct Grid {
 template <class T>
 class ImageSource final : public Source<T> {
  public:
-  /// first_h, first_w: offset of the first tap from pixel (0, 0); taps_w: number of taps in a row of taps.
-  ImageSource(const T* images, const Shape& shape, Grid grid, std::int64_t step,
-              std::int64_t first_h, std::int64_t first_w, std::int64_t taps_w, bool lines_along_k)
+  ImageSource(const T* images, const Shape& shape, Grid grid, Window window, bool lines_along_k)
       : Source<T>(lines_along_k),
         image_(images),
         height_(shape[1]),
         width_(shape[2]),
         channels_(shape[3]),
+        tap_row_(window.taps_w * shape[3]),
         grid_(grid),
-        step_(step),
-        first_h_(first_h),
-        first_w_(first_w),
-        taps_w_(taps_w) {}
+        window_(window) {}
 
   [[nodiscard]] const Grid& pixels() const { return grid_; }
-  [[nodiscard]] std::int64_t piece() const override { return taps_w_ * channels_; }
+  [[nodiscard]] std::int64_t piece() const override { return tap_row_; }
   /// Returns the image rows that only the last row of taps meets. The previous row of the grid has read those above.
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t /*length*/) const override {
-    if (grid_.by_rows || first > 0) return {};
+    if (first > 0) return {};
     const auto pixel = grid_.at(line);
-    const auto rows = std::min(step_, taps_w_);
-    const auto row = pixel.image * height_ + pixel.h * step_ + first_h_ + taps_w_ - rows;
+    const auto rows = std::min(window_.step, window_.taps_w);
+    const auto row =
+        pixel.image * height_ + pixel.h * window_.step + window_.first_h + window_.taps_w - rows;
     const auto size = channels_ * static_cast<std::int64_t>(sizeof(T));
-    return {reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * step_) * size,
-            rows, count * step_ * size, width_ * size};
+    return {
+        reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * window_.step) * size,
+        rows, count * window_.step * size, width_ * size};
   }
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count,
                T* scratch) const override {
     const auto pixel = grid_.at(line);
-    const auto tap_row = taps_w_ * channels_, th = first / tap_row;
-    const auto from = row(pixel, th, first - th * tap_row);
-    if (first + count <= (th + 1) * tap_row && has(from, count)) return from.from;
+    const auto th = first / tap_row_;
+    const auto from = row(pixel, th, first - th * tap_row_);
+    if (first + count <= (th + 1) * tap_row_ && has(from, count)) return from.from;
     write(pixel, th, first, count, scratch);
     return scratch;
   }
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
             std::int64_t stride) const override {
-    const auto tap = first / (taps_w_ * channels_);
+    const auto tap = first / tap_row_;
     for (auto pixel = grid_.at(line); lines > 0; --lines, to += stride, grid_.advance(pixel))
       write(pixel, tap, first, count, to);
   }
   /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
-  /// returns 0. Lines of a run may overlap in the image. At borders, each tap has its own run, which leaves out the
-  /// pixels outside the image. If the kernel cannot leave them out, the run is a padded copy of an image row.
+  /// returns 0. Lines of a run may overlap in the image. At borders, the run is a padded copy of an image row.
   int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
             std::span<T> scratch) const override {
     const auto upper = grid_.at(line), lower = grid_.at(line + half);
-    const auto tap_row = taps_w_ * channels_, between = step_ * channels_;
-    if (std::max(upper.w, lower.w) + half > grid_.width || tap_row < 16 || !spreads<T>(between))
+    const auto between = window_.step * channels_;
+    if (std::max(upper.w, lower.w) + half > grid_.width || tap_row_ < 16 || !spreads<T>(between))
       return 0;
     T* spare = scratch.data();
     int result = 0;
-    for (auto th = first / tap_row, tap = first - th * tap_row; count > 0; ++result) {
+    for (auto th = first / tap_row_, tap = first - th * tap_row_; count > 0; ++result) {
       if (result == max_runs) return 0;
-      auto length = std::min(count, tap_row - tap);
+      const auto length = std::min(count, tap_row_ - tap), all = (half - 1) * between + length;
       Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
-      const auto all = [&] { return (half - 1) * between + length; };
-      unsigned left_out = 0;
-      if (channels_ >= 16 && !(has(rows[0], all()) && has(rows[1], all()))) {
-        length = std::min(length, channels_ - tap % channels_);
-        left_out = Borders(half).left_out_of<T>(zeros(line, 2 * half, th * tap_row + tap, length));
-      }
       for (auto& of : rows) {
-        if (left_out != 0 || has(of, all())) continue;
-        if (spare + all() > scratch.data() + scratch.size()) return 0;
-        write_row(of, all(), spare);
-        of.from = std::exchange(spare, spare + all());
+        if (has(of, all)) continue;
+        if (spare + all > scratch.data() + scratch.size()) return 0;
+        write_row(of, all, spare);
+        of.from = std::exchange(spare, spare + all);
       }
-      runs[result] = {rows[0].from, rows[1].from, between, length, left_out};
+      runs[result] = {rows[0].from, rows[1].from, between, length};
       count -= length;
       tap += length;
-      if (tap == tap_row) tap = 0, ++th;
+      if (tap == tap_row_) tap = 0, ++th;
     }
     return result;
-  }
-  /// A panel that is read in place must lie in one tap, and rows of the grid must be long enough for separate products.
-  [[nodiscard]] std::int64_t stride_in_place(int wide, bool /*few*/) const override {
-    const bool fit = !this->along_k && step_ == 1 && channels_ % wide == 0 && grid_.width >= 7;
-    return fit && spreads<T>(channels_) ? channels_ : 0;
-  }
-  void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
-                      std::vector<Stretch<T>>& to) const override {
-    const auto th = column / channels_ / taps_w_, tap = column - th * taps_w_ * channels_;
-    const auto left = -first_w_ - tap / channels_;  // at this w, the tap meets pixel 0 of a row
-    const auto before = to.size();
-    auto pixel = grid_.at(line);
-    for (std::int64_t done = 0, length; done < count; done += length) {
-      length = std::min(grid_.width - pixel.w, count - done);
-      const auto w = std::max(pixel.w, left), end = std::min(pixel.w + length, left + width_);
-      const auto first = done + w - pixel.w;
-      const Row here = row({pixel.image, pixel.h, w}, th, tap);
-      if (here.inside && w < end) {
-        const Stretch<T> next{first, end - w, here.from};
-        if (to.size() == before || !to.back().continued(next, channels_)) to.push_back(next);
-        else to.back().length += next.length;
-      }
-      pixel.w = grid_.width - 1;
-      grid_.advance(pixel);
-    }
-  }
-  /// Returns, as bits, the lines whose elements [first, first + count) all lie outside the image. The kernel leaves
-  /// them out, so that an infinite weight is not multiplied by 0, which would give NaN.
-  [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
-                               std::int64_t count) const override {
-    const auto tap = first / channels_, last = (first + count - 1) / channels_;
-    const bool one = tap == last;
-    unsigned outside = 0;
-    auto pixel = grid_.at(line);
-    for (std::int64_t i = 0; i < lines; ++i, grid_.advance(pixel)) {
-      const auto h = pixel.h * step_ + first_h_, w = pixel.w * step_ + first_w_ + tap % taps_w_;
-      if (h + last / taps_w_ < 0 || h + tap / taps_w_ >= height_ || (one && (w < 0 || w >= width_)))
-        outside |= 1U << i;
-    }
-    return outside;
   }
 
  private:
@@ -163,8 +115,8 @@ class ImageSource final : public Source<T> {
   };
   /// Returns the row that a pixel meets with row th of taps, from element `tap` of these taps on.
   [[nodiscard]] Row row(const Grid::Pixel& pixel, std::int64_t th, std::int64_t tap) const {
-    const auto h = pixel.h * step_ + first_h_ + th;
-    const auto at = (pixel.w * step_ + first_w_) * channels_ + tap;
+    const auto h = pixel.h * window_.step + window_.first_h + th;
+    const auto at = (pixel.w * window_.step + window_.first_w) * channels_ + tap;
     return {image_ + (pixel.image * height_ + h) * width_ * channels_ + at, at,
             h >= 0 && h < height_};
   }
@@ -175,10 +127,9 @@ class ImageSource final : public Source<T> {
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
-    const auto tap_row = taps_w_ * channels_;  // contiguous in the image, except at borders
-    first -= th * tap_row;                     // index within the row of taps
+    first -= th * tap_row_;  // index within the row of taps
     for (; count > 0; ++th, first = 0) {
-      const auto length = std::min(count, tap_row - first);
+      const auto length = std::min(count, tap_row_ - first);
       write_row(row(pixel, th, first), length, to);
       to += length;
       count -= length;
@@ -196,9 +147,9 @@ class ImageSource final : public Source<T> {
 
   const T* image_;
   std::int64_t height_, width_, channels_;
+  std::int64_t tap_row_;  // elements that a row of taps meets, which are contiguous in the image
   Grid grid_;
-  std::int64_t step_, first_h_, first_w_;
-  std::int64_t taps_w_;
+  Window window_;
 };
 
 /// Returns the elements of a tensor as A: in place, or converted to `own` by all threads if their type T is another.
@@ -222,14 +173,8 @@ const A* all_widened(Cpu& dev, ConstView<Cpu> of, Buffer<A>& own) {
 template <class T>
 ImageSource<T> patches(const T* x, const Shape& shape, const Shape& y, Conv2dGeometry geometry,
                        bool along_k) {
-  return {x,
-          shape,
-          {y[0], y[1], y[2], along_k && y[2] < 14},
-          geometry.stride,
-          -geometry.padding,
-          -geometry.padding,
-          geometry.kernel,
-          along_k};
+  const std::int64_t stride = geometry.stride, first = -geometry.padding;
+  return {x, shape, {y[0], y[1], y[2]}, {stride, first, first, geometry.kernel}, along_k};
 }
 
 }  // namespace dhp::detail::cpu
@@ -244,19 +189,15 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
     const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
-    if (cpu::is_matrix_product(geometry))
-      return cpu::Blocks<E>::multiply_into(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true},
-                                           weights, m, out_channels, k, y,
-                                           [=](std::int64_t row) { return row * out_channels; });
     cpu::Buffer<L> own;
-    const auto patches =
-        cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), y.shape(), geometry, true);
-    cpu::Blocks<E>::multiply_into(dev, patches, weights, m, out_channels, k, y,
-                                  [&](std::int64_t row) {
-                                    const auto pixel = patches.pixels().at(row);
-                                    const auto line = pixel.image * y.shape()[1] + pixel.h;
-                                    return (line * y.shape()[2] + pixel.w) * out_channels;
-                                  });
+    const auto multiply = [&](const cpu::Source<L>& image) {
+      cpu::Blocks<E>::multiply_into(dev, image, weights, m, out_channels, k, y,
+                                    [=](std::int64_t row) { return row * out_channels; });
+    };
+    if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), k, true});
+    else
+      multiply(
+          cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), y.shape(), geometry, true));
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
@@ -291,23 +232,21 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
         const auto down = taps_of(in[1], a);
         const auto right = taps_of(in[2], b);
-        const cpu::ImageSource<L> image{gradient,
-                                        dy.shape(),
-                                        {in[0], down.pixels, right.pixels, right.pixels < 14},
-                                        1,
-                                        down.above - down.count + 1,
-                                        right.above - right.count + 1,
-                                        right.count,
-                                        true};
+        const cpu::ImageSource<L> image{
+            gradient,
+            dy.shape(),
+            {in[0], down.pixels, right.pixels},
+            {1, down.above - down.count + 1, right.above - right.count + 1, right.count},
+            true};
         // The flipped kernel: a matrix [taps * O, C] of the weights [O, K, K, C] that these pixels meet.
+        const auto taps = down.count * right.count, k = taps * out_channels;
         const auto line_at = [&](std::int64_t line) {
-          const auto tap = line / out_channels, o = line % out_channels;
-          const auto kh = down.first + stride * (down.count - 1 - tap / right.count);
-          const auto kw = right.first + stride * (right.count - 1 - tap % right.count);
+          const auto tap = taps - 1 - line / out_channels, o = line % out_channels;
+          const auto kh = down.first + stride * (tap / right.count);
+          const auto kw = right.first + stride * (tap % right.count);
           return w.data<T>() + ((o * kernel + kh) * kernel + kw) * channels;
         };
         const cpu::LinesSource<L, T> weights(line_at);
-        const auto k = down.count * right.count * out_channels;
         const auto place = [&](std::int64_t row) {
           const auto pixel = image.pixels().at(row);
           const auto line = pixel.image * in[1] + pixel.h * stride + a;
@@ -335,11 +274,13 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       const auto kept = static_cast<A>(beta);
       A* const out = dw.data<A>();
       if (n % columns == 0 || m % columns != 0)
-        return B::multiply_dense(&dev, gradient, image, m, n, k, out, n, A(1), kept);
+        return B::multiply_all(dev, gradient, image, m, n, k,
+                               {out, [=](auto row) { return row * n; }, A(1), kept, nullptr});
       const auto turned = cpu::make_buffer<A>(m * n);  // dw^T, whose columns fill whole panels
       if (kept != 0)
         for (std::int64_t i = 0; i < m * n; ++i) turned[i] = out[i % m * n + i / m];
-      B::multiply_dense(&dev, image, gradient, n, m, k, turned.get(), m, A(1), kept);
+      B::multiply_all(dev, image, gradient, n, m, k,
+                      {turned.get(), [=](auto row) { return row * m; }, A(1), kept, nullptr});
       for (std::int64_t i = 0; i < m * n; ++i) out[i] = turned[i % n * m + i / n];
     };
     if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});

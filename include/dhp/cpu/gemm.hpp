@@ -29,8 +29,7 @@ struct Blocks {
   using From = Source<Loaded<E>>;
   static constexpr bool pairs = Panel<E, Native>::pairs;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
-  static constexpr std::int64_t group = 154;     // approximate number of rows of A packed together
-  static constexpr std::int64_t few_rows = 128;  // up to so many rows of A, packing B does not pay
+  static constexpr std::int64_t group = 154;  // approximate number of rows of A packed together
   static constexpr std::int64_t max_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
 
   /// The output c = alpha * product + beta * c + bias. Row r of C begins at c + place(r).
@@ -94,29 +93,17 @@ struct Blocks {
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
-    // A panel of A that is read in place must be one stretch, because a panel of B may have several.
-    PanelsInPlace<E> a_there(a, row, a.piece() == Source<E>::whole ? rows : 0, P::rows, false);
-    PanelsInPlace<E> b_there(b, column, packed == nullptr ? columns : 0, P::columns,
-                             rows <= few_rows);
     Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
     const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
     const auto size_a = a.along_k ? P::rows * P::line : most * stride_a;
-    const auto size_b = packed == nullptr && b_there.columns < columns ? most * wide : 0;
-    const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
-    E* const packed_a = buffer.get();
-    E* const own_b = packed_a + size_a;
-    E* const spare = own_b + size_b;
+    const auto buffer = make_buffer<E>(size_a + (packed == nullptr ? most * wide : 0));
+    E *const packed_a = buffer.get(), *const own_b = packed_a + size_a;
     std::int64_t places[max_rows<R>];
     std::int64_t p0 = 0;
     do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
-      a_there.find(p0, deep);
-      b_there.find(p0, deep);
-      // The last panel of B is packed if it is not full.
-      const auto full = b_there.columns;
-      if (packed == nullptr && full < columns)
-        pack_b<R>(b, column + full, columns - full, p0, deep, own_b, spare);
+      if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
       const auto steps =
@@ -126,9 +113,7 @@ struct Blocks {
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        const auto tall_rows = std::clamp<std::int64_t>(a_there.columns - i0, 0, high);
-        if (!a.along_k && deep > 0 && tall_rows < high)
-          a.copy(p0, deep, row + i0 + tall_rows, high - tall_rows, packed_a, stride_a);
+        if (!a.along_k) a.copy(p0, deep, row + i0, high, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
         const auto below = i0 + high;
@@ -139,29 +124,16 @@ struct Blocks {
                    steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          std::span<const Run<E>> left;
-          Run<E> whole{};  // if lines of A lie across k
-          if (a.along_k) {
-            left = runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
-            if (left.empty() && p0 > 0) continue;
-          } else if (i < tall_rows) {
-            const E* const at = a_there.at(i0 + i)[0].from;
-            whole = {at, at, a_there.stride, deep};
-          } else {
-            const E* const at = packed_a + i - tall_rows;
-            whole = {at, at, stride_a, deep};
-          }
+          // Used if lines of A lie across k.
+          const Run<E> whole{packed_a + i, packed_a + i, stride_a, deep};
+          const auto left = a.along_k
+                                ? runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
+                                : std::span(&whole, 1);
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
-            Columns<E> right{packed_b + (j - full) * deep, P::columns};
-            if (!a.along_k) left = {&whole, 1};
-            if (j < full) {  // B is then a plain matrix, which is one stretch
-              const auto panel = b_there.at(j);
-              right = {panel.empty() ? nullptr : panel[0].from, b_there.stride};
-              if (!a.along_k) left = {runs, beside(panel, whole, runs)};
-            }
+            const E* const right = packed_b + j * deep;
             if (a.along_k) multiply_panel<true>(registers, left, right, at, tall, valid, ahead);
             else multiply_panel<false>(registers, left, right, at, tall, valid, ahead);
           }
@@ -171,21 +143,6 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
-  /// Makes a run of A's lines for each stretch of a panel of B. Returns the end of the runs.
-  static Run<E>* beside(std::span<const Stretch<E>> panel, const Run<E>& lines, Run<E>* runs) {
-    for (const auto& stretch : panel) {
-      const E* const from = lines.upper + stretch.first * lines.stride;
-      *runs++ = {from, from, lines.stride, stretch.length, 0, stretch.from};
-    }
-    return runs;
-  }
-  /// Returns the number of scratch elements that packing needs.
-  template <class R>
-  static std::int64_t scratch(std::int64_t deep, std::int64_t columns) {
-    constexpr std::int64_t panel = Panel<E, R>::columns;
-    return std::max(deep * panel, (flat_lines + 1) * std::max(panels<R>(columns) * panel, group));
-  }
-
   /// Packs columns [column, column + columns) of op(B) as panels, with all threads.
   template <class R>
   static Buffer<E> pack_columns(Cpu& dev, R, const From& from, std::int64_t column,
@@ -199,9 +156,7 @@ struct Blocks {
     dev.for_tiles((k + depth - 1) / depth * across, [&](std::int64_t part) {
       const auto p0 = part / across * depth, first = part % across * together;
       const auto deep = std::min(depth, k - p0), count = std::min(together, columns - first);
-      const auto spare = make_buffer<E>(scratch<R>(deep, count));
-      pack_b<R>(b, column + first, count, p0, deep, packed.get() + p0 * wide + first * deep,
-                spare.get());
+      pack_b<R>(b, column + first, count, p0, deep, packed.get() + p0 * wide + first * deep);
     });
     return packed;
   }
@@ -213,61 +168,44 @@ struct Blocks {
 
   /// Calls body(registers, tile) for the tiles of C [m, n]. If enough tiles share columns of B, these columns are
   /// packed only once, unless the packed columns exceed the caches.
-  static void visit_tiles(Cpu* dev, const From& b, std::int64_t m, std::int64_t n,
+  static void visit_tiles(Cpu& dev, const From& b, std::int64_t m, std::int64_t n,
                           std::int64_t length, const auto& body) {
     with_registers([&]<class R>(R registers) {
-      const int threads = dev == nullptr ? 1 : dev->threads();
-      const Tiles tiles(m, n, length, threads, R::rows);
+      const Tiles tiles(m, n, length, dev.threads(), R::rows);
       const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
         const auto row = down * tiles.rows, column = across * tiles.columns;
         body(registers, Tile{row, std::min(tiles.rows, m - row), column,
                              std::min(tiles.columns, n - column), packed});
       };
-      const auto each = [&](std::int64_t tile) {
-        one(tile / tiles.across, tile % tiles.across, nullptr);
-      };
-      const auto count = tiles.down * tiles.across;
       const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
-      if (dev == nullptr) {
-        for (std::int64_t tile = 0; tile < count; ++tile) each(tile);
-      } else if (elements<E>(b, length).stride_in_place(Panel<E, R>::columns,
-                                                        tiles.rows <= few_rows) > 0 ||
-                 bytes > (8 << 20) || tiles.down < std::max(threads, 2)) {
-        dev->for_tiles(count, each);
-      } else {
-        for (std::int64_t across = 0; across < tiles.across; ++across) {
-          const auto column = across * tiles.columns;
-          const auto packed =
-              pack_columns(*dev, registers, b, column, std::min(tiles.columns, n - column), length);
-          dev->for_tiles(tiles.down, [&](std::int64_t down) { one(down, across, packed.get()); });
-        }
+      if (bytes > (8 << 20) || tiles.down < std::max(dev.threads(), 2))
+        return dev.for_tiles(tiles.down * tiles.across, [&](std::int64_t tile) {
+          one(tile / tiles.across, tile % tiles.across, nullptr);
+        });
+      for (std::int64_t across = 0; across < tiles.across; ++across) {
+        const auto column = across * tiles.columns;
+        const auto packed =
+            pack_columns(dev, registers, b, column, std::min(tiles.columns, n - column), length);
+        dev.for_tiles(tiles.down, [&](std::int64_t down) { one(down, across, packed.get()); });
       }
     });
   }
 
-  /// C [m, n] = alpha op(A) op(B) + beta C + bias, with the threads of dev, or in the calling thread if dev is null.
-  static void multiply_all(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
+  /// C [m, n] = alpha op(A) op(B) + beta C + bias.
+  static void multiply_all(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                            std::int64_t k, const Output& to) {
     visit_tiles(dev, b, m, n, k,
                 [&](auto registers, const Tile& tile) { multiply(registers, a, b, tile, k, to); });
   }
-  /// Like multiply_all, for a C whose rows are `stride` elements apart.
-  static void multiply_dense(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
-                             std::int64_t k, T* c, std::int64_t stride, T alpha = 1, T beta = 0,
-                             const T* bias = nullptr) {
-    const auto place = [stride](std::int64_t row) { return row * stride; };
-    multiply_all(dev, a, b, m, n, k, {c, place, alpha, beta, bias});
-  }
-
   /// Like multiply_all, for a C of any type.
   static void multiply_into(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                             std::int64_t k, const View<Cpu>& c, Place place, T alpha = 1,
                             T beta = 0, const T* bias = nullptr) {
     if (c.dtype() == dtype_of<T>())
-      return multiply_all(&dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
+      return multiply_all(dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
     // With a single block of k, each group of rows is complete after one pass, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
-    visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
+    visit_tiles(dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(max_rows<R>, tile.rows) : tile.rows;
       const auto max_old = std::min(max_rows<R>, tile.rows) * tile.columns;
       const auto buffer = make_buffer<T>(max_old + held * tile.columns);
@@ -302,8 +240,11 @@ void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
                  const T* a, const T* b, double beta, T* c) {
   const MatrixSource<T, T> left{a, ta ? m : k, !ta};
   const MatrixSource<T, T> right{b, tb ? k : n, tb};
-  Blocks<T>::multiply_dense(nullptr, left, right, m, n, k, c, n, static_cast<T>(alpha),
-                            static_cast<T>(beta));
+  const auto place = [n](std::int64_t row) { return row * n; };
+  Blocks<T>::with_registers([&](auto registers) {
+    Blocks<T>::multiply(registers, left, right, {0, m, 0, n}, k,
+                        {c, place, static_cast<T>(alpha), static_cast<T>(beta), nullptr});
+  });
 }
 
 }  // namespace dhp::detail::cpu

@@ -7,6 +7,7 @@
 #include <dhp/cpu/gemm_prefetch.hpp>
 #include <dhp/cpu/vector.hpp>
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -67,37 +68,14 @@ struct Panel {
   static constexpr int columns = 2 * width;
 };
 
-/// Masks of zero lines that a kernel can leave out at image borders: the first or last of one half or of both, or all.
-struct Borders {
-  unsigned first, last, firsts, lasts, all;
-
-  /// lines: the number of lines of a half.
-  constexpr explicit Borders(int lines)
-      : first(1),
-        last(1U << (2 * lines - 1)),
-        firsts(first | first << lines),
-        lasts(last | last >> lines),
-        all(last | (last - 1)) {}
-  /// Returns `lines` if a kernel of T can leave out exactly these, else 0. Only kernels of f32 leave out lines.
-  template <class T>
-  [[nodiscard]] constexpr unsigned left_out_of(unsigned lines) const {
-    if constexpr (std::is_same_v<T, float>)
-      for (const auto some : {first, last, firsts, lasts, all})
-        if (lines == some) return lines;
-    return 0;
-  }
-};
-
-/// A range along k of a panel of A, which is read in place. If its lines lie along k, `upper` points to the first
-/// half of its lines and `lower` to the second. Otherwise `upper` points to the whole panel.
+/// A range along k of a panel of A. If its lines lie along k, `upper` points to the first half of its lines and `lower`
+/// to the second. Otherwise `upper` points to the whole panel.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
   std::int64_t stride;  ///< from line to line of a half; if lines lie across k, from step to step
   std::int64_t length;  ///< number of elements along k
-  unsigned zeros = 0;   ///< mask of lines that are 0 (see Borders): neither read nor multiplied
-  const T* right = nullptr;  ///< first line of B; null: the next line of B
 };
 
 /// The output of a panel product: c = alpha * product + beta * c + bias.
@@ -173,97 +151,80 @@ template <int half, class T, class R, int rows>
   if (!whole) store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
 }
 
-/// A panel of B: lines across k, `stride` elements apart.
-template <class T>
-struct Columns {
-  const T* data;
-  std::int64_t stride;
-};
-
-/// The state of a kernel while it multiplies the runs of a panel.
-template <class T, class R, int rows>
-struct Running {
-  using V = typename Vector<T, R>::type;
-  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
-  Columns<T> b;
-  Prefetch ahead;
-  int prefetched = 0;
-
-  /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps left in the
-  /// run.
-  [[gnu::always_inline]] void next(V& first, V& second, const Target<Sum<T>>& to,
-                                   std::int64_t left) {
-    constexpr int width = Panel<T, R>::width;
-    __builtin_prefetch(b.data + 6 * b.stride);
-    __builtin_prefetch(b.data + 6 * b.stride + width);
-    std::memcpy(&first, b.data, sizeof first);
-    std::memcpy(&second, b.data + width, sizeof second);
-    b.data += b.stride;
-    if (left % Prefetcher::every != 0) return;
-    ahead.step();
-    if (prefetched == rows) return;
-    __builtin_prefetch(to.c + to.rows[prefetched], 1);
-    __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
-  }
-};
-/// Returns the address of line i of a panel at the present step along k.
-template <bool along_k, int half, class T>
-[[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
-                                               int i) {
-  return !along_k ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
+/// Adds the product of an element of A and a vector of B.
+template <class V>
+[[gnu::always_inline]] inline void add_product(V& sum, auto one, const V& of) {
+  sum += one * of;
 }
+// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
+// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
+#if defined(__x86_64__) && defined(__FMA__)
+inline constexpr bool has_pair_kernel = true;
+/// Returns whether this machine multiplies pairs of bf16.
+[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
-/// Adds the products of a run, without its lines in the mask `zeros`.
-template <bool along_k, unsigned zeros, class T, class R, int rows>
-[[gnu::always_inline]] inline void multiply_run(const Run<T>& run, const Target<T>& to,
-                                                Running<T, R, rows>& now) {
-  const T *upper = run.upper, *lower = run.lower;
-  for (auto length = run.length; length > 0; --length) {
-    typename Vector<T, R>::type left, right;
-    now.next(left, right, to, length);
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      if (zeros >> i & 1) continue;
-      const T one = *line_of<along_k, R::rows / 2>(upper, lower, run.stride, i);
-      now.sums[i][0] += one * left;
-      now.sums[i][1] += one * right;
-    }
-    upper += along_k ? 1 : run.stride;
-    lower += 1;
-  }
+[[gnu::always_inline]] inline void add_product(Vector<float, Avx512>::type& sum, Pair one,
+                                               const Vector<Pair, Avx512>::type& of) {
+  const auto all = std::bit_cast<std::uint32_t>(one) - Vector<Pair, Avx512>::type{};
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(all), "v"(of));
 }
+#else
+inline constexpr bool has_pair_kernel = false;
+[[nodiscard]] inline bool multiplies_pairs() { return false; }
+#endif
+
+/// Multiplies the runs of a panel of A with a panel of B, whose lines follow each other from b on.
 template <class T, class R, bool along_k, int rows>
-[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, Columns<T> b,
-                                                          const Target<T>& to, int valid_rows,
+[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
+                                                          const Target<Sum<T>>& to, int valid_rows,
                                                           int valid_columns, Prefetch& ahead) {
-  Running<T, R, rows> now{.b = b, .ahead = ahead};
-  for (const auto& run : a) {
-    if (!along_k && run.right != nullptr) now.b.data = run.right;
-    constexpr Borders at(R::rows / 2);
-    if constexpr (along_k && rows == R::rows && std::is_same_v<T, float>) {
-      if (run.zeros == at.first) multiply_run<along_k, at.first>(run, to, now);
-      else if (run.zeros == at.firsts) multiply_run<along_k, at.firsts>(run, to, now);
-      else if (run.zeros == at.last) multiply_run<along_k, at.last>(run, to, now);
-      else if (run.zeros == at.lasts) multiply_run<along_k, at.lasts>(run, to, now);
-      else if (run.zeros == at.all) now.b.data += run.length * b.stride;
-      else multiply_run<along_k, 0>(run, to, now);
-    } else {
-      multiply_run<along_k, 0>(run, to, now);
+  using V = typename Vector<T, R>::type;
+  using P = Panel<T, R>;
+  constexpr int half = R::rows / 2;
+  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
+  Prefetch now = ahead;  // a local copy stays in registers
+  int prefetched = 0;
+  for (auto [upper, lower, stride, length] : a) {
+    for (; length > 0; --length) {
+      __builtin_prefetch(b + 6 * P::columns);
+      __builtin_prefetch(b + 6 * P::columns + P::width);
+      V left, right;
+      std::memcpy(&left, b, sizeof left);
+      std::memcpy(&right, b + P::width, sizeof right);
+      b += P::columns;
+      if (length % Prefetcher::every == 0) {
+        now.step();
+        if (prefetched < rows) {
+          const auto* const row = to.c + to.rows[prefetched++];
+          __builtin_prefetch(row, 1);
+          __builtin_prefetch(row + P::width, 1);
+        }
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i) {
+        const T one = !along_k   ? upper[i]
+                      : i < half ? upper[i * stride]
+                                 : lower[(i - half) * stride];
+        add_product(sums[i][0], one, left);
+        add_product(sums[i][1], one, right);
+      }
+      upper += along_k ? 1 : stride;
+      lower += 1;
     }
   }
-  ahead = now.ahead;
-  store_half<0, T, R, rows>(now.sums, to, valid_rows, valid_columns);
-  store_half<1, T, R, rows>(now.sums, to, valid_rows, valid_columns);
+  ahead = now;
+  store_half<0, Sum<T>, R, rows>(sums, to, valid_rows, valid_columns);
+  store_half<1, Sum<T>, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
 template <class T, class R, bool along_k>
-[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, Columns<T> b,
-                                                         const Target<T>& to, int valid_rows,
+[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
+                                                         const Target<Sum<T>>& to, int valid_rows,
                                                          int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
-  if (!std::is_same_v<T, float> || valid_rows > half)
+  if (std::is_same_v<T, double> || valid_rows > half)
     multiply_rows_of_panel<T, R, along_k, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > quarter)
     multiply_rows_of_panel<T, R, along_k, half>(a, b, to, valid_rows, valid_columns, ahead);
@@ -271,7 +232,7 @@ template <class T, class R, bool along_k>
 }
 
 template <bool along_k, class T>
-void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Target<T>& to,
+void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<T>& to,
                     int valid_rows, int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Native, along_k>(a, b, to, valid_rows, valid_columns, ahead);
 }
@@ -280,7 +241,7 @@ void multiply_panel(Native, std::span<const Run<T>> a, Columns<T> b, const Targe
 // have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool along_k, class T>
-[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, Columns<T> b,
+[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Avx512, along_k>(a, b, to, valid_rows, valid_columns, ahead);
@@ -293,55 +254,14 @@ void with_widest_registers(const auto& body) {
 #else
 void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
-
-// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
-// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
-inline constexpr bool has_pair_kernel = true;
-/// Returns whether this machine multiplies pairs of bf16.
-[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
-
-template <bool along_k, int rows>
-[[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
-    std::span<const Run<Pair>> a, Columns<Pair> b, const Target<float>& to, int valid_rows,
-    int valid_columns, Prefetch& ahead) {
-  using V = typename Vector<Pair, Avx512>::type;
-  Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
-  for (auto [upper, lower, stride, length, zeros, right_line] : a) {
-    for (; length > 0; --length) {
-      V left, right;
-      now.next(left, right, to, length);
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i) {
-        std::uint32_t pair;
-        std::memcpy(&pair, line_of<along_k, Avx512::rows / 2>(upper, lower, stride, i),
-                    sizeof pair);
-        const V all = pair - V{};
-        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
-        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
-      }
-      upper += along_k ? 1 : stride;
-      lower += 1;
-    }
-  }
-  ahead = now.ahead;
-  store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
-  store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
-}
 template <bool along_k>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
-                                                  Columns<Pair> b, const Target<float>& to,
+                                                  const Pair* b, const Target<float>& to,
                                                   int valid_rows, int valid_columns,
                                                   Prefetch& ahead) {
-  if (valid_rows > 8)
-    multiply_rows_of_pairs<along_k, 14>(a, b, to, valid_rows, valid_columns, ahead);
-  else if (valid_rows > 4)
-    multiply_rows_of_pairs<along_k, 8>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_pairs<along_k, 4>(a, b, to, valid_rows, valid_columns, ahead);
+  multiply_panel_inline<Pair, Avx512, along_k>(a, b, to, valid_rows, valid_columns, ahead);
 }
-#else
-inline constexpr bool has_pair_kernel = false;
-[[nodiscard]] inline bool multiplies_pairs() { return false; }
 #endif
 
 }  // namespace dhp::detail::cpu

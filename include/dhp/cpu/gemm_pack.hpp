@@ -5,6 +5,7 @@
 #include <dhp/cpu/gemm_source.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <new>
 #include <span>
@@ -12,14 +13,18 @@
 
 namespace dhp::detail::cpu {
 
-/// The number of lines that are transposed together: the elements of a native vector, whatever the panel's width.
+/// The number of lines that are transposed together: the elements of 16 bytes. Wider shuffles cost more.
 template <class T>
-inline constexpr int pack_width = Panel<T, Native>::width;
+inline constexpr int pack_width = 16 / sizeof(T);
+/// A vector of pack_width elements.
+template <class T>
+using Lane = typename Vector<T, Registers<16, 1>>::type;
 /// Swaps the halves of pairs, from memory order to panel order. Leaves other elements unchanged.
 template <class V>
 void order([[maybe_unused]] V& block) {
-  if constexpr (std::is_same_v<V, Pair>) std::swap(block.first, block.second);
-  else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
+  if constexpr (std::is_same_v<V, Pair>)
+    block = std::bit_cast<Pair>(std::rotl(std::bit_cast<std::uint32_t>(block), 16));
+  else if constexpr (std::is_same_v<V, Lane<Pair>>) block = block << 16 | block >> 16;
 }
 
 /// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
@@ -29,10 +34,6 @@ class PairSource final : public Source<Pair> {
   PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.along_k), of_(of), k_(k) {}
 
   [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
-  [[nodiscard]] unsigned zeros(std::int64_t line, std::int64_t lines, std::int64_t first,
-                               std::int64_t count) const override {
-    return of_.zeros(line, lines, 2 * first, std::min(2 * count, k_ - 2 * first));
-  }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
     if (along_k) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
@@ -48,14 +49,7 @@ class PairSource final : public Source<Pair> {
     of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
-      std::int64_t p = 0;
-      for (; p + pack_width<Pair> <= count; p += pack_width<Pair>) {
-        Vector<Pair>::type block;
-        std::memcpy(&block, to + p, sizeof block);
-        order(block);
-        std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
-      }
-      for (; p < count; ++p) order(to[p]);
+      for (std::int64_t p = 0; p < count; ++p) order(to[p]);
     }
   }
   const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,
@@ -74,7 +68,7 @@ class PairSource final : public Source<Pair> {
   }
 
  private:
-  /// Copies pairs made of a line and the next line.
+  /// Copies pairs result of a line and the next line.
   void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
     constexpr std::int64_t most = 256;
     static constexpr bf16 none[most] = {};
@@ -112,56 +106,28 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// g++ 11 lacks this builtin, and nvcc 13 does not expand parameter packs in it: both compilers pack element by element.
+// g++ 11 and nvcc lack this builtin: both pack element by element.
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
-/// Number of elements in a lane of 16 bytes. Shuffles within a lane cost least.
-template <class T>
-inline constexpr int lane_width = 16 / sizeof(T);
-template <class T, int bytes>
-using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
-
-// Interleaves lanes of a and b: a0 b0 a1 b1, and so on. first is 0 for lower halves of lanes, lane / 2 for upper ones.
-template <int lane, int first, class V, int... at>
-V interleave(V a, V b, std::integer_sequence<int, at...>) {
-  constexpr int width = sizeof...(at);
-  return __builtin_shufflevector(a, b,
-                                 (at / lane * lane + first + at % lane / 2 + at % 2 * width)...);
+/// Interleaves the lower or the upper halves of two lanes.
+template <bool upper, class V>
+V interleave(V a, V b) {
+  constexpr int first = upper ? sizeof(V) / sizeof(a[0]) / 2 : 0;
+  if constexpr (sizeof(a[0]) == 8) return __builtin_shufflevector(a, b, first, first + 2);
+  else return __builtin_shufflevector(a, b, first, first + 4, first + 1, first + 5);
 }
-template <class V, class Half, int... at>
-V join(Half lower, Half upper, std::integer_sequence<int, at...>) {
-  return __builtin_shufflevector(lower, upper, at...);
-}
-/// Loads a vector that consists of one lane, at element p, of every lane_width-th line.
-template <class T, int bytes = Native::bytes>
-Bytes<T, bytes> load_lanes(const T* const* lines, std::int64_t p) {
-  using V = Bytes<T, bytes>;
-  if constexpr (bytes == 16) {
-    V lane;
-    std::memcpy(&lane, *lines + p, sizeof lane);
-    return lane;
-  } else {
-    constexpr int width = bytes / static_cast<int>(sizeof(T));
-    return join<V>(load_lanes<T, bytes / 2>(lines, p),
-                   load_lanes<T, bytes / 2>(lines + width / 2, p),
-                   std::make_integer_sequence<int, width>{});
-  }
-}
-/// Transposes lane_width vectors lane by lane, with perfect shuffles.
-template <class T>
-void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
-  constexpr int lane = lane_width<T>;
-  using V = Bytes<T, Native::bytes>;
-  using Sequence = std::make_integer_sequence<int, pack_width<T>>;
+/// Transposes a square of lanes with perfect shuffles.
+template <class V, int size>
+void transpose(V (&block)[size]) {
 #pragma GCC unroll 4
-  for (int round = 1; round < lane; round *= 2) {
-    V next[lane];
+  for (int round = 1; round < size; round *= 2) {
+    V next[size];
 #pragma GCC unroll 4
-    for (int i = 0; i < lane / 2; ++i) {
-      next[2 * i] = interleave<lane, 0>(block[i], block[i + lane / 2], Sequence{});
-      next[2 * i + 1] = interleave<lane, lane / 2>(block[i], block[i + lane / 2], Sequence{});
+    for (int i = 0; i < size / 2; ++i) {
+      next[2 * i] = interleave<false>(block[i], block[i + size / 2]);
+      next[2 * i + 1] = interleave<true>(block[i], block[i + size / 2]);
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < lane; ++i) block[i] = next[i];
+    for (int i = 0; i < size; ++i) block[i] = next[i];
   }
 }
 #endif
@@ -172,17 +138,16 @@ void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::i
                         std::int64_t stride) {
   constexpr int width = pack_width<T>;
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
-  constexpr int lane = lane_width<T>;
-  for (; count == width && p + lane <= end; p += lane) {
-    Bytes<T, Native::bytes> block[lane];
+  for (; count == width && p + width <= end; p += width) {
+    Lane<T> block[width];
 #pragma GCC unroll 4
-    for (int i = 0; i < lane; ++i) {
-      block[i] = load_lanes(lines + i, p);
+    for (int i = 0; i < width; ++i) {
+      std::memcpy(&block[i], lines[i] + p, sizeof block[i]);
       order(block[i]);
     }
-    transpose_lanes<T>(block);
+    transpose(block);
 #pragma GCC unroll 4
-    for (int i = 0; i < lane; ++i)
+    for (int i = 0; i < width; ++i)
       std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i], sizeof block[i]);
   }
 #endif
@@ -223,16 +188,14 @@ template <class T>
   return ((count + line - 1) / line | 1) * line;
 }
 
-/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k, or no runs
-/// if all elements are 0. `rows` is at most P::rows. scratch has room for P::rows lines.
+/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k. `rows` is at
+/// most P::rows. scratch has room for P::rows lines.
 template <class R, class T>
 std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::int64_t rows,
                                      std::int64_t p0, std::int64_t depth, Run<T>* runs,
                                      T* scratch) {
   using P = Panel<T, R>;
   if (depth == 0) return {};
-  const auto zeros = source.zeros(row, rows, p0, depth);
-  if (zeros == (1U << rows) - 1) return {};
   if constexpr (!P::pairs)
     if (rows == P::rows)
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
@@ -240,21 +203,22 @@ std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::
         return {runs, runs + count};
   source.copy(row, rows, p0, depth, scratch, P::line);
   for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
-  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth,
-           Borders(P::rows / 2).template left_out_of<T>(zeros)};
+  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth};
   return {runs, runs + 1};
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of
-/// depth * P::columns elements. scratch has max(P::columns * depth, (flat_lines + 1) * columns) elements.
+/// depth * P::columns elements.
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
-            std::int64_t depth, T* out, T* scratch) {
+            std::int64_t depth, T* out) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
   // Panels are packed in steps of this depth, so that a step stays in L1 until all lines of the panel have filled it.
   constexpr std::int64_t together = 64;
   if (depth == 0) return;
+  const auto buffer = make_buffer<T>(std::max(P::columns * depth, (flat_lines + 1) * columns));
+  T* const scratch = buffer.get();
   if (!source.along_k) {  // piece by contiguous piece
     const auto piece = source.piece() % P::columns == 0 ? source.piece() : column + columns;
     for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {

@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <span>
-#include <vector>
 
 namespace dhp::detail::cpu {
 
@@ -32,17 +31,6 @@ template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
-
-/// Consecutive lines of a panel across k, with a constant distance between them.
-template <class T>
-struct Stretch {
-  std::int64_t first, length;  ///< lines [first, first + length) of a block
-  const T* from;               ///< address of the first line
-
-  [[nodiscard]] bool continued(const Stretch& by, std::int64_t stride) const {
-    return first + length == by.first && from + length * stride == by.from;
-  }
-};
 
 /// A matrix as lines along k or across k. It is an interface, so that products are compiled once for all kinds
 /// of matrices.
@@ -70,12 +58,6 @@ class Source {
   }
   /// If lines lie across k: returns the number of contiguous elements in each piece of a line, or `whole`.
   [[nodiscard]] virtual std::int64_t piece() const { return whole; }
-  /// If panels of `wide` columns can be read in place: returns the distance of lines, else 0. `few`: each panel is read
-  /// so few times that a copy does not pay even where lines compete for cache sets.
-  [[nodiscard]] virtual std::int64_t stride_in_place(int /*wide*/, bool /*few*/) const { return 0; }
-  /// Appends the stretches of the panel that begins at `column`, in lines [line, line + count). Omits lines of zeros.
-  virtual void find_stretches(std::int64_t /*line*/, std::int64_t /*count*/,
-                              std::int64_t /*column*/, std::vector<Stretch<T>>& /*to*/) const {}
   /// Copies elements [first, first + count) of several lines, `stride` apart.
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
@@ -88,63 +70,12 @@ class Source {
                     std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
     return 0;
   }
-  /// If lines lie along k: returns, as bits, which of at most 16 lines are known to be 0 in elements [first, first +
-  /// count).
-  [[nodiscard]] virtual unsigned zeros(std::int64_t /*line*/, std::int64_t /*lines*/,
-                                       std::int64_t /*first*/, std::int64_t /*count*/) const {
-    return 0;
-  }
 
  protected:
   explicit Source(bool lines_along_k) : along_k(lines_along_k) {}
   Source(const Source&) = default;
   ~Source() = default;
 };
-
-/// The panels of a source that are multiplied without a copy.
-template <class T>
-class PanelsInPlace {
- public:
-  PanelsInPlace(const Source<T>& of, std::int64_t column, std::int64_t all, int wide, bool few)
-      : stride(of.stride_in_place(wide, few)),
-        columns(stride > 0 ? all / wide * wide : 0),
-        of_(of),
-        column_(column),
-        wide_(wide) {}
-
-  const std::int64_t stride;   ///< distance of lines
-  const std::int64_t columns;  ///< columns of whole panels in place
-
-  /// Finds the stretches of all panels in lines [line, line + count) of the source.
-  void find(std::int64_t line, std::int64_t count) {
-    stretches_.clear();
-    ends_.clear();
-    for (std::int64_t j = 0; j < columns; j += wide_) {
-      of_.find_stretches(line, count, column_ + j, stretches_);
-      ends_.push_back(stretches_.size());
-    }
-  }
-  /// Returns the stretches of the panel that begins at column j.
-  [[nodiscard]] std::span<const Stretch<T>> at(std::int64_t j) const {
-    const auto panel = static_cast<std::size_t>(j / wide_);
-    const auto first = panel == 0 ? 0 : ends_[panel - 1];
-    return std::span(stretches_).subspan(first, ends_[panel] - first);
-  }
-
- private:
-  const Source<T>& of_;
-  std::int64_t column_, wide_;
-  std::vector<Stretch<T>> stretches_;
-  std::vector<std::size_t> ends_;  // for each panel, the end of its stretches
-};
-
-/// Returns elements [0, length) of lines that begin `stride` elements apart.
-template <class S>
-[[nodiscard]] Lines lines_at(const S* from, std::int64_t count, std::int64_t length,
-                             std::int64_t stride) {
-  constexpr auto size = static_cast<std::int64_t>(sizeof(S));
-  return {reinterpret_cast<const std::byte*>(from), count, length * size, stride * size};
-}
 
 template <class T, class S>
 class MatrixSource final : public Source<T> {
@@ -175,17 +106,11 @@ class MatrixSource final : public Source<T> {
       }
     return 0;
   }
-  [[nodiscard]] std::int64_t stride_in_place(int /*wide*/, bool few) const override {
-    const bool fit = std::is_same_v<T, S> && !this->along_k && (few || spreads<T>(stride_));
-    return fit ? stride_ : 0;
-  }
-  void find_stretches(std::int64_t line, std::int64_t count, std::int64_t column,
-                      std::vector<Stretch<T>>& to) const override {
-    if constexpr (std::is_same_v<T, S>) to.push_back({0, count, data_ + line * stride_ + column});
-  }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
-    return lines_at(data_ + line * stride_ + first, count, length, stride_);
+    constexpr auto size = static_cast<std::int64_t>(sizeof(S));
+    const auto* const from = reinterpret_cast<const std::byte*>(data_ + line * stride_ + first);
+    return {from, count, length * size, stride_ * size};
   }
 
  private:
@@ -206,8 +131,8 @@ class LinesSource final : public Source<T> {
   /// Assumes that lines are as far apart as the first two. This holds for most, and only prefetches depend on it.
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
-    const S* const from = line_at_(line);
-    return lines_at(from + first, count, length, count > 1 ? line_at_(line + 1) - from : 0);
+    const auto next = count > 1 ? line_at_(line + 1) - line_at_(line) : 0;
+    return MatrixSource<T, S>(line_at_(line), next, false).lines(0, count, first, length);
   }
 
  private:
