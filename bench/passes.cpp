@@ -185,7 +185,6 @@ void convolutional(Cpu& dev, Bench& bench) {
   const detail::BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
   Tensor<Cpu> y(dev, bench.type, shape), dx(dev, bench.type, shape);
   auto sum = vector(), other = vector();
-  bench.row("batch norm sums", {x}, [&] { detail::batch_norm_sums(dev, x, sum.mut()); });
   bench.row("batch norm deviations", {x},
             [&] { detail::batch_norm_squared_deviations(dev, x, mean, sum.mut()); });
   bench.row("batch norm and ReLU", {x, y},
@@ -194,8 +193,8 @@ void convolutional(Cpu& dev, Bench& bench) {
     detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), other.mut());
   });
   bench.row("batch norm, residual, backward sums", {dy, y, x, dx}, [&] {
-    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, dx.mut(), sum.mut(),
-                                              other.mut());
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), other.mut(), y,
+                                     dx.mut());
   });
   bench.row("batch norm backward", {dy, x, dx}, [&] {
     detail::batch_norm_backward_apply(dev, dy, x, vectors, true, sum, other, 25088, dx.mut());

@@ -1,32 +1,27 @@
 # The kernels of include/dhp/cuda, compiled once: for tests::Emulated dhp_emulated_ops, in a GPU tree for Cuda
 # dhp_cuda_ops. Programs that link it get the matching `extern template` lines by -include. The lines come from the
-# headers, one for every function <op>_on of a KernelDevice; where CUDA's libraries have a function of that name for
-# Cuda, in headers fallback_<op>.hpp, for every function fallback_<op>. In a tree for the Cpu ops_0.cu and ops_1.cu have
-# the same functions for Cuda; nvcc compiles them to PTX for tests/cuda/ptx.
+# headers, one for every function <op>_on of a KernelDevice. In a tree for the Cpu ops_0.cu and ops_1.cu have the same
+# functions for Cuda; nvcc compiles them to PTX for tests/cuda/ptx.
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/kernel_ops)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/dhp/cuda/kernels.hpp headers REGEX "^#include <dhp/cuda/")
 list(TRANSFORM headers REPLACE "^#include <(.*)>" "${PROJECT_SOURCE_DIR}/include/\\1")
 set(declarations "")
 set(definitions_0 "")
 set(definitions_1 "")
-set(half 0)  # two sources compile on two cores; layer norms are as long as half of all others
+# Two sources compile on two cores. Headers take turns, except that attention is not with layer norms, the longest.
+set(half 0)
 foreach(header IN LISTS headers)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   file(READ ${header} text)
-  set(name "[a-z0-9_]*_on")
-  set(space dhp::detail)
-  if(header MATCHES "/fallback_")
-    set(name "fallback_[a-z0-9_]*")
-    set(space dhp::detail::cuda)
-  elseif(header MATCHES "/layer_norm")
+  if(header MATCHES "/(exact_sum|layer_norm)")
     set(half 0)
   endif()
-  string(REGEX MATCHALL "template <KernelDevice Dev>\n[^{;(]*[ \n]${name}\\([^{;]*\\) {" functions "${text}")
+  string(REGEX MATCHALL "template <KernelDevice Dev>\n[^{;(]*[ \n][a-z0-9_]*_on\\([^{;]*\\) {" functions "${text}")
   foreach(function IN LISTS functions)
     string(REGEX REPLACE "^template <KernelDevice Dev>\n(.*) {$" "\\1" function "${function}")
     string(REGEX REPLACE "([^A-Za-z_])Dev([^A-Za-z_])" "\\1tests::Emulated\\2" function "${function}")
-    string(APPEND declarations "namespace ${space} { extern template ${function}; }\n")
-    string(APPEND definitions_${half} "namespace ${space} { template ${function}; }\n")
+    string(APPEND declarations "namespace dhp::detail { extern template ${function}; }\n")
+    string(APPEND definitions_${half} "namespace dhp::detail { template ${function}; }\n")
   endforeach()
   math(EXPR half "1 - ${half}")
 endforeach()

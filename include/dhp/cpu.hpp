@@ -13,7 +13,6 @@
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/elementwise.hpp>
-#include <dhp/cpu/embedding.hpp>
 #include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cpu/gemm.hpp>

@@ -11,24 +11,18 @@
 namespace dhp {
 
 // cpu/activation
-DHP_INSTANCE decltype(detail::activation_forward_on<Cpu>) detail::activation_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::activation_backward_on<Cpu>) detail::activation_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::swiglu_forward_on<Cpu>) detail::swiglu_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::swiglu_backward_on<Cpu>) detail::swiglu_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::map_on<Cpu>) detail::map_on<Cpu>;
 // cpu/attention
 DHP_INSTANCE decltype(detail::attention_forward_on<Cpu>) detail::attention_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attention_backward_on<Cpu>) detail::attention_backward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attend_to_part_forward_on<Cpu>) detail::attend_to_part_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attend_to_part_backward_on<Cpu>) detail::attend_to_part_backward_on<Cpu>;
 // cpu/batch_norm
-DHP_INSTANCE decltype(detail::batch_norm_sums_on<Cpu>) detail::batch_norm_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_squared_deviations_on<Cpu>)
     detail::batch_norm_squared_deviations_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_apply_on<Cpu>) detail::batch_norm_apply_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_backward_sums_on<Cpu>)
     detail::batch_norm_backward_sums_on<Cpu>;
-DHP_INSTANCE decltype(detail::batch_norm_residual_backward_sums_on<Cpu>)
-    detail::batch_norm_residual_backward_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_backward_apply_on<Cpu>)
     detail::batch_norm_backward_apply_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_from_sums_on<Cpu>) detail::batch_norm_from_sums_on<Cpu>;
@@ -62,12 +56,8 @@ DHP_INSTANCE decltype(detail::add_on<Cpu>) detail::add_on<Cpu>;
 DHP_INSTANCE decltype(detail::axpy_on<Cpu>) detail::axpy_on<Cpu>;
 DHP_INSTANCE decltype(detail::add_both_on<Cpu>) detail::add_both_on<Cpu>;
 DHP_INSTANCE decltype(detail::scale_on<Cpu>) detail::scale_on<Cpu>;
-DHP_INSTANCE decltype(detail::scale_by_on<Cpu>) detail::scale_by_on<Cpu>;
 DHP_INSTANCE decltype(detail::cast_on<Cpu>) detail::cast_on<Cpu>;
 DHP_INSTANCE decltype(detail::rsqrt_on<Cpu>) detail::rsqrt_on<Cpu>;
-// cpu/embedding
-DHP_INSTANCE decltype(detail::embedding_forward_on<Cpu>) detail::embedding_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::embedding_backward_on<Cpu>) detail::embedding_backward_on<Cpu>;
 // cpu/exact_sum
 DHP_INSTANCE decltype(detail::exact_accumulate_on<Cpu>) detail::exact_accumulate_on<Cpu>;
 DHP_INSTANCE decltype(detail::exact_finalize_on<Cpu>) detail::exact_finalize_on<Cpu>;
@@ -80,19 +70,10 @@ DHP_INSTANCE decltype(detail::cpu::serial_gemm<float>) detail::cpu::serial_gemm<
 // cpu/layer_norm
 DHP_INSTANCE decltype(detail::layer_norm_forward_on<Cpu>) detail::layer_norm_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::layer_norm_backward_on<Cpu>) detail::layer_norm_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::residual_layer_norm_forward_on<Cpu>)
-    detail::residual_layer_norm_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::residual_layer_norm_backward_on<Cpu>)
-    detail::residual_layer_norm_backward_on<Cpu>;
 // cpu/optimizer
-DHP_INSTANCE decltype(detail::sgd_update_on<Cpu>) detail::sgd_update_on<Cpu>;
-DHP_INSTANCE decltype(detail::adamw_update_on<Cpu>) detail::adamw_update_on<Cpu>;
-DHP_INSTANCE decltype(detail::update_moving_averages_on<Cpu>)
-    detail::update_moving_averages_on<Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<Cpu>) detail::update_weights_on<Cpu>;
 DHP_INSTANCE decltype(detail::lamb_squares_on<Cpu>) detail::lamb_squares_on<Cpu>;
-DHP_INSTANCE decltype(detail::lamb_update_on<Cpu>) detail::lamb_update_on<Cpu>;
-DHP_INSTANCE decltype(detail::lars_rates_on<Cpu>) detail::lars_rates_on<Cpu>;
-DHP_INSTANCE decltype(detail::lamb_rates_on<Cpu>) detail::lamb_rates_on<Cpu>;
+DHP_INSTANCE decltype(detail::layer_rates_on<Cpu>) detail::layer_rates_on<Cpu>;
 // cpu/pool
 DHP_INSTANCE decltype(detail::max_pool_forward_on<Cpu>) detail::max_pool_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::max_pool_backward_on<Cpu>) detail::max_pool_backward_on<Cpu>;
@@ -103,9 +84,6 @@ DHP_INSTANCE decltype(detail::global_average_pool_backward_on<Cpu>)
 // cpu/reduce
 DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::sum_on<Cpu>) detail::sum_on<Cpu>;
-DHP_INSTANCE decltype(detail::sum_of_squares_on<Cpu>) detail::sum_of_squares_on<Cpu>;
-DHP_INSTANCE decltype(detail::sum_of_magnitudes_on<Cpu>) detail::sum_of_magnitudes_on<Cpu>;
-DHP_INSTANCE decltype(detail::find_nonfinite_on<Cpu>) detail::find_nonfinite_on<Cpu>;
 // cpu/rotary
 DHP_INSTANCE decltype(detail::rotary_on<Cpu>) detail::rotary_on<Cpu>;
 // cpu/rows

@@ -22,7 +22,7 @@ END
 "$compiler" program.o dhp.o -pthread -o program
 ./program
 # The instances of the list must be compiled in dhp.o only.
-for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
+for name in gemm_on update_weights_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
   _ZN3dhp6detail11LinearPartsINS_3CpuEE7forward; do
   if nm program.o | grep " [WT] .*$name"; then echo "program.o has $name, too"; exit 1; fi
   nm dhp.o | grep -q " W .*$name" || { echo "dhp.o lacks $name"; exit 1; }

@@ -1,8 +1,10 @@
 // Batch normalization: every op against the Cpu in double, for aligned and unaligned channels, few and many rows.
 #include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cpu/elementwise.hpp>
+#include <dhp/cpu/reduce.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/reduce.hpp>
 #include <tests/cuda/gpu.hpp>
 
 namespace {
@@ -28,7 +30,7 @@ void check_all(const Shape& shape, std::int64_t skip, bool relu) {
     };
     auto& dev = side.dev;
     auto sum = side.fresh_sums(columns), product = side.fresh_sums(columns);
-    detail::batch_norm_sums(dev, x, sum.mut());
+    column_sums(dev, x, sum.mut(), 0);
     detail::batch_norm_squared_deviations(dev, x, mean, product.mut());
     keep(sum, product);
     for (const bool gated : {false, true}) {
@@ -36,8 +38,8 @@ void check_all(const Shape& shape, std::int64_t skip, bool relu) {
       keep(sum, product);
     }
     auto to = side.fresh(shape);
-    detail::batch_norm_residual_backward_sums(dev, dy, some_y, x, vectors, to.mut(), sum.mut(),
-                                              product.mut());
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(), some_y,
+                                     to.mut());
     keep(sum, product, to);
     detail::batch_norm_apply(dev, x, vectors, {}, relu, to.mut());
     keep(to);
@@ -102,11 +104,11 @@ TEST_CASE_TEMPLATE("batch norm results may overwrite their inputs", T, double, f
       detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
       CHECK(side.values(over.view()) == side.values(y.view()));
       auto sum = vector(8), product = vector(9), sum_again = vector(8), product_again = vector(9);
-      detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, out.mut(), sum.mut(),
-                                                product.mut());
+      detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(), y,
+                                       out.mut());
       over = clone(dev, dy.view());
-      detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(),
-                                                sum_again.mut(), product_again.mut());
+      detail::batch_norm_backward_sums(dev, over.view(), x, vectors, true, sum_again.mut(),
+                                       product_again.mut(), y, over.mut());
       CHECK(side.values(over.view()) == side.values(out.view()));
       CHECK(side.values(sum_again.view()) == side.values(sum.view()));
       CHECK(side.values(product_again.view()) == side.values(product.view()));
@@ -141,8 +143,8 @@ TEST_CASE("batch norm's ReLU maps negatives to 0 and keeps NaN, both without gra
       got.pop_back();
       CHECK(got == std::vector<double>{0, 0, 2});
       if (residual)
-        detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(),
-                                                  product.mut());
+        detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(), y,
+                                         y.mut());
       else detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
       CHECK(side.values(sum.view()) == std::vector<double>{0, 0, 1, 0});
     }

@@ -15,7 +15,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu", T, double, float, b
         auto y = side.fresh({count});
         add(side.dev, part(a.view()), part(b.view()), part(y.mut()));
         scale(side.dev, 0.5, part(y.mut()));
-        detail::scale_by(side.dev, 0.5, side.tensor({1}, std::vector{3.0}), part(y.mut()));
+        scale(side.dev, 0.5, part(y.mut()), side.tensor({1}, std::vector{3.0}));
         axpy(side.dev, -2.0, part(b.view()), part(y.mut()));
         return side.results(part(y.view()));
       });

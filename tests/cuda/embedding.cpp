@@ -1,6 +1,7 @@
 // Embedding on the GPU: lookups by id, and gradients of entries with few, many and all rows.
-#include <dhp/cpu/embedding.hpp>
-#include <dhp/cuda/embedding.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <dhp/cuda/rows.hpp>
+#include <dhp/ops/embedding.hpp>
 #include <tests/cuda/gpu.hpp>
 
 namespace {

@@ -73,7 +73,7 @@ std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstV
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
   detail::BatchNormResult<Dev> result{
       Tensor<Dev>(dev, x.dtype(), x.shape()), vector(), vector(), vector(), {}};
-  detail::batch_norm_sums(dev, x, result.mean.mut());
+  column_sums(dev, x, result.mean.mut(), 0);
   scale(dev, 1 / rows, result.mean.mut());
   detail::batch_norm_squared_deviations(dev, x, result.mean, result.squared_deviations.mut());
   auto variance = clone(dev, result.squared_deviations.view());
@@ -100,7 +100,7 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
   conv2d_forward(dev, x, w, geometry, y);
   Tensor<Dev> sums(dev, y.dtype(), {2, y.columns()});
   const auto zero = Tensor<Dev>::zeros(dev, y.dtype(), {y.columns()});
-  detail::batch_norm_sums(dev, y, sums.mut().slice(0, 1));
+  column_sums(dev, y, sums.mut().slice(0, 1), 0);
   detail::batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
   return sums;
 }
@@ -114,8 +114,8 @@ std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
   const auto ones = Tensor<Dev>(dev, dx.dtype(), {dx.columns()});
   const detail::BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
   // This device stores y itself as the signs.
-  detail::batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
-                                            sums.mut().slice(0, 1), sums.mut().slice(1, 2));
+  detail::batch_norm_backward_sums(dev, dx, norm.x, vectors, true, sums.mut().slice(0, 1),
+                                   sums.mut().slice(1, 2), norm.signs, dx);
   return sums;
 }
 std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
@@ -130,8 +130,8 @@ std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     cast(dev, dy, result.dresidual.mut());
     detail::batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
   } else {
-    detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, result.dresidual.mut(),
-                                              row(0), row(1));
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, row(0), row(1), signs,
+                                     result.dresidual.mut());
   }
   detail::batch_norm_backward_apply(dev, result.dresidual.view(), x, vectors, false, row(0), row(1),
                                     static_cast<double>(x.rows()), result.dx.mut());

@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
         auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
         const auto zero =
             Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(side.dev, mean.dtype(), {s.o});
-        detail::batch_norm_sums(side.dev, with_sums, mean.mut());
+        column_sums(side.dev, with_sums, mean.mut(), 0);
         detail::batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
         CHECK(relative_error(side.values(sums->view().slice(0, 1)), side.values(mean.view())) <=
               4 * tolerance<T>);
@@ -372,7 +372,7 @@ TEST_CASE_TEMPLATE("fused batch norm agrees with the unfused operations", T, flo
          inv_std = side.fresh_sums(channels), sums = side.fresh_sums(channels),
          products = side.fresh_sums(channels);
     auto y = side.fresh(shape), dresidual = side.fresh(shape), dx = side.fresh(shape);
-    detail::batch_norm_sums(gpu, x, mean.mut());
+    column_sums(gpu, x, mean.mut(), 0);
     scale(gpu, 1 / rows, mean.mut());
     detail::batch_norm_squared_deviations(gpu, x, mean, squares.mut());
     auto variance = clone(gpu, squares.view());
@@ -398,8 +398,8 @@ TEST_CASE_TEMPLATE("fused batch norm agrees with the unfused operations", T, flo
     CHECK(back->dresidual.empty() == !adds);
     // The ReLU's mask comes from the fused y, because values near 0 may round to either side.
     if (relu) {
-      detail::batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors,
-                                                dresidual.mut(), sums.mut(), products.mut());
+      detail::batch_norm_backward_sums(gpu, dy, x, found_vectors, true, sums.mut(), products.mut(),
+                                       whole->y, dresidual.mut());
     } else {
       detail::batch_norm_backward_sums(gpu, dy, x, found_vectors, false, sums.mut(),
                                        products.mut());

@@ -1,6 +1,5 @@
 // Rows and columns on the GPU: copied bit by bit, and summed by entry. Lists of rows have lengths around long_list, and
 // there are more rows than one tile of the sort.
-#include <dhp/cpu/embedding.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>

@@ -34,8 +34,9 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
 }
 
 TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agree with the Cpu") {
-  const auto run = []<class A>(auto& dev, TypeTag<A>, std::int64_t skip) {
+  const auto run = []<class T>(auto& dev, TypeTag<T>, std::int64_t skip) {
     using Dev = std::remove_reference_t<decltype(dev)>;
+    using A = Accumulator<T>;
     const auto part = [&](auto view) { return view.slice(skip, view.count()); };
     const auto state = make_step_state(
         dev, StepState{.learning_rate = 0.1, .gradient_scale = 0.5, .loss_scale = 8});
@@ -45,7 +46,7 @@ TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agre
     auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<A>{1, 8, -2});
     auto second = Tensor<Dev>::from_host(dev, {1}, std::vector<A>{3});
     const detail::SegmentTable<Dev> table(
-        dev, std::is_same_v<A, double> ? DType::f64 : DType::f16,
+        dev, dtype_of<T>(),
         {{.range = {0, 3}, .value = value.mut()}, {.range = {32, 33}, .value = second.mut()}});
     std::vector<A> flat(33, 100);
     std::copy_n(std::vector<A>{12, 0, 4}.begin(), 3, flat.begin());
@@ -69,7 +70,12 @@ TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agre
   Gpu gpu;
   Cpu cpu;
   for (const std::int64_t skip : {0, 1}) {
-    CHECK(distance(run(gpu, TypeTag<float>(), skip), run(cpu, TypeTag<float>(), skip)) < 1e-15);
-    CHECK(distance(run(gpu, TypeTag<double>(), skip), run(cpu, TypeTag<double>(), skip)) < 1e-15);
+    const auto same = [&](auto type) {
+      CHECK(distance(run(gpu, type, skip), run(cpu, type, skip)) < 1e-15);
+    };
+    same(TypeTag<double>());
+    same(TypeTag<float>());
+    same(TypeTag<bf16>());
+    same(TypeTag<f16>());
   }
 }

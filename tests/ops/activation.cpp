@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("activations: forward and backward match the definition, also
         CHECK(worst < epsilon<T>());
 
         Tensor<Cpu> dx(dev, dtype_of<T>(), {size});
-        const auto& saved = detail::saves_output(kind) ? y : x;
+        const auto& saved = detail::rules_of(kind).saves_output ? y : x;
         activation_backward(dev, kind, saved, dy, dx.mut());
         const auto back = widened(dx);
         worst = 0;

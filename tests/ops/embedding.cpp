@@ -1,6 +1,7 @@
 // Embedding: lookups by id, gradients added in order, and parts of a vocabulary that agree with the whole one.
 #include <dhp/cpu/elementwise.hpp>
-#include <dhp/cpu/embedding.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <dhp/ops/embedding.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {

@@ -62,32 +62,33 @@ TEST_CASE_TEMPLATE("reductions: threads change no bit", T, double, float, bf16, 
   }));
 }
 
-TEST_CASE_TEMPLATE("reductions: find_nonfinite finds infinity and NaN anywhere", T, double, float,
+TEST_CASE_TEMPLATE("reductions: count_nonfinite finds infinity and NaN anywhere", T, double, float,
                    bf16, f16) {
   Cpu dev({.threads = 2});
   const std::int64_t size = (1 << 15) + 9;
   auto x = random_tensor<T>(dev, {size}, 1);
-  auto flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
+  Tensor<Cpu> count(dev, DType::f64, {1});
+  const auto found = [&] {
+    detail::count_nonfinite(dev, x, count.mut());
+    return count.to_host<double>(dev)[0];
+  };
   T* values = x.mut().template data<T>();
   const double infinity = std::numeric_limits<double>::infinity();
   // The largest finite numbers of f16 and subnormal numbers are finite.
   values[5] = static_cast<T>(65504.0);
   values[6] = static_cast<T>(-65504.0);
   values[7] = static_cast<T>(1e-7);
-  detail::find_nonfinite(dev, x, flag.mut());
-  CHECK(flag.to_host<std::int32_t>(dev)[0] == 0);
+  CHECK(found() == 0);
   for (const double bad : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN(),
                            -std::numeric_limits<double>::quiet_NaN()})
     for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1} << 15, size - 1}) {
       const T kept = values[at];
       values[at] = static_cast<T>(bad);
-      flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
-      detail::find_nonfinite(dev, x, flag.mut());
-      CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);
+      CHECK(found() == 1);
       values[at] = kept;
     }
-  detail::find_nonfinite(dev, x, flag.mut());
-  CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);  // stays as it is
+  std::fill_n(values, size, static_cast<T>(infinity));
+  CHECK(found() == static_cast<double>(size));
 }
 
 TEST_CASE("reductions: operands that do not fit are refused") {
@@ -98,8 +99,8 @@ TEST_CASE("reductions: operands that do not fit are refused") {
         "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16; make it [4] of f32");
   CHECK(message_of([&] { sum(dev, x, sums.mut()); }) ==
         "sum: the result [4] of f64 does not fit; make it [1] of f64");
-  CHECK(message_of([&] { detail::find_nonfinite(dev, x, sums.mut()); }) ==
-        "find_nonfinite: the flag [4] of f64 does not fit; make it [1] of i32");
+  CHECK(message_of([&] { detail::count_nonfinite(dev, x, sums.mut()); }) ==
+        "count_nonfinite: the result [4] of f64 does not fit; make it [1] of f64");
   try {
     sum(dev, x, sums.mut());
   } catch (const Error& error) {

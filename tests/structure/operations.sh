@@ -31,7 +31,7 @@ def by_class(name, files):
     return found, [kind for kind in kinds if found and re.search(rf"\b{kind}<", texts[found[0]])]
 
 def row(header, comment, name, arguments, body):
-    on = re.search(r"\b(\w+_on)\(", body)
+    on = re.search(r"\b(\w+?)(?:_library)?_on\(", body)
     if not on: return
     sentences = re.sub(r"\s*///", "", comment)
     wrong.extend(f"{name}: the comment above it does not say {view}'s shape, such as {view} [M, N]"
@@ -41,9 +41,9 @@ def row(header, comment, name, arguments, body):
         """Returns a file with this pattern, else one with such a class; prefers the file with the header's name."""
         found = having(pattern, files) or by_class(name, files)[0] or [""]
         return min(found, key=lambda file: (Path(file).stem != header, ("/cuda/" in file) == bool(kernels["cpu"]))).partition("/")[2]
-    kernels = {folder: having(rf"^[a-z].* {on[1]}\(", below(f"include/dhp/{folder}/")) for folder in ("cpu", "cuda")}
+    kernels = {folder: having(rf"^[a-z].* {on[1]}(?:_library)?_on\(", below(f"include/dhp/{folder}/")) for folder in ("cpu", "cuda")}
     library = {"cublas": "cuBLASLt", "cudnn": "cuDNN"}
-    has_gradient = kernels["cpu"] and re.search(r"(backward\w*|gradients|gemm|dropout|rotary)_on\(", texts[f"include/dhp/ops/{header}.hpp"])
+    has_gradient = kernels["cpu"] and re.search(r"(backward\w*|gradients|gemm|dropout|rotary)(_on)?\(", texts[f"include/dhp/ops/{header}.hpp"])
     layers = by_class(name, checks)[1] if has_gradient else []
     cells = ["dhp" if kernels["cpu"] else "unfused",
              " or ".join(dict.fromkeys(library.get(Path(file).stem.split("_")[0], "dhp") for file in kernels["cuda"])),

@@ -74,13 +74,13 @@ template <class T, class Rule>
   const int values = kernel.in.masters == nullptr ? 2 : 1;  // reads and writes, or only writes
   return flat * (1 + updated) + flat / sizeof(A) * sizeof(T) * values;
 }
-template <class A>
+template <class T>
 [[nodiscard]] double bytes_of(
-    const dhp::detail::cuda::UpdateWeights<A, dhp::detail::cuda::MovingAverageRule<A>>& kernel) {
+    const dhp::detail::cuda::UpdateWeights<T, dhp::detail::MovingAverageRule>& kernel) {
   double elements = 0;
   for (std::int64_t at = 0; at < kernel.pieces.tile_count; ++at)
     elements += static_cast<double>(kernel.pieces.tiles[at].last - kernel.pieces.tiles[at].first);
-  return 3 * elements * sizeof(A);
+  return 3 * elements * sizeof(dhp::Accumulator<T>);
 }
 template <class A>
 [[nodiscard]] double bytes_of(const dhp::detail::cuda::LambSquares<A>& kernel) {

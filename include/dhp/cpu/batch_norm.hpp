@@ -72,9 +72,6 @@ void sum_norm_gradients(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>&
 
 namespace dhp::detail {
 
-void batch_norm_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum) {
-  column_sums_on(dev, x, sum, 0);
-}
 void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
                                       ConstView<Cpu> mean, View<Cpu> sum) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
@@ -115,8 +112,21 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
 }
 void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                                  const BatchNormVectors<Cpu>& vectors, bool relu, View<Cpu> sum_dy,
-                                 View<Cpu> sum_dy_xhat) {
+                                 View<Cpu> sum_dy_xhat, ConstView<Cpu> y, View<Cpu> dresidual) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    if (!y.empty())
+      return cpu::sum_norm_gradients<T>(
+          dev, x, vectors, sum_dy, sum_dy_xhat,
+          [to = dresidual.data<T>()](std::int64_t at, std::int64_t, std::int64_t count, const A*,
+                                     const A* above, const A* made, A* passed) {
+            for (std::int64_t c = 0; c < count; ++c) {
+              const A gradient = above[c];  // always loaded, so that the loop has no branch
+              passed[c] = made[c] > A(0) ? gradient : A(0);
+            }
+            cpu::convert(passed, to + at, count);
+            return static_cast<const A*>(passed);
+          },
+          dy, y);
     const auto factors = cpu::norm_factors<A>(vectors);
     const auto* const mean = vectors.mean.data<A>();
     const cpu::PositivePass<A> pass{factors.data(), vectors.beta.data<A>()};
@@ -132,25 +142,7 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
         dy);
   });
 }
-void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
-                                          ConstView<Cpu> y, ConstView<Cpu> x,
-                                          const BatchNormVectors<Cpu>& vectors, View<Cpu> dresidual,
-                                          View<Cpu> sum_dy, View<Cpu> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    cpu::sum_norm_gradients<T>(
-        dev, x, vectors, sum_dy, sum_dy_xhat,
-        [to = dresidual.data<T>()](std::int64_t at, std::int64_t, std::int64_t count, const A*,
-                                   const A* above, const A* result, A* passed) {
-          for (std::int64_t c = 0; c < count; ++c) {
-            const A gradient = above[c];  // always loaded, so that the loop has no branch
-            passed[c] = result[c] > A(0) ? gradient : A(0);
-          }
-          cpu::convert(passed, to + at, count);
-          return static_cast<const A*>(passed);
-        },
-        dy, y);
-  });
-}
+
 void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                                   const BatchNormVectors<Cpu>& vectors, bool relu,
                                   ConstView<Cpu> sum_dy, ConstView<Cpu> sum_dy_xhat, double count,

@@ -9,6 +9,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace dhp::detail {
@@ -25,7 +26,7 @@ void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, Const
 }
 void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, View<Cpu> values) {
   visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
-    using Bits = cpu::BitsOf<T>;
+    using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
     T* const all = x.data<T>();
     auto* const index = indices.data<std::int32_t>();
     T* const taken = values.data<T>();

@@ -98,17 +98,15 @@ void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
                  const AddedVector<Cpu>& other, double beta) {
   for (const auto* const each : {&one, &other}) {
     if (beta == 0) fill_on(dev, each->to, 0);
-    else if (beta != 1) scale_on(dev, beta, each->to);
+    else if (beta != 1) scale_on(dev, beta, ConstView<Cpu>(), each->to);
     axpy_on(dev, each->factor, each->from, each->to);
   }
 }
-void scale_on(std::same_as<Cpu> auto& dev, double alpha, View<Cpu> y) {
+void scale_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> factor, View<Cpu> y) {
+  if (!factor.empty()) alpha *= *factor.data<double>();
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
-    cpu::map<A>(dev, y, [factor = static_cast<A>(alpha)](A value) { return factor * value; });
+    cpu::map<A>(dev, y, [by = static_cast<A>(alpha)](A value) { return by * value; });
   });
-}
-void scale_by_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> factor, View<Cpu> y) {
-  scale_on(dev, alpha * *factor.data<double>(), y);
 }
 void cast_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
   const bool wide = x.dtype() == DType::f64 || y.dtype() == DType::f64;

@@ -68,7 +68,7 @@ class PairSource final : public Source<Pair> {
   }
 
  private:
-  /// Copies pairs result of a line and the next line.
+  /// Copies pairs made of a line and the next line.
   void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
     constexpr std::int64_t most = 256;
     static constexpr bf16 none[most] = {};

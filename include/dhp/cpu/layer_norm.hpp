@@ -95,77 +95,56 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
 
 namespace dhp::detail {
 
+// Each row goes through a buffer of A in the L1 cache: outputs may alias inputs, and loops still vectorize.
+/// With a sum: normalizes sum = residual + dropout(x).
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
-                           View<Cpu> inv_std) {
+                           View<Cpu> inv_std, const NormBranch<Cpu>& branch,
+                           ConstView<Cpu> residual, View<Cpu> sum) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const A scale = static_cast<A>(1.0 / (1.0 - branch.dropout.probability));
     const auto columns = x.columns();
     A* const means = data_or_null<A>(mean);
-    dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(as_size(columns));
-      for (auto row = first; row < last; ++row)
-        cpu::normalize(columns, cpu::widened(x.data<T>() + row * columns, columns, buffer.data()),
-                       gamma.data<A>(), data_or_null<A>(beta), epsilon, y.data<T>() + row * columns,
-                       means == nullptr ? means : means + row, inv_std.data<A>()[row]);
-    });
-  });
-}
-void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                            ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
-                            View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    cpu::norm_gradients<T>(
-        dev, dy, x, gamma, mean, inv_std, dgamma, dbeta, beta,
-        [columns = x.columns(), all = dx.data<T>()](std::int64_t row, const A* values) {
-          cpu::convert(values, all + row * columns, columns);
-        });
-  });
-}
-
-// Each row goes through a buffer of A in the L1 cache: outputs may alias inputs, and loops still vectorize.
-void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
-                                    ConstView<Cpu> residual, const RowNumbers<Cpu>& rows,
-                                    const DropoutOptions& options, ConstView<Cpu> gamma,
-                                    ConstView<Cpu> beta, double epsilon, View<Cpu> sum, View<Cpu> y,
-                                    View<Cpu> mean, View<Cpu> inv_std) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
-    const auto columns = x.columns();
     dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
       std::vector<A> buffer(as_size(2 * columns));
       A* const values = buffer.data();
       for (auto row = first; row < last; ++row) {
-        const A* const from = cpu::widened(x.data<T>() + row * columns, columns, values);
-        const A* const other =
-            cpu::widened(residual.data<T>() + row * columns, columns, values + columns);
-        T* const to = sum.data<T>() + row * columns;
-        cpu::for_kept(rows, options, row, columns, [=](std::int64_t c, bool keep) {
-          const A value = from[c];
-          values[c] = other[c] + (keep ? value : A(0)) * scale;
-        });
-        cpu::convert(values, to, columns);
-        if constexpr (!std::is_same_v<T, A>) cpu::convert(to, values, columns);
-        cpu::normalize(columns, values, gamma.data<A>(), beta.data<A>(), epsilon,
-                       y.data<T>() + row * columns, mean.data<A>() + row, inv_std.data<A>()[row]);
+        const A* from = cpu::widened(x.data<T>() + row * columns, columns, values);
+        if (!sum.empty()) {
+          const A* const other =
+              cpu::widened(residual.data<T>() + row * columns, columns, values + columns);
+          T* const to = sum.data<T>() + row * columns;
+          cpu::for_kept(branch.rows, branch.dropout, row, columns, [=](std::int64_t c, bool keep) {
+            const A value = from[c];
+            values[c] = other[c] + (keep ? value : A(0)) * scale;
+          });
+          cpu::convert(values, to, columns);
+          if constexpr (!std::is_same_v<T, A>) cpu::convert(to, values, columns);
+          from = values;
+        }
+        cpu::normalize(columns, from, gamma.data<A>(), data_or_null<A>(beta), epsilon,
+                       y.data<T>() + row * columns, means == nullptr ? means : means + row,
+                       inv_std.data<A>()[row]);
       }
     });
   });
 }
-void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
-                                     ConstView<Cpu> sum, ConstView<Cpu> gamma, ConstView<Cpu> mean,
-                                     ConstView<Cpu> inv_std, const RowNumbers<Cpu>& rows,
-                                     const DropoutOptions& options, View<Cpu> dresidual,
-                                     View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
-    const auto columns = sum.columns();
+/// With a dropped_dx: also writes the dropout of the unrounded gradient there.
+void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
+                            ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
+                            View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta,
+                            const NormBranch<Cpu>& branch, View<Cpu> dropped_dx) {
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const A scale = static_cast<A>(1.0 / (1.0 - branch.dropout.probability));
+    const auto columns = x.columns();
     cpu::norm_gradients<T>(
-        dev, dy, sum, gamma, mean, inv_std, dgamma, dbeta, beta, [&](std::int64_t row, A* values) {
-          cpu::convert(values, dresidual.data<T>() + row * columns, columns);
-          cpu::for_kept(rows, options, row, columns, [=](std::int64_t c, bool keep) {
+        dev, dy, x, gamma, mean, inv_std, dgamma, dbeta, beta, [&](std::int64_t row, A* values) {
+          cpu::convert(values, dx.data<T>() + row * columns, columns);
+          if (dropped_dx.empty()) return;
+          cpu::for_kept(branch.rows, branch.dropout, row, columns, [=](std::int64_t c, bool keep) {
             values[c] = (keep ? values[c] : A(0)) * scale;
           });
-          cpu::convert(values, dx.data<T>() + row * columns, columns);
+          cpu::convert(values, dropped_dx.data<T>() + row * columns, columns);
         });
   });
 }

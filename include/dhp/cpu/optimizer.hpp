@@ -40,39 +40,25 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
 
 namespace dhp::detail {
 
-void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
-                   const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
-                   ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
+void update_weights_on(std::same_as<Cpu> auto& dev, const UpdateRule& rule,
+                       const SegmentTable<Cpu>& table, ConstView<Cpu> state,
+                       ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
   cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
-    const auto step_of = [&, by_parameter = data_or_null<double>(rates)](const SegmentTile& tile) {
-      return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
-                        tile_decay(tile, update.weight_decay));
+    const auto update = [&]<class Rule>(const Rule& by) {
+      const auto step_of = [&, prepared = by.template prepare<A>(now)](const SegmentTile& tile) {
+        return by.step(prepared, now, tile);
+      };
+      const auto run = [&](auto*... moments) {
+        cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), moments...);
+      };
+      if constexpr (Rule::moments == 0) run();
+      else if constexpr (Rule::moments == 1) run(m.data<A>());
+      else run(m.data<A>(), v.data<A>());
     };
-    const A* const from = gradient.data<A>();
-    if (momentum.empty()) cpu::update_weights<A>(dev, table, masters, step_of, from);
-    else cpu::update_weights<A>(dev, table, masters, step_of, from, momentum.data<A>());
+    std::visit(update, rule);
   });
 }
-void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
-                     const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
-                     View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
-    const auto step_of = [&, adam = AdamStep<A>(update, now)](const SegmentTile& tile) {
-      return AdamwStep<A>(adam, now.learning_rate, tile_decay(tile, update.weight_decay));
-    };
-    cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), m.data<A>(),
-                           v.data<A>());
-  });
-}
-void update_moving_averages_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
-                               const SegmentTable<Cpu>& table, ConstView<Cpu> state,
-                               ConstView<Cpu> sums) {
-  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState&) {
-    const MovingAverageStep<A> step(momentum, parts);
-    cpu::update_weights<A>(
-        dev, table, {}, [=](const SegmentTile&) { return step; }, sums.data<A>());
-  });
-}
+
 void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
                      ConstView<Cpu> m, ConstView<Cpu> v, ConstView<Cpu> masters, View<Cpu> weights,
@@ -96,30 +82,15 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
     });
   });
 }
-void lamb_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
-                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
-                    ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
-    const auto step_of = [&, adam = AdamStep<A>(update, now),
-                          by_parameter = rates.data<double>()](const SegmentTile& tile) {
-      return LambStep<A>(adam, tile_rate(tile, now, by_parameter),
-                         tile_decay(tile, update.weight_decay));
-    };
-    cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), m.data<A>(),
-                           v.data<A>());
-  });
-}
-void lars_rates_on(std::same_as<Cpu> auto&, const LarsRule& rule, ConstView<Cpu> state,
-                   ConstView<Cpu> weights, ConstView<Cpu> gradients, View<Cpu> rates) {
+void layer_rates_on(std::same_as<Cpu> auto&, const LayerRateRule& rule, ConstView<Cpu> state,
+                    ConstView<Cpu> weights, ConstView<Cpu> others, View<Cpu> rates) {
   for (std::int64_t at = 0; at < rates.count(); ++at)
-    rates.data<double>()[at] = lars_rate(rule, cpu::step_state(state), weights.data<double>()[at],
-                                         gradients.data<double>()[at]);
-}
-void lamb_rates_on(std::same_as<Cpu> auto&, ConstView<Cpu> state, ConstView<Cpu> weights,
-                   ConstView<Cpu> directions, View<Cpu> rates) {
-  for (std::int64_t at = 0; at < rates.count(); ++at)
-    rates.data<double>()[at] = lamb_rate(cpu::step_state(state), weights.data<double>()[at],
-                                         directions.data<double>()[at]);
+    rates.data<double>()[at] = std::visit(
+        [&](const auto& rate) {
+          return rate(cpu::step_state(state), weights.data<double>()[at],
+                      others.data<double>()[at]);
+        },
+        rule);
 }
 
 }  // namespace dhp::detail

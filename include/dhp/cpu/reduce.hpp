@@ -5,18 +5,10 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 
-#include <atomic>
-#include <bit>
-#include <cmath>
-#include <limits>
-#include <type_traits>
+#include <variant>
+#include <vector>
 
 namespace dhp::detail::cpu {
-
-/// The signed integer type that has the size of T.
-template <class T>
-using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
-                                  std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 
 /// Returns the sum of term(value) over all elements, in double and by fixed tiles.
 double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
@@ -65,33 +57,8 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
     cpu::sum_rows<A>(dev, x.rows(), sums.count(), x.columns(), 1, add, finish, x.data<T>());
   });
 }
-void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return value; });
-}
-void sum_of_squares_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return value * value; });
-}
-void sum_of_magnitudes_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return std::fabs(value); });
-}
-void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> flag) {
-  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    // Without the sign bit, the bits of a non-finite value are at least the bits of infinity.
-    using Bits = cpu::BitsOf<T>;
-    const auto infinite = std::bit_cast<Bits>(static_cast<T>(HUGE_VALF));
-    constexpr auto magnitude = std::numeric_limits<Bits>::max();
-    const T* const from = x.data<T>();
-    std::atomic<bool> finite{true};
-    dev.for_ranges(x.count(), 1 << 15, [&](std::int64_t first, std::int64_t last) {
-      Bits largest = 0;
-      for (auto at = first; at < last; ++at) {
-        const auto size = static_cast<Bits>(std::bit_cast<Bits>(from[at]) & magnitude);
-        largest = size > largest ? size : largest;
-      }
-      if (largest >= infinite) finite = false;
-    });
-    if (!finite) *flag.data<std::int32_t>() = 1;
-  });
+void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const Summed& summed, View<Cpu> out) {
+  *out.data<double>() = std::visit([&](auto term) { return cpu::tiled_sum(dev, x, term); }, summed);
 }
 
 }  // namespace dhp::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/rows.hpp>
 
 #include <cstring>
@@ -60,16 +61,21 @@ void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int6
     std::memcpy(target + row * to_stride, source + row * from_stride, bytes);
   });
 }
+/// all: an index without a row of x is an error; otherwise, as in a shard of an embedding, its row of y is 0.
 void gather_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> index,
-                    View<Cpu> y) {
-  cpu::check_row_indices("gather_rows", index, x.rows());
-  cpu::copy_rows(dev, x, index, 0, y);
+                    std::int64_t first, bool all, View<Cpu> y) {
+  if (all) cpu::check_row_indices("gather_rows", index, x.rows());
+  cpu::copy_rows(dev, x, index, first, y);
 }
+/// Computes dx = beta * dx, then adds the rows. dx has the type of dy or its accumulation type.
 void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
-                         View<Cpu> dx) {
-  cpu::check_row_indices("scatter_add_rows", index, dx.rows());
-  visit_floating(dx.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    cpu::add_rows<A, T, T>(dev, dy, index, 0, dx);
+                         std::int64_t first, bool all, View<Cpu> dx, double beta) {
+  if (all) cpu::check_row_indices("scatter_add_rows", index, dx.rows());
+  if (beta == 0) fill_on(dev, dx, 0);
+  else if (beta != 1) scale_on(dev, beta, ConstView<Cpu>(), dx);
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    if (dx.dtype() == dtype_of<T>()) cpu::add_rows<A, T, T>(dev, dy, index, first, dx);
+    else cpu::add_rows<A, T, A>(dev, dy, index, first, dx);
   });
 }
 

@@ -237,20 +237,6 @@ template <class A, class Dev>
   return {vectors.mean.data(), vectors.inv_std.data(), vectors.gamma.data(), vectors.beta.data()};
 }
 
-/// Only the gate `result` uses y and dresidual; otherwise both are null.
-template <NormGate gate, class T, class Dev>
-void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
-                              const BatchNormVectors<Dev>& vectors, const T* y, T* dresidual,
-                              View<Dev> sum_dy, View<Dev> sum_dy_xhat) {
-  using A = Accumulator<T>;
-  const BatchNormGradientTerms<T, gate> terms{
-      dy.data(), x.data(), x.columns(), pointers<A>(vectors), y, dresidual};
-  const FinishGradientSums<A> finish{terms.vectors.inv_std, sum_dy.data(), sum_dy_xhat.data()};
-  const auto& v = terms.vectors;
-  reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x, v.mean, v.inv_std,
-                    v.gamma, v.beta, y, dresidual);
-}
-
 /// Calls body with the gate as an integral_constant.
 void with_gate(bool relu, const auto& body) {
   if (relu) body(std::integral_constant<NormGate, NormGate::value>());
@@ -261,14 +247,6 @@ void with_gate(bool relu, const auto& body) {
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
-  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    const cuda::ColumnTerms<T> terms{x.data(), x.columns()};
-    const cuda::StoreColumn<Accumulator<T>> finish{sum.data()};
-    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x);
-  });
-}
 template <KernelDevice Dev>
 void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> mean,
                                       View<Dev> sum) {
@@ -296,26 +274,21 @@ void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, const BatchNormVectors<Dev>
 template <KernelDevice Dev>
 void batch_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                  const BatchNormVectors<Dev>& vectors, bool relu, View<Dev> sum_dy,
-                                 View<Dev> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    cuda::with_gate(
-        relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
-          cuda::batch_norm_gradient_sums<gate, T>(dev, dy, x, vectors, nullptr, nullptr, sum_dy,
-                                                  sum_dy_xhat);
-        });
+                                 View<Dev> sum_dy_xhat, ConstView<Dev> y, View<Dev> dresidual) {
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const auto v = cuda::pointers<A>(vectors);
+    const auto sum = [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
+      const cuda::BatchNormGradientTerms<T, gate> terms{
+          dy.data(), x.data(), x.columns(), v, data_or_null<T>(y), data_or_null<T>(dresidual)};
+      const cuda::FinishGradientSums<A> finish{v.inv_std, sum_dy.data(), sum_dy_xhat.data()};
+      cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x, v.mean,
+                              v.inv_std, v.gamma, v.beta, terms.y, terms.passed);
+    };
+    if (y.empty()) cuda::with_gate(relu, sum);
+    else sum(std::integral_constant<cuda::NormGate, cuda::NormGate::result>());
   });
 }
-template <KernelDevice Dev>
-void batch_norm_residual_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> y,
-                                          ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
-                                          View<Dev> dresidual, View<Dev> sum_dy,
-                                          View<Dev> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    cuda::batch_norm_gradient_sums<cuda::NormGate::result, T>(
-        dev, dy, x, vectors, y.template data<T>(), dresidual.template data<T>(), sum_dy,
-        sum_dy_xhat);
-  });
-}
+
 template <KernelDevice Dev>
 void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                   const BatchNormVectors<Dev>& vectors, bool relu,

@@ -42,10 +42,10 @@ template <class Dev>
   if (!plans.can(dev, call)) return false;
   if (!is_wide && (options.beta != 0 || options.padded)) cast_on(dev, ConstView<Dev>(c), sum);
   const auto [m, n, k] = gemm_size<Dev>(b, c, options);
-  fallback_gemm(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
-                ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum,
-                {.beta = options.beta, .padded = options.padded}, bias);
-  if (!plans.run(dev, call)) fallback_gemm(dev, a, b, sum, adding, ConstView<Dev>());
+  gemm_on(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
+          ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum,
+          {.beta = options.beta, .padded = options.padded}, bias);
+  if (!plans.run(dev, call)) gemm_on(dev, a, b, sum, adding, ConstView<Dev>());
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }
@@ -55,21 +55,18 @@ template <class Dev>
 namespace dhp::detail {
 
 template <CudaItself Dev>
-void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
-             ConstView<Dev> bias) {
-  if (c.count() == 0) return;
-  if (a.count() > 0 && b.count() > 0) {
-    auto call = cuda::cublas_call(a, b, c, options);
-    if (!bias.empty()) {
-      call.epilogue = CUBLASLT_EPILOGUE_BIAS;
-      call.bias = const_cast<std::byte*>(bias.bytes());  // this epilogue only reads the bias
-      call.bias_type = bias.dtype();
-    }
-    const bool fits = bias.empty() || bias.dtype() == c.dtype();
-    if (fits && dev.template cached<cuda::CublasPlans>().run(dev, call)) return;
-    if (!bias.empty() && cuda::cublas_add_to_bias(dev, a, b, c, options, bias)) return;
+bool gemm_library_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
+                     const GemmOptions& options, ConstView<Dev> bias) {
+  if (a.count() == 0 || b.count() == 0 || c.count() == 0) return false;
+  auto call = cuda::cublas_call(a, b, c, options);
+  if (!bias.empty()) {
+    call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    call.bias = const_cast<std::byte*>(bias.bytes());  // this epilogue only reads the bias
+    call.bias_type = bias.dtype();
   }
-  cuda::fallback_gemm(dev, a, b, c, options, bias);
+  const bool fits = bias.empty() || bias.dtype() == c.dtype();
+  if (fits && dev.template cached<cuda::CublasPlans>().run(dev, call)) return true;
+  return !bias.empty() && cuda::cublas_add_to_bias(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp::detail

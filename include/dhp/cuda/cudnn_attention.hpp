@@ -144,13 +144,11 @@ class CudnnAttention {
 namespace dhp::detail {
 
 template <CudaItself Dev>
-void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-                          const Sequences<Dev>& sequences, const AttentionOptions& options,
-                          View<Dev> y, View<Dev> logsumexp) {
+bool attention_forward_library_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                                  const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                  View<Dev> y, View<Dev> logsumexp) {
   using Uids = cuda::AttentionUids;
-  if (q.count() == 0) return;
-  if (!cuda::is_for_cudnn(dev, q.dtype(), options.dropout))
-    return cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  if (q.count() == 0 || !cuda::is_for_cudnn(dev, q.dtype(), options.dropout)) return false;
   const auto problem = cuda::attention_problem(q, sequences, options);
   const auto text = problem.text("forward");
   if (auto* const plans = cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y})) {
@@ -161,33 +159,32 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
     if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
                    [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
-      return cuda::clear_padding(dev, sequences, {y}, y.columns());
+      cuda::clear_padding(dev, sequences, {y}, y.columns());
+      return true;
     }
   }
   cuda::check_another_can(problem, text);
-  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  return false;
 }
 
 template <CudaItself Dev>
-void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
-                           ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
-                           const Sequences<Dev>& sequences, const AttentionOptions& options,
-                           View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+bool attention_backward_library_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                                   ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                                   const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                   View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   using Uids = cuda::AttentionUids;
-  if (q.count() == 0) return;
-  if (!cuda::is_for_cudnn(dev, q.dtype(), options.dropout))
-    return cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq,
-                                             dk, dv);
+  if (q.count() == 0 || !cuda::is_for_cudnn(dev, q.dtype(), options.dropout)) return false;
   const auto problem = cuda::attention_problem(q, sequences, options);
   if (cuda::needs_dense_matrices(problem, dev.properties().major)) {
     auto dense = options;
     dense.row_stride = 0;
-    return cuda::on_dense_copies<Dev>(
+    cuda::on_dense_copies<Dev>(
         dev, {q, k, v}, {dq, dk, dv}, options.row_stride,
         [&](auto own_q, auto own_k, auto own_v, auto own_dq, auto own_dk, auto own_dv) {
-          attention_backward_on(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, dense,
-                                own_dq, own_dk, own_dv);
+          attention_backward(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, dense, own_dq,
+                             own_dk, own_dv);
         });
+    return true;
   }
   const bool deterministic = dev.options().deterministic;
   const auto dq_sums = cuda::dq_sums_for(problem, dev.properties().major, deterministic);
@@ -219,13 +216,17 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     if (plans->run(dev, text, cuda::backward_rules(deterministic), arguments,
                    [&] { return cuda::attention_backward_graph(problem, dq_sums); })) {
       const auto stride = options.stride(q.columns());
-      if (!problem.shares_keys()) return cuda::clear_padding(dev, sequences, {dq, dk, dv}, stride);
-      cuda::clear_padding(dev, sequences, {dq}, stride);
-      return cuda::clear_padding(dev, sequences, {dk, dv}, options.stride(k.columns()));
+      if (problem.shares_keys()) {
+        cuda::clear_padding(dev, sequences, {dq}, stride);
+        cuda::clear_padding(dev, sequences, {dk, dv}, options.stride(k.columns()));
+      } else {
+        cuda::clear_padding(dev, sequences, {dq, dk, dv}, stride);
+      }
+      return true;
     }
   }
   cuda::check_another_can(problem, text);
-  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  return false;
 }
 
 /// Returns one sentence, to print before a run, for each pass of this attention that cuDNN cannot run, with the time of

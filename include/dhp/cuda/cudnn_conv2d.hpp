@@ -201,13 +201,11 @@ template <class Dev>
 namespace dhp::detail {
 
 template <CudaItself Dev>
-void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
-                       View<Dev> y) {
-  if (y.count() == 0) return;
-  using Kind = cuda::Conv2dProblem::Kind;
-  if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry))
-    return;
-  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
+bool conv2d_forward_library_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
+                               Conv2dGeometry geometry, View<Dev> y) {
+  return x.count() > 0 && y.count() > 0 &&
+         cuda::cudnn_convolve(dev, cuda::Conv2dProblem::Kind::forward, x, w, ConstView<Dev>(y),
+                              geometry);
 }
 
 /// Returns sums only for 16-bit images, whose sums of squares in f32 are exact enough for a variance. Returns nothing
@@ -227,15 +225,11 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
 }
 
 template <CudaItself Dev>
-void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
-                             View<Dev> dx, double beta) {
-  if (dx.count() == 0) return;
-  using Kind = cuda::Conv2dProblem::Kind;
-  if (dy.count() > 0 && (beta == 0 || beta == 1) &&
-      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
-                           {.adds = beta == 1}))
-    return;
-  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
+bool conv2d_backward_data_library_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                     Conv2dGeometry geometry, View<Dev> dx, double beta) {
+  return dx.count() > 0 && dy.count() > 0 && (beta == 0 || beta == 1) &&
+         cuda::cudnn_convolve(dev, cuda::Conv2dProblem::Kind::backward_data, ConstView<Dev>(dx), w,
+                              dy, geometry, {.adds = beta == 1});
 }
 
 /// Returns nothing on deterministic devices, because the order of the sums varies, and a pipeline cut between norm and
@@ -256,26 +250,23 @@ std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
 }
 
 template <CudaItself Dev>
-void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
-                               Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  if (dw.count() == 0) return;
-  using Kind = cuda::Conv2dProblem::Kind;
-  if (x.count() > 0 && geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0) {
+bool conv2d_backward_filter_library_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
+                                       Conv2dGeometry geometry, View<Dev> dw, double beta) {
+  if (dw.count() == 0 || x.count() == 0) return false;
+  if (geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0) {
     const auto as_rows = [](const auto& view) { return view.as({view.rows(), view.columns()}); };
-    return gemm_on(dev, as_rows(dy), as_rows(x), dw.as({dy.columns(), x.columns()}),
-                   GemmOptions{.transpose_a = true, .beta = beta}, ConstView<Dev>());
+    gemm(dev, as_rows(dy), as_rows(x), dw.as({dy.columns(), x.columns()}),
+         {.transpose_a = true, .beta = beta});
+    return true;
   }
-  if (x.count() > 0 && dy.count() > 0) {
-    if (beta == 0 && x.dtype() == dw.dtype()) {
-      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, ConstView<Dev>(dw), dy, geometry))
-        return;
-    } else {
-      const Tensor<Dev> gradient(dev, x.dtype(), dw.shape());
-      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, gradient.view(), dy, geometry))
-        return cuda::add_fresh(dev, gradient.view(), beta, dw);
-    }
-  }
-  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  constexpr auto kind = cuda::Conv2dProblem::Kind::backward_filter;
+  if (dy.count() == 0) return false;
+  if (beta == 0 && x.dtype() == dw.dtype())
+    return cuda::cudnn_convolve(dev, kind, x, ConstView<Dev>(dw), dy, geometry);
+  const Tensor<Dev> gradient(dev, x.dtype(), dw.shape());
+  if (!cuda::cudnn_convolve(dev, kind, x, gradient.view(), dy, geometry)) return false;
+  cuda::add_fresh(dev, gradient.view(), beta, dw);
+  return true;
 }
 
 }  // namespace dhp::detail

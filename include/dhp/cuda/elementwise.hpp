@@ -19,11 +19,6 @@ struct AddScaled {
   A alpha;
   constexpr A operator()(A y, A x) const { return y + alpha * x; }
 };
-template <class A>
-struct Scaled {
-  A alpha;
-  constexpr A operator()(A y) const { return y * alpha; }
-};
 
 /// Computes to = beta * to + factor * from for two pairs of short vectors, in one launch.
 template <class T>
@@ -52,14 +47,12 @@ struct AddBoth {
   }
 };
 
-/// Scales by a factor in device memory.
-template <class Y>
-struct ScaledBy {
-  using A = Accumulator<Y>;
+template <class A>
+struct Scaled {
   double alpha;
-  const double* factor;
-  constexpr Y operator()(Y y) const {
-    return static_cast<Y>(static_cast<A>(y) * static_cast<A>(alpha * *factor));
+  const double* factor;  ///< may be null, which stands for 1
+  constexpr A operator()(A y) const {
+    return y * static_cast<A>(factor == nullptr ? alpha : alpha * *factor);
   }
 };
 
@@ -111,19 +104,10 @@ void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& 
   });
 }
 template <KernelDevice Dev>
-void scale_on(Dev& dev, double alpha, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
+void scale_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
+  visit_floating(y.dtype(), [&]<class T, class A>(Tags<T, A>) {
     T* const out = y.data();
-    using A = Accumulator<T>;
-    const cuda::Rounded<T, cuda::Scaled<A>> f{{static_cast<A>(alpha)}};
-    cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
-  });
-}
-template <KernelDevice Dev>
-void scale_by_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
-    T* const out = y.data();
-    const cuda::ScaledBy<T> f{alpha, factor.data()};
+    const cuda::Rounded<T, cuda::Scaled<A>> f{{alpha, data_or_null<double>(factor)}};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
   });
 }
@@ -165,7 +149,7 @@ namespace cuda {
 template <class Dev>
 void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
   if (beta == 0) return cast_on(dev, fresh, to);
-  if (beta != 1) scale_on(dev, beta, to);
+  if (beta != 1) scale_on(dev, beta, ConstView<Dev>(), to);
   axpy_on(dev, 1.0, fresh, to);
 }
 

@@ -277,76 +277,6 @@ template <class A, class Dev>
   return (rows + AttentionTile::warps - 1) / AttentionTile::warps;
 }
 
-template <KernelDevice Dev>
-void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-                                const Sequences<Dev>& sequences, const AttentionOptions& options,
-                                View<Dev> y, View<Dev> logsumexp) {
-  if (q.count() == 0) return;
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    using A = Accumulator<T>;
-    const auto place = attention_place<Dev>(q, sequences, options);
-    const T *const queries = q.template data<T>(), *const keys = k.template data<T>(),
-                   *const values = v.template data<T>();
-    T* const to = y.template data<T>();
-    A* const sums = logsumexp.template data<A>();
-    if constexpr (is_16_bit<T>)
-      if (flash_fits<T>(place, queries, keys, values, to))
-        return with_head_width(place.size, [&](auto width) {
-          launch_flash(dev, sequences.lengths.count(),
-                       FlashAttentionForward<T, width>{place, 0, queries, keys, values, to, sums});
-        });
-    const auto groups = attention_groups(place);
-    launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, false),
-           AttentionForward<T>{place, groups, queries, keys, values, to, sums});
-  });
-}
-
-template <KernelDevice Dev>
-void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
-                                 ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
-                                 const Sequences<Dev>& sequences, const AttentionOptions& options,
-                                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-  if (q.count() == 0) return;
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    using A = Accumulator<T>;
-    const auto place = attention_place<Dev>(q, sequences, options);
-    const T *const gradient = dy.template data<T>(), *const queries = q.template data<T>(),
-                   *const keys = k.template data<T>(), *const values = v.template data<T>();
-    T *const to_q = dq.template data<T>(), *const to_k = dk.template data<T>(),
-             *const to_v = dv.template data<T>();
-    const A* const sums = logsumexp.template data<A>();
-    Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
-    A* const products = inner.mut().template data<A>();
-    const T* const results = y.template data<T>();
-    with_width<pack_size<T>, 1>(
-        place.size,
-        [&](auto n) {
-          const auto packs = static_cast<unsigned>((place.size + n - 1) / n);
-          const int lanes = std::min<int>(static_cast<int>(std::bit_ceil(packs)), warp_size);
-          launch(dev, grid_for(dev, place.heads * place.rows * lanes),
-                 AttentionInner<T, n>{place.rows, place.columns, place.heads, place.size, lanes,
-                                      gradient, results, products});
-        },
-        gradient, results);
-    const auto groups = attention_groups(place);
-    const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, T* to, T* to_values) {
-      if constexpr (is_16_bit<T>)
-        if (flash_fits<T>(place, gradient, queries, keys, values, to_q, to_k, to_v))
-          return with_head_width(place.size, [&](auto width) {
-            launch_flash(
-                dev, sequences.lengths.count(),
-                FlashAttentionGradient<T, width, of_keys>{place, 0, gradient, queries, keys, values,
-                                                          sums, products, to, to_values});
-          });
-      launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 2, of_keys),
-             AttentionGradient<T, of_keys>{place, groups, gradient, queries, keys, values, sums,
-                                           products, to, to_values});
-    };
-    run(std::false_type(), to_q, nullptr);
-    run(std::true_type(), to_k, to_v);
-  });
-}
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -355,14 +285,71 @@ template <KernelDevice Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                           const Sequences<Dev>& sequences, const AttentionOptions& options,
                           View<Dev> y, View<Dev> logsumexp) {
-  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  if (q.count() == 0) return;
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
+    using A = Accumulator<T>;
+    const auto place = cuda::attention_place<Dev>(q, sequences, options);
+    const T *const queries = q.template data<T>(), *const keys = k.template data<T>(),
+                   *const values = v.template data<T>();
+    T* const to = y.template data<T>();
+    A* const sums = logsumexp.template data<A>();
+    if constexpr (is_16_bit<T>)
+      if (cuda::flash_fits<T>(place, queries, keys, values, to))
+        return cuda::with_head_width(place.size, [&](auto width) {
+          cuda::launch_flash(
+              dev, sequences.lengths.count(),
+              cuda::FlashAttentionForward<T, width>{place, 0, queries, keys, values, to, sums});
+        });
+    const auto groups = cuda::attention_groups(place);
+    launch(dev, cuda::attention_grid<A, Dev>(dev, place, sequences, groups, 1, false),
+           cuda::AttentionForward<T>{place, groups, queries, keys, values, to, sums});
+  });
 }
+
 template <KernelDevice Dev>
 void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
                            ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
                            const Sequences<Dev>& sequences, const AttentionOptions& options,
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  if (q.count() == 0) return;
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
+    using A = Accumulator<T>;
+    const auto place = cuda::attention_place<Dev>(q, sequences, options);
+    const T *const gradient = dy.template data<T>(), *const queries = q.template data<T>(),
+                   *const keys = k.template data<T>(), *const values = v.template data<T>();
+    T *const to_q = dq.template data<T>(), *const to_k = dk.template data<T>(),
+             *const to_v = dv.template data<T>();
+    const A* const sums = logsumexp.template data<A>();
+    Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
+    A* const products = inner.mut().template data<A>();
+    const T* const results = y.template data<T>();
+    cuda::with_width<cuda::pack_size<T>, 1>(
+        place.size,
+        [&](auto n) {
+          const auto packs = static_cast<unsigned>((place.size + n - 1) / n);
+          const int lanes = std::min<int>(static_cast<int>(std::bit_ceil(packs)), cuda::warp_size);
+          launch(dev, cuda::grid_for(dev, place.heads * place.rows * lanes),
+                 cuda::AttentionInner<T, n>{place.rows, place.columns, place.heads, place.size,
+                                            lanes, gradient, results, products});
+        },
+        gradient, results);
+    const auto groups = cuda::attention_groups(place);
+    const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, T* to, T* to_values) {
+      if constexpr (is_16_bit<T>)
+        if (cuda::flash_fits<T>(place, gradient, queries, keys, values, to_q, to_k, to_v))
+          return cuda::with_head_width(place.size, [&](auto width) {
+            cuda::launch_flash(
+                dev, sequences.lengths.count(),
+                cuda::FlashAttentionGradient<T, width, of_keys>{
+                    place, 0, gradient, queries, keys, values, sums, products, to, to_values});
+          });
+      launch(dev, cuda::attention_grid<A, Dev>(dev, place, sequences, groups, 2, of_keys),
+             cuda::AttentionGradient<T, of_keys>{place, groups, gradient, queries, keys, values,
+                                                 sums, products, to, to_values});
+    };
+    run(std::false_type(), to_q, nullptr);
+    run(std::true_type(), to_k, to_v);
+  });
 }
 
 }  // namespace dhp::detail

@@ -101,50 +101,6 @@ struct AddFilterParts {
   }
 };
 
-template <KernelDevice Dev>
-void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
-                             View<Dev> y) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const auto shape = convolution_shape<Dev>(x, y, geometry);
-    const auto depth = shape.kernel * shape.kernel * shape.channels;
-    tile_product<A>(dev, y.rows(), shape.out_channels, depth, Patches<T>{shape, x.data()},
-                    MatrixElement<T>{w.data(), depth, true},
-                    StoreProduct<A, T, T>{1, 0, y.data(), shape.out_channels, nullptr});
-  });
-}
-
-template <KernelDevice Dev>
-void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                   Conv2dGeometry geometry, View<Dev> dx, double beta) {
-  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const auto shape = convolution_shape<Dev>(dx, dy, geometry);
-    tile_product<A>(
-        dev, dx.rows(), shape.channels, shape.kernel * shape.kernel * shape.out_channels,
-        Receivers<T>{shape, dy.data()}, WeightsByTap<T>{shape, w.data()},
-        StoreProduct<A, T, T>{1, static_cast<A>(beta), dx.data(), shape.channels, nullptr});
-  });
-}
-
-/// Sums the pixels in up to 64 parts, so that a small dw occupies many blocks.
-template <KernelDevice Dev>
-void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
-                                     Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const auto shape = convolution_shape<Dev>(x, dy, geometry);
-    const auto rows = shape.out_channels;
-    const auto columns = shape.kernel * shape.kernel * shape.channels;
-    const auto pixels = dy.rows();
-    if (dw.count() == 0) return;
-    const auto parts = std::clamp<std::int64_t>(pixels / 1024, 1, 64);
-    Tensor<Dev> partial(dev, dtype_of<A>(), {parts, rows, columns});
-    A* const sums = partial.mut().data();
-    tile_product<A>(dev, rows, columns, pixels, MatrixElement<T>{dy.data(), rows, true},
-                    Patches<T>{shape, x.data()}, StorePart<A>{sums, rows, columns}, parts);
-    launch(dev, grid_for(dev, dw.count()),
-           AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.data()});
-  });
-}
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -152,17 +108,47 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                        View<Dev> y) {
-  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const auto shape = cuda::convolution_shape<Dev>(x, y, geometry);
+    const auto depth = shape.kernel * shape.kernel * shape.channels;
+    cuda::tile_product<A>(dev, y.rows(), shape.out_channels, depth,
+                          cuda::Patches<T>{shape, x.data()},
+                          cuda::MatrixElement<T>{w.data(), depth, true},
+                          cuda::StoreProduct<A, T, T>{1, 0, y.data(), shape.out_channels, nullptr});
+  });
 }
+
 template <KernelDevice Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> dx, double beta) {
-  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const auto shape = cuda::convolution_shape<Dev>(dx, dy, geometry);
+    cuda::tile_product<A>(
+        dev, dx.rows(), shape.channels, shape.kernel * shape.kernel * shape.out_channels,
+        cuda::Receivers<T>{shape, dy.data()}, cuda::WeightsByTap<T>{shape, w.data()},
+        cuda::StoreProduct<A, T, T>{1, static_cast<A>(beta), dx.data(), shape.channels, nullptr});
+  });
 }
+
+/// Sums the pixels in up to 64 parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const auto shape = cuda::convolution_shape<Dev>(x, dy, geometry);
+    const auto rows = shape.out_channels;
+    const auto columns = shape.kernel * shape.kernel * shape.channels;
+    const auto pixels = dy.rows();
+    if (dw.count() == 0) return;
+    const auto parts = std::clamp<std::int64_t>(pixels / 1024, 1, 64);
+    Tensor<Dev> partial(dev, dtype_of<A>(), {parts, rows, columns});
+    A* const sums = partial.mut().data();
+    cuda::tile_product<A>(dev, rows, columns, pixels, cuda::MatrixElement<T>{dy.data(), rows, true},
+                          cuda::Patches<T>{shape, x.data()},
+                          cuda::StorePart<A>{sums, rows, columns}, parts);
+    launch(dev, cuda::grid_for(dev, dw.count()),
+           cuda::AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.data()});
+  });
 }
 
 }  // namespace dhp::detail

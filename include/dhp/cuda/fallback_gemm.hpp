@@ -34,18 +34,22 @@ struct StoreProduct {
   }
 };
 
+}  // namespace dhp::detail::cuda
+
+namespace dhp::detail {
+
 template <KernelDevice Dev>
-void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                   const GemmOptions& options, ConstView<Dev> bias) {
+void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
+             ConstView<Dev> bias) {
   visit_floating(a.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const MatrixElement<T> left{a.data(), a.shape()[1], options.transpose_a};
-    const MatrixElement<T> right{b.data(), b.shape()[1], options.transpose_b};
+    const cuda::MatrixElement<T> left{a.data(), a.shape()[1], options.transpose_a};
+    const cuda::MatrixElement<T> right{b.data(), b.shape()[1], options.transpose_b};
     const auto size = gemm_size<Dev>(b, c, options);
     const auto store = [&]<class C, class Bias>(C* to, const Bias* add) {
-      tile_product<A>(
+      cuda::tile_product<A>(
           dev, size.m, size.n, size.k, left, right,
-          StoreProduct<A, C, Bias>{static_cast<A>(options.alpha), static_cast<A>(options.beta), to,
-                                   c.shape()[1], add});
+          cuda::StoreProduct<A, C, Bias>{static_cast<A>(options.alpha),
+                                         static_cast<A>(options.beta), to, c.shape()[1], add});
     };
     const auto with_bias = [&]<class C>(C* to) {
       if (bias.empty()) store(to, static_cast<const T*>(nullptr));
@@ -55,16 +59,6 @@ void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
     if (c.dtype() == dtype_of<T>()) with_bias(c.template data<T>());
     else if constexpr (is_16_bit<T>) with_bias(c.template data<A>());
   });
-}
-
-}  // namespace dhp::detail::cuda
-
-namespace dhp::detail {
-
-template <KernelDevice Dev>
-void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
-             ConstView<Dev> bias) {
-  cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp::detail

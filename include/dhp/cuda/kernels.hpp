@@ -8,7 +8,6 @@
 #include <dhp/cuda/cross_entropy.hpp>
 #include <dhp/cuda/dropout.hpp>
 #include <dhp/cuda/elementwise.hpp>
-#include <dhp/cuda/embedding.hpp>
 #include <dhp/cuda/exact_sum.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/fallback_conv2d.hpp>

@@ -5,60 +5,43 @@
 
 namespace dhp::detail {
 
+/// With a sum: normalizes sum = residual + dropout(x).
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
-                           double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
+                           double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std,
+                           const NormBranch<Dev>& branch, ConstView<Dev> residual, View<Dev> sum) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::LayerNormArguments<T> in{
         x.rows(),     x.columns(),           x.data(),
         gamma.data(), data_or_null<A>(beta), static_cast<A>(epsilon),
         y.data(),     data_or_null<A>(mean), inv_std.data()};
-    cuda::launch_rows<cuda::LayerNormForward, T>(dev, in.rows, in.columns, in, in.x, in.gamma,
-                                                 in.beta, in.y);
+    if (sum.empty())
+      return cuda::launch_rows<cuda::LayerNormForward, T>(dev, in.rows, in.columns, in, in.x,
+                                                          in.gamma, in.beta, in.y);
+    const cuda::ResidualNormArguments<T> all{
+        in, residual.data(), cuda::dropout_mask<T>(branch.rows, branch.dropout), sum.data()};
+    cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.rows, in.columns, all, in.x,
+                                                    all.residual, in.gamma, in.beta, all.sum, in.y);
   });
 }
+/// With a dropped_dx: also writes the dropout of the unrounded gradient there.
 template <KernelDevice Dev>
 void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> gamma,
                             ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dx,
-                            View<Dev> dgamma, View<Dev> dbeta, double beta) {
+                            View<Dev> dgamma, View<Dev> dbeta, double beta,
+                            const NormBranch<Dev>& branch, View<Dev> dropped_dx) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const cuda::AddLayerNormSums<A> finish{dgamma.data(), data_or_null<A>(dbeta), beta};
     const cuda::LayerNormBackwardArguments<T> in{
         x.rows(),     x.columns(),           dy.data(),      x.data(),
         gamma.data(), data_or_null<A>(mean), inv_std.data(), dx.data()};
-    cuda::launch_norm_gradient<cuda::LayerNormBackward, T>(
-        dev, in, {dgamma.data(), data_or_null<A>(dbeta), beta}, in.dy, in.x, in.gamma, in.dx);
-  });
-}
-template <KernelDevice Dev>
-void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> residual,
-                                    const RowNumbers<Dev>& rows, const DropoutOptions& options,
-                                    ConstView<Dev> gamma, ConstView<Dev> beta, double epsilon,
-                                    View<Dev> sum, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const cuda::ResidualNormArguments<T> in{
-        {x.rows(), x.columns(), x.data(), gamma.data(), beta.data(), static_cast<A>(epsilon),
-         y.data(), mean.data(), inv_std.data()},
-        residual.data(),
-        cuda::dropout_mask<T>(rows, options),
-        sum.data()};
-    cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.rows, in.columns, in, in.x, in.residual,
-                                                    in.gamma, in.beta, in.sum, in.y);
-  });
-}
-template <KernelDevice Dev>
-void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> sum,
-                                     ConstView<Dev> gamma, ConstView<Dev> mean,
-                                     ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
-                                     const DropoutOptions& options, View<Dev> dresidual,
-                                     View<Dev> dx, View<Dev> dgamma, View<Dev> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    const cuda::ResidualNormBackwardArguments<T> in{
-        {sum.rows(), sum.columns(), dy.data(), sum.data(), gamma.data(), mean.data(),
-         inv_std.data(), dresidual.data()},
-        cuda::dropout_mask<T>(rows, options),
-        dx.data()};
-    cuda::launch_norm_gradient<cuda::ResidualNormBackward, T>(
-        dev, in, {dgamma.data(), dbeta.data(), beta}, in.dy, in.x, in.gamma, in.dx, in.dropped_dx);
+    if (dropped_dx.empty())
+      return cuda::launch_norm_gradient<cuda::LayerNormBackward, T>(dev, in, finish, in.dy, in.x,
+                                                                    in.gamma, in.dx);
+    const cuda::ResidualNormBackwardArguments<T> all{
+        in, cuda::dropout_mask<T>(branch.rows, branch.dropout), dropped_dx.data()};
+    cuda::launch_norm_gradient<cuda::ResidualNormBackward, T>(dev, all, finish, in.dy, in.x,
+                                                              in.gamma, in.dx, all.dropped_dx);
   });
 }
 

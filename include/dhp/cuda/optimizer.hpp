@@ -15,9 +15,7 @@ struct UpdateTensors {
   A *m, *v, *masters;
 };
 
-/// Updates all weights. T: the type of values in narrow tiles. Rule: prepare(state) returns per-thread constants;
-/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. Rule::moments is the
-/// number of moments: 0, 1 (m) or 2 (m and v). It is a constant, because nvcc would otherwise not store in packs.
+/// Updates all weights by a rule of ops/optimizer.hpp. T: the type of values in narrow tiles.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
@@ -28,7 +26,7 @@ struct UpdateWeights {
 
   constexpr void operator()(auto& block) const {
     if (!state->applies()) return;
-    const auto prepared = rule.prepare(*state);
+    const auto prepared = rule.template prepare<A>(*state);
     for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
       const auto piece = pieces.at(at);
       const auto step = rule.step(prepared, *state, piece.tile);
@@ -76,50 +74,6 @@ struct UpdateWeights {
     if constexpr (has_master) store<n>(in.masters + first, weight);
     store<n>(value, rounded);
   }
-};
-
-template <class A, bool has_momentum>
-struct SgdRule {
-  static constexpr int moments = has_momentum ? 1 : 0;
-  SgdUpdate update;
-  const double* rates;
-  constexpr int prepare(const StepState&) const { return 0; }
-  constexpr SgdStep<A> step(int, const StepState& state, const SegmentTile& tile) const {
-    return {update, state, tile_rate(tile, state, rates), tile_decay(tile, update.weight_decay)};
-  }
-};
-
-template <class A>
-struct AdamRule {
-  static constexpr int moments = 2;
-  AdamUpdate update;
-  constexpr AdamStep<A> prepare(const StepState& state) const { return {update, state}; }
-};
-
-template <class A>
-struct AdamwRule : AdamRule<A> {
-  constexpr AdamwStep<A> step(const AdamStep<A>& adam, const StepState& state,
-                              const SegmentTile& tile) const {
-    return {adam, state.learning_rate, tile_decay(tile, this->update.weight_decay)};
-  }
-};
-
-template <class A>
-struct LambRule : AdamRule<A> {
-  const double* rates;
-  constexpr LambStep<A> step(const AdamStep<A>& adam, const StepState& state,
-                             const SegmentTile& tile) const {
-    return {adam, tile_rate(tile, state, rates), tile_decay(tile, this->update.weight_decay)};
-  }
-};
-
-/// For this rule, UpdateTensors::gradient points to sums of statistics.
-template <class A>
-struct MovingAverageRule {
-  static constexpr int moments = 0;
-  MovingAverageStep<A> moves;
-  constexpr int prepare(const StepState&) const { return 0; }
-  constexpr auto step(int, const StepState&, const SegmentTile&) const { return moves; }
 };
 
 /// Sums the squares of weights and of LAMB's directions for each tile. Reads each tensor only once.
@@ -174,54 +128,35 @@ struct LambSquares {
   }
 };
 
-struct LarsRate {
-  LarsRule rule;
+template <class Rule>
+struct LayerRate {
+  Rule rule;
   const StepState* state;
-  constexpr double operator()(double weight, double gradient) const {
-    return lars_rate(rule, *state, weight, gradient);
+  constexpr double operator()(double weight, double other) const {
+    return rule(*state, weight, other);
   }
 };
-struct LambRate {
-  const StepState* state;
-  constexpr double operator()(double weight, double direction) const {
-    return lamb_rate(*state, weight, direction);
-  }
-};
-
-template <class T, class Rule, KernelDevice Dev>
-void update_weights(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
-                    ConstView<Dev> state, const UpdateTensors<Accumulator<T>>& in) {
-  const auto pieces = pieces_of(table);
-  launch(dev, pieces.grid(dev), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
-}
 
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
 
 template <KernelDevice Dev>
-void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table,
-                   ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
-                   View<Dev> momentum, View<Dev> masters) {
+void update_weights_on(Dev& dev, const UpdateRule& rule, const SegmentTable<Dev>& table,
+                       ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
+                       View<Dev> masters) {
+  const auto pieces = cuda::pieces_of(table);
   visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
-    const auto with = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
-      const cuda::SgdRule<A, has_momentum> rule{update, data_or_null<double>(rates)};
-      cuda::update_weights<T>(
-          dev, rule, table, state,
-          {gradient.data(), data_or_null<A>(momentum), nullptr, data_or_null<A>(masters)});
+    const cuda::UpdateTensors<A> in{gradient.data(), data_or_null<A>(m), data_or_null<A>(v),
+                                    data_or_null<A>(masters)};
+    const auto run = [&]<class Rule>(const Rule& by) {
+      launch(dev, pieces.grid(dev),
+             cuda::UpdateWeights<T, Rule>{by, cuda::step_state<Dev>(state), pieces, in});
     };
-    momentum.empty() ? with(std::false_type()) : with(std::true_type());
+    std::visit(run, rule);
   });
 }
-template <KernelDevice Dev>
-void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
-                     ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
-                     View<Dev> masters) {
-  visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
-    cuda::update_weights<T>(dev, cuda::AdamwRule<A>{{update}}, table, state,
-                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
-  });
-}
+
 template <KernelDevice Dev>
 void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                      ConstView<Dev> state, ConstView<Dev> gradient, ConstView<Dev> m,
@@ -242,36 +177,14 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
   });
 }
 template <KernelDevice Dev>
-void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
-                    ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
-                    View<Dev> m, View<Dev> v, View<Dev> masters) {
-  visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
-    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.data()}, table, state,
-                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
-  });
-}
-template <KernelDevice Dev>
-void update_moving_averages_on(Dev& dev, double momentum, std::int64_t parts,
-                               const SegmentTable<Dev>& table, ConstView<Dev> state,
-                               ConstView<Dev> sums) {
-  visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
-    cuda::update_weights<A>(dev, cuda::MovingAverageRule<A>{{momentum, parts}}, table, state,
-                            {sums.data(), nullptr, nullptr, nullptr});
-  });
-}
-template <KernelDevice Dev>
-void lars_rates_on(Dev& dev, const LarsRule& rule, ConstView<Dev> state, ConstView<Dev> weights,
-                   ConstView<Dev> gradients, View<Dev> rates) {
-  cuda::map(dev, rates.count(), cuda::LarsRate{rule, cuda::step_state<Dev>(state)},
-            rates.template data<double>(), weights.template data<double>(),
-            gradients.template data<double>());
-}
-template <KernelDevice Dev>
-void lamb_rates_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> weights,
-                   ConstView<Dev> directions, View<Dev> rates) {
-  cuda::map(dev, rates.count(), cuda::LambRate{cuda::step_state<Dev>(state)},
-            rates.template data<double>(), weights.template data<double>(),
-            directions.template data<double>());
+void layer_rates_on(Dev& dev, const LayerRateRule& rule, ConstView<Dev> state,
+                    ConstView<Dev> weights, ConstView<Dev> others, View<Dev> rates) {
+  const auto run = [&]<class Rule>(const Rule& by) {
+    cuda::map(dev, rates.count(), cuda::LayerRate<Rule>{by, cuda::step_state<Dev>(state)},
+              rates.template data<double>(), weights.template data<double>(),
+              others.template data<double>());
+  };
+  std::visit(run, rule);
 }
 
 }  // namespace dhp::detail

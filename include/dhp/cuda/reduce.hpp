@@ -5,17 +5,6 @@
 
 namespace dhp::detail::cuda {
 
-struct Itself {
-  constexpr double operator()(double value) const { return value; }
-};
-struct Square {
-  constexpr double operator()(double value) const { return value * value; }
-};
-
-struct Magnitude {
-  constexpr double operator()(double value) const { return value < 0 ? -value : value; }
-};
-
 /// Returns a thread's part of the sum of f over x, in double: packs from, from + step, ..., then single elements.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
@@ -71,52 +60,9 @@ struct SumOfParts {
   }
 };
 
-/// Sets flag = 1 if an element of x is NaN or infinite; all threads store the same value.
-template <int width, class T>
-struct FindNonfinite {
-  std::int64_t count;
-  const T* x;
-  std::int32_t* flag;
-
-  constexpr void operator()(auto& block) const {
-    bool finite = true;
-    const std::int64_t packs = count / width;
-    for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block)) {
-      const auto in = load<width>(x + pack * width);
-      for (int at = 0; at < width; ++at) finite &= is_finite(in.at[at]);
-    }
-    for (auto at = packs * width + grid_thread(block); at < count; at += grid_threads(block))
-      finite &= is_finite(x[at]);
-    if (!finite) *flag = 1;
-  }
-
- private:
-  static constexpr bool is_finite(T x) {
-    const auto value = static_cast<Accumulator<T>>(x);
-    return value - value == 0;  // the difference is NaN unless value is finite
-  }
-};
-
 /// Returns a grid for kernels that end with block_reduce, after which one block adds the parts of all blocks.
 [[nodiscard]] inline Grid sum_grid(std::int64_t blocks) {
   return {std::clamp<std::int64_t>(blocks, 1, max_sum_parts), 256, 8 * block_reduce_scratch};
-}
-
-/// Sets out to the sum of f over x. There are few parts, so that the block that adds them has little work.
-template <KernelDevice Dev, class F>
-void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
-  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
-    const T* const from = x.data();
-    constexpr int share = 4 * pack_size<T> * 256;  // smallest share of a block
-    const auto grid = sum_grid((x.count() + share - 1) / share);
-    Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
-    double* const parts = scratch.mut().data();
-    const auto run = [&]<int width>(std::integral_constant<int, width>) {
-      launch(dev, grid, SumElementParts<width, T, F>{f, x.count(), from, parts});
-    };
-    with_width<pack_size<T>, 1>(0, run, from);
-    launch(dev, sum_grid(1), SumOfParts<double>{grid.blocks, parts, false, out.data()});
-  });
 }
 
 }  // namespace dhp::detail::cuda
@@ -131,29 +77,25 @@ void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
                             cuda::AddColumn<A>{sums.data(), beta}, terms.x, terms.x + terms.stride);
   });
 }
+/// There are few parts, so that the block that adds them has little work.
 template <KernelDevice Dev>
-void sum_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  cuda::sum_all(dev, x, cuda::Itself(), out);
-}
-template <KernelDevice Dev>
-void sum_of_squares_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  cuda::sum_all(dev, x, cuda::Square(), out);
-}
-template <KernelDevice Dev>
-void sum_of_magnitudes_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  cuda::sum_all(dev, x, cuda::Magnitude(), out);
-}
-template <KernelDevice Dev>
-void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
-  if (x.count() == 0) return;
+void sum_on(Dev& dev, ConstView<Dev> x, const Summed& summed, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
-    auto* const found = flag.template data<std::int32_t>();
-    const auto run = [&]<int width>(std::integral_constant<int, width>) {
-      launch(dev, cuda::grid_for(dev, (x.count() + width - 1) / width),
-             cuda::FindNonfinite<width, T>{x.count(), from, found});
+    constexpr int share = 4 * cuda::pack_size<T> * 256;  // smallest share of a block
+    const auto grid = cuda::sum_grid((x.count() + share - 1) / share);
+    Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
+    double* const parts = scratch.mut().data();
+    const auto run = [&]<int width, class F>(std::integral_constant<int, width>, F term) {
+      launch(dev, grid, cuda::SumElementParts<width, T, F>{term, x.count(), from, parts});
     };
-    cuda::with_width<cuda::pack_size<T>, 1>(0, run, from);
+    std::visit(
+        [&](auto term) {
+          cuda::with_width<cuda::pack_size<T>, 1>(
+              0, [&](auto width) { run(width, term); }, from);
+        },
+        summed);
+    launch(dev, cuda::sum_grid(1), cuda::SumOfParts<double>{grid.blocks, parts, false, out.data()});
   });
 }
 

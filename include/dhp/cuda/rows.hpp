@@ -72,15 +72,6 @@ void move_rows(Dev& dev, const RowMove& all) {
   else move_by(Pack<std::uint8_t, 1>());
 }
 
-/// Sets to[m] = from[index[m] - first]; missing_is_nan says what fills rows outside `from`.
-template <KernelDevice Dev>
-void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
-               bool missing_is_nan, View<Dev> to) {
-  const auto bytes = to.columns() * static_cast<std::int64_t>(size_of(to.dtype()));
-  move_rows(dev, {from.bytes(), bytes, to.bytes(), bytes, bytes, index.count(), index.data(), first,
-                  from.rows(), missing_is_nan});
-}
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -93,16 +84,23 @@ void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, Vie
                         to.bytes() + first_to * element, to.columns() * element, columns * element,
                         from.rows(), nullptr, 0, from.rows()});
 }
-/// An index outside x gives a row of NaN (for integers: -1, or 255).
+/// An index without a row of x gives a row of NaN (for integers: -1, or 255) if `all`, else of 0.
 template <KernelDevice Dev>
-void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, View<Dev> y) {
-  cuda::take_rows(dev, x, index, 0, true, y);
+void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, std::int64_t first, bool all,
+                    View<Dev> y) {
+  const auto bytes = y.columns() * static_cast<std::int64_t>(size_of(y.dtype()));
+  cuda::move_rows(dev, {x.bytes(), bytes, y.bytes(), bytes, bytes, index.count(), index.data(),
+                        first, x.rows(), all});
 }
-/// Skips rows with an index outside dx. Sums follow cuda/sum_rows.hpp and are rounded once.
+/// Skips rows with an index outside dx. Sums follow cuda/sum_rows.hpp and are rounded once. Their order depends only on
+/// the rows of an entry, so shards of a vocabulary give the same bits as the whole table.
 template <KernelDevice Dev>
-void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View<Dev> dx) {
-  visit_floating(dx.dtype(),
-                 [&]<class T>(TypeTag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
+void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, std::int64_t first,
+                         bool /*all*/, View<Dev> dx, double beta) {
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    if (dx.dtype() == dtype_of<T>()) cuda::sum_rows<T, T>(dev, dy, index, first, beta, dx);
+    else cuda::sum_rows<T, A>(dev, dy, index, first, beta, dx);
+  });
 }
 
 }  // namespace dhp::detail

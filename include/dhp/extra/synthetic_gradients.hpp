@@ -62,8 +62,8 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
     // The sum of squares is the trace of y' y. It bounds the largest eigenvalue from above, so the step is stable.
     Tensor<Dev> root(dev, DType::f64, {1});
     rsqrt(dev, squares_.view(), 1e-30, root.mut());
-    scale_by(dev, rate_, root.view(), gradient_.mut());
-    scale_by(dev, 1, root.view(), gradient_.mut());
+    scale(dev, rate_, gradient_.mut(), root.view());
+    scale(dev, 1, gradient_.mut(), root.view());
     axpy(dev, -1, gradient_.view(), weights_.mut());
     dev.fill_zero(gradient_.mut().bytes(), gradient_.size_bytes());
     dev.fill_zero(squares_.mut().bytes(), squares_.size_bytes());

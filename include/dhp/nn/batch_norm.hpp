@@ -7,6 +7,7 @@
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/batch_norm.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/reduce.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -191,7 +192,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
           "this step their numbers differ; choose sizes that give all replicas the same number");
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) count = summed_over_group(dev, tape, count);
-    detail::batch_norm_sums(dev, x, mean.mut());
+    column_sums(dev, x, mean.mut(), 0);
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
     Tensor<Dev> variance(dev, mean.dtype(), mean.shape());  // [C]
@@ -233,15 +234,10 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     const bool gated = !y.empty();
     Tensor<Dev> sums(dev, of.mean.dtype(), {2, x.columns()});
     const auto incoming = dy.view();
-    if (gated) {
-      Tensor<Dev> passed = reuse(dev, dy);  // the shape of dy
-      detail::batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
-                                                row(sums, 0), row(sums, 1));
-      dy = std::move(passed);
-    } else {
-      detail::batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(sums, 0),
-                                       row(sums, 1));
-    }
+    auto passed = gated ? reuse(dev, dy) : Tensor<Dev>();  // the shape of dy
+    detail::batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(sums, 0),
+                                     row(sums, 1), y.view(), passed.mut());
+    if (gated) dy = std::move(passed);
     add_gradients(dev, sums);
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) {

@@ -91,9 +91,9 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> looked_at(Dev& dev, const std::string& name, const char* what,
                                     const Tape<Dev>& tape, Tensor<Dev> result) {
   if (!tape.context().find_nonfinite || result.count() == 0) return result;
-  auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-  dhp::detail::find_nonfinite(dev, result.view(), flag.mut());
-  if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
+  Tensor<Dev> found(dev, DType::f64, {1});
+  dhp::detail::count_nonfinite(dev, result.view(), found.mut());
+  if (found.template to_host<double>(dev)[0] != 0) throw NotFinite(name, what);
   return result;
 }
 /// Returns looked_at(body()), one pass of a layer; errors name the layer.

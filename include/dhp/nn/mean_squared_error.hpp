@@ -30,7 +30,7 @@ class MeanSquaredError {
 
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     auto dx = tape.pop();
-    detail::scale_by(dev, 2.0, scales.slice(0, 1), dx.mut());
+    scale(dev, 2.0, dx.mut(), scales.slice(0, 1));
     return dx;
   }
 

@@ -4,16 +4,14 @@
 
 #include <dhp/ops/checks.hpp>
 
+#include <type_traits>
+#include <variant>
+
 namespace dhp {
 
 enum class Activation { relu, gelu, gelu_tanh, tanh };
 
 namespace detail {
-/// Whether the backward pass needs the output (relu, tanh) instead of the input (gelu).
-[[nodiscard]] constexpr bool saves_output(Activation kind) {
-  return kind == Activation::relu || kind == Activation::tanh;
-}
-
 /// GELU's tanh form, x (1 + tanh(v / 2)) / 2, computed as x sigmoid(v): 1 + tanh cancels if v < 0.
 template <class A>
 struct GeluTanhTerm {
@@ -28,12 +26,79 @@ struct GeluTanhTerm {
     return below + x * below * above * slope;
   }
 };
+
+/// Rules of elementwise operations, for scalars and vectors of floats. A rule takes the functions of the device and an
+/// element of each of its inputs. A gradient takes what the activation saves, its input x or output y, and dy.
+struct Relu {
+  template <class V>
+  constexpr V operator()(auto, V x) const {
+    return x < V{} ? V{} : x;  // NaN stays NaN
+  }
+};
+struct ReluGradient {
+  template <class V>
+  constexpr V operator()(auto, V y, V dy) const {
+    return y > V{} ? dy : V{};
+  }
+};
+struct Gelu {
+  constexpr auto operator()(auto math, auto x) const { return x * math.gaussian(x).below; }
+};
+struct GeluGradient {
+  constexpr auto operator()(auto math, auto x, auto dy) const {
+    const auto normal = math.gaussian(x);
+    return dy * (normal.below + x * normal.density);
+  }
+};
+struct GeluTanh {
+  constexpr auto operator()(auto math, auto x) const { return x * math.sigmoid(GeluTanhTerm(x).v); }
+};
+struct GeluTanhGradient {
+  constexpr auto operator()(auto math, auto x, auto dy) const {
+    const GeluTanhTerm term(x);
+    return dy * term.gradient(x, math.sigmoid(term.v), math.sigmoid(-term.v));
+  }
+};
+struct Tanh {
+  constexpr auto operator()(auto math, auto x) const { return math.tanh(x); }
+};
+struct TanhGradient {
+  constexpr auto operator()(auto, auto y, auto dy) const { return dy * (1.0f - y * y); }
+};
+struct Swiglu {
+  constexpr auto operator()(auto math, auto gate, auto up) const {
+    return gate * math.sigmoid(gate) * up;
+  }
+};
+struct SwigluGateGradient {
+  constexpr auto operator()(auto math, auto dy, auto gate, auto up) const {
+    const auto s = math.sigmoid(gate);
+    return dy * up * s * (1.0f + gate * (1.0f - s));
+  }
+};
+using MapRule = std::variant<Relu, ReluGradient, Gelu, GeluGradient, GeluTanh, GeluTanhGradient,
+                             Tanh, TanhGradient, Swiglu, SwigluGateGradient>;
+
+struct ActivationRules {
+  MapRule forward, backward;
+  bool saves_output;
+};
+[[nodiscard]] inline ActivationRules rules_of(Activation kind) {
+  switch (kind) {
+    case Activation::relu: return {Relu(), ReluGradient(), true};
+    case Activation::gelu: return {Gelu(), GeluGradient(), false};
+    case Activation::gelu_tanh: return {GeluTanh(), GeluTanhGradient(), false};
+    case Activation::tanh: break;
+  }
+  return {Tanh(), TanhGradient(), true};
+}
+
 /// y = gate sigmoid(gate) up. gate, up and y [..] have the same number of elements; y may be gate or up.
 template <Device Dev>
 void swiglu_forward(Dev& dev, InView<Dev> gate, InView<Dev> up, OutView<Dev> y) {
   check_like("swiglu: up", up, gate);
   check_like("swiglu: y", y, gate);
-  swiglu_forward_on(dev, gate, up, y);
+  map_on(dev, Swiglu(), gate, up, InView<Dev>(), y);
 }
 
 /// Computes the gradients of gate and up. dy, gate, up, dgate and dup [..] have equally many elements. dgate may be up,
@@ -45,7 +110,8 @@ void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up,
   check_like("swiglu: up", up, gate);
   check_like("swiglu: dgate", dgate, gate);
   check_like("swiglu: dup", dup, gate);
-  swiglu_backward_on(dev, dy, gate, up, dgate, dup);
+  map_on(dev, SwigluGateGradient(), dy, gate, up, dgate);
+  map_on(dev, Swiglu(), gate, dy, InView<Dev>(), dup);
 }
 }  // namespace detail
 
@@ -53,7 +119,7 @@ void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up,
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
   detail::check_like("activation: y", y, x);
-  activation_forward_on(dev, kind, x, y);
+  map_on(dev, detail::rules_of(kind).forward, x, InView<Dev>(), InView<Dev>(), y);
 }
 
 /// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
@@ -62,7 +128,7 @@ void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<De
                          OutView<Dev> dx) {
   detail::check_like("activation: dy", dy, saved);
   detail::check_like("activation: dx", dx, saved);
-  activation_backward_on(dev, kind, saved, dy, dx);
+  map_on(dev, detail::rules_of(kind).backward, saved, dy, InView<Dev>(), dx);
 }
 
 }  // namespace dhp

@@ -183,6 +183,9 @@ void attend_to_part_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev
   check_sum<Dev>("dv", dv, v);
   attend_to_part_backward_on(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);
 }
+/// Return whether a library of the device has computed the attention.
+[[nodiscard]] bool attention_forward_library_on(Device auto&, const auto&...) { return false; }
+[[nodiscard]] bool attention_backward_library_on(Device auto&, const auto&...) { return false; }
 }  // namespace detail
 
 /// Computes y [R, heads * head size] from q [R, heads * head size] and k, v [R, key heads * head size]. Writes
@@ -192,7 +195,8 @@ void attention_forward(Dev& dev, InView<Dev> q, InView<Dev> k, InView<Dev> v,
                        const Sequences<Dev>& sequences, const AttentionOptions& options,
                        OutView<Dev> y, OutView<Dev> logsumexp) {
   detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
-  attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
+  if (!attention_forward_library_on(dev, q, k, v, sequences, options, y, logsumexp))
+    attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
 /// Overwrites dq, dk and dv from dy and the tensors of the forward pass. q, y, dy and dq are [R, heads * head size]; k,
@@ -207,7 +211,9 @@ void attention_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev> k, 
   detail::check_like_q<Dev>("dq", dq, q);
   detail::check_like_q<Dev>("dk", dk, q, options.sharing());
   detail::check_like_q<Dev>("dv", dv, q, options.sharing());
-  attention_backward_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  if (!attention_backward_library_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk,
+                                     dv))
+    attention_backward_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp

@@ -24,13 +24,6 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
   check_columns("batch_norm: gamma", vectors.gamma, x);
   check_columns("batch_norm: beta", vectors.beta, x);
 }
-/// sum [C] = the sum of x [.., C] over its rows.
-template <Device Dev>
-void batch_norm_sums(Dev& dev, InView<Dev> x, OutView<Dev> sum) {
-  check_columns("batch_norm: sum", sum, x);
-  batch_norm_sums_on(dev, x, sum);
-}
-
 /// sum [C] = the sum of (x - mean)^2 over the rows of x [.., C], with mean [C].
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, InView<Dev> x, InView<Dev> mean, OutView<Dev> sum) {
@@ -70,32 +63,22 @@ void batch_norm_apply(Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vect
 
 /// sum_dy [C] = the sum of dy [.., C] over rows; sum_dy_xhat [C] = the sum of dy * xhat over rows, where xhat = (x -
 /// mean) * inv_std of x [.., C]. With `relu`, dy counts as 0 where the output (without residual, recomputed) is not
-/// positive.
+/// positive. After a residual, the forward result y [.., C] masks dy instead: dresidual [.., C] = dy where y > 0, else
+/// 0. This is the residual's gradient, and the dy for batch_norm_backward_apply without `relu`. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, bool relu, OutView<Dev> sum_dy,
-                              OutView<Dev> sum_dy_xhat) {
+                              OutView<Dev> sum_dy_xhat, InView<Dev> y = {},
+                              OutView<Dev> dresidual = {}) {
   check_norm<Dev>(x, vectors);
   check_columns("batch_norm: sum_dy", sum_dy, x);
   check_columns("batch_norm: sum_dy_xhat", sum_dy_xhat, x);
   check_like("batch_norm: dy", dy, x);
-  batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
-}
-
-/// Like batch_norm_backward_sums, but for an op with a residual: dy is masked by y > 0, where y is the forward result.
-/// Also writes the masked dy to dresidual, which is the residual's gradient and the dy for batch_norm_backward_apply
-/// without `relu`. dy, y, x, dresidual [.., C]; sum_dy, sum_dy_xhat [C]. dresidual may alias dy.
-template <Device Dev>
-void batch_norm_residual_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> y, InView<Dev> x,
-                                       const BatchNormVectors<Dev>& vectors, OutView<Dev> dresidual,
-                                       OutView<Dev> sum_dy, OutView<Dev> sum_dy_xhat) {
-  check_norm<Dev>(x, vectors);
-  check_columns("batch_norm: sum_dy", sum_dy, x);
-  check_columns("batch_norm: sum_dy_xhat", sum_dy_xhat, x);
-  check_like("batch_norm: dy", dy, x);
-  check_like("batch_norm: y", y, x);
-  check_like("batch_norm: dresidual", dresidual, x);
-  batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
+  if (!y.empty()) {
+    check_like("batch_norm: y", y, x);
+    check_like("batch_norm: dresidual", dresidual, x);
+  }
+  batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, y, dresidual);
 }
 
 /// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count). If `relu`, dy is masked as in

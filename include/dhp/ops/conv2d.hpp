@@ -40,6 +40,11 @@ void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
         " and ", y.dtype(), ", weights ", w.dtype(), "; images need one type, and weights ",
         weights);
 }
+/// Return whether a library of the device has computed the convolution.
+[[nodiscard]] bool conv2d_forward_library_on(Device auto&, const auto&...) { return false; }
+[[nodiscard]] bool conv2d_backward_data_library_on(Device auto&, const auto&...) { return false; }
+[[nodiscard]] bool conv2d_backward_filter_library_on(Device auto&, const auto&...) { return false; }
+
 /// Fallbacks for devices without fused kernels.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, const auto&...) {
@@ -83,7 +88,7 @@ template <Device Dev>
 void conv2d_forward(Dev& dev, InView<Dev> x, InView<Dev> w, Conv2dGeometry geometry,
                     OutView<Dev> y) {
   detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
-  conv2d_forward_on(dev, x, w, geometry, y);
+  if (!conv2d_forward_library_on(dev, x, w, geometry, y)) conv2d_forward_on(dev, x, w, geometry, y);
 }
 
 /// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type. With beta 0,
@@ -92,7 +97,8 @@ template <Device Dev>
 void conv2d_backward_data(Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry,
                           OutView<Dev> dx, double beta = 0) {
   detail::check_conv2d("backward_data", dx, w, dy, geometry, dx.dtype());
-  conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
+  if (!conv2d_backward_data_library_on(dev, dy, w, geometry, dx, beta))
+    conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
 
 /// dw [O, K, K, C] = beta dw + the weight gradient, from x [N, H, W, C] and dy [N, OH, OW, O], in their accumulation
@@ -101,7 +107,8 @@ template <Device Dev>
 void conv2d_backward_filter(Dev& dev, InView<Dev> x, InView<Dev> dy, Conv2dGeometry geometry,
                             OutView<Dev> dw, double beta) {
   detail::check_conv2d("backward_filter", x, dw, dy, geometry, accumulation_type(x.dtype()));
-  conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
+  if (!conv2d_backward_filter_library_on(dev, x, dy, geometry, dw, beta))
+    conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
 }
 
 }  // namespace dhp

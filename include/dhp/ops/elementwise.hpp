@@ -46,18 +46,13 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
           each->to.shape(), " of ", each->to.dtype());
   add_both_on(dev, one, other, beta);
 }
-/// y [..] *= alpha * factor, with factor f64 [1] on the device.
-template <Device Dev>
-void scale_by(Dev& dev, double alpha, InView<Dev> factor, OutView<Dev> y) {
-  check_one("scale_by: the factor", factor, DType::f64);
-  scale_by_on(dev, alpha, factor, y);
-}
 }  // namespace detail
 
-/// y [..] *= alpha.
+/// y [..] *= alpha * factor. factor is f64 [1] on the device, or empty, which stands for 1.
 template <Device Dev>
-void scale(Dev& dev, double alpha, OutView<Dev> y) {
-  scale_on(dev, alpha, y);
+void scale(Dev& dev, double alpha, OutView<Dev> y, InView<Dev> factor = {}) {
+  if (!factor.empty()) detail::check_one("scale: the factor", factor, DType::f64);
+  scale_on(dev, alpha, factor, y);
 }
 
 /// y [..] = x [..], rounded to y's type.

@@ -15,7 +15,7 @@ void embedding_forward(Dev& dev, InView<Dev> table, InView<Dev> ids, std::int64_
         "embedding: ", ids.count(), " rows of ", table.shape(), " of ", table.dtype(),
         " do not fit ", y.shape(), " of ", y.dtype());
   check(ids.dtype() == DType::i32, "embedding: ids are i32, not ", ids.dtype());
-  embedding_forward_on(dev, table, ids, first_id, y);
+  gather_rows_on(dev, table, ids, first_id, false, y);
 }
 
 /// dtable [V, C] = beta * dtable; then dtable[ids[r] - first_id] += dy[r]; ids i32 [R], dy [R, C]. The order of these
@@ -28,7 +28,7 @@ void embedding_backward(Dev& dev, InView<Dev> dy, InView<Dev> ids, std::int64_t 
         "embedding: the gradient ", dy.shape(), " of ", dy.dtype(), " does not fit the table ",
         dtable.shape(), " of ", dtable.dtype());
   check(ids.dtype() == DType::i32, "embedding: ids are i32, not ", ids.dtype());
-  embedding_backward_on(dev, dy, ids, first_id, dtable, beta);
+  scatter_add_rows_on(dev, dy, ids, first_id, false, dtable, beta);
 }
 
 }  // namespace dhp

@@ -56,6 +56,8 @@ void check_gemm(InView<Dev> a, InView<Dev> b, InView<Dev> c, GemmOptions options
         " elements of ", a.dtype(), " or ", accumulation_type(a.dtype()), ", got ", bias.shape(),
         " of ", bias.dtype());
 }
+/// Returns whether a library of the device has computed the product.
+[[nodiscard]] bool gemm_library_on(Device auto&, const auto&...) { return false; }
 }  // namespace detail
 
 /// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or empty. a and b have one
@@ -65,7 +67,7 @@ template <Device Dev>
 void gemm(Dev& dev, InView<Dev> a, InView<Dev> b, OutView<Dev> c, GemmOptions options = {},
           InView<Dev> bias = {}) {
   detail::check_gemm<Dev>(a, b, c, options, bias);
-  gemm_on(dev, a, b, c, options, bias);
+  if (!gemm_library_on(dev, a, b, c, options, bias)) gemm_on(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp

@@ -10,6 +10,13 @@ namespace dhp {
 
 namespace detail {
 
+/// The dropout before a residual is added.
+template <class Dev>
+struct NormBranch {
+  RowNumbers<Dev> rows{};
+  DropoutOptions dropout{};
+};
+
 /// Throws Error unless gamma has one element per column of x, and mean and inv_std have one per row.
 template <Device Dev>
 void check_layer_norm(ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> mean,
@@ -41,7 +48,8 @@ void layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, InView<Dev> 
   detail::check_columns("layer_norm: the shift", beta, x);
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   detail::check_like("layer_norm: the output", y, x);
-  layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
+  layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std, detail::NormBranch<Dev>(),
+                        InView<Dev>(), OutView<Dev>());
 }
 
 /// dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) * inv_std and means over
@@ -56,7 +64,8 @@ void layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> ga
   detail::check_like("layer_norm: dx", dx, x);
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   detail::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
-  layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
+  layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta,
+                         detail::NormBranch<Dev>(), OutView<Dev>());
 }
 
 namespace detail {
@@ -68,7 +77,8 @@ void rms_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, double epsilon
   check_columns("rms_norm: the scale", gamma, x);
   check_rows("rms_norm: the root mean square", inv_rms, x);
   check_like("rms_norm: the output", y, x);
-  layer_norm_forward_on(dev, x, gamma, InView<Dev>(), epsilon, y, OutView<Dev>(), inv_rms);
+  layer_norm_forward_on(dev, x, gamma, InView<Dev>(), epsilon, y, OutView<Dev>(), inv_rms,
+                        NormBranch<Dev>(), InView<Dev>(), OutView<Dev>());
 }
 
 /// dx = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. dy, x, dx
@@ -83,7 +93,7 @@ void rms_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamm
   check_rows("rms_norm: the root mean square", inv_rms, x);
   check_columns("rms_norm: the gradient of the scale", dgamma, x);
   layer_norm_backward_on(dev, dy, x, gamma, InView<Dev>(), inv_rms, dx, dgamma, OutView<Dev>(),
-                         beta);
+                         beta, NormBranch<Dev>(), OutView<Dev>());
 }
 
 /// sum = residual + dropout(x), rounded once, and y = layer_norm(sum). x, residual, sum, y [.., C]; gamma, beta [C].
@@ -103,8 +113,8 @@ void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
   check_like("layer_norm: the output", y, x);
   check_columns("layer_norm: the shift", beta, x);
   check_layer_norm<Dev>(x, gamma, mean, inv_std);
-  residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
-                                 mean, inv_std);
+  layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std,
+                        NormBranch<Dev>{rows, dropout}, residual, sum);
 }
 
 /// Writes dresidual, the gradient of the sum; dx, the dropout of the gradient of the sum before rounding; and dgamma
@@ -122,8 +132,8 @@ void residual_layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> sum, InV
   check_like("layer_norm: dx", dx, sum);
   check_layer_norm<Dev>(sum, gamma, mean, inv_std);
   check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
-  residual_layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual, dx,
-                                  dgamma, dbeta, beta);
+  layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, dresidual, dgamma, dbeta, beta,
+                         NormBranch<Dev>{rows, dropout}, dx);
 }
 }  // namespace detail
 

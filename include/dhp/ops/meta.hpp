@@ -86,9 +86,6 @@ inline void attend_to_part_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, 
 template <class Dev>
 concept IsMeta = std::same_as<Dev, Meta>;
 
-void activation_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void activation_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void adamw_update_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void add_both_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void add_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void add_signs_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
@@ -98,14 +95,10 @@ void attention_step_on(IsMeta auto& d, const auto&... all) { d.count_launch(all.
 void batch_norm_apply_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void batch_norm_backward_apply_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void batch_norm_backward_sums_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void batch_norm_residual_backward_sums_on(IsMeta auto& d, const auto&... all) {
-  d.count_launch(all...);
-}
 void batch_norm_from_sums_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void batch_norm_squared_deviations_on(IsMeta auto& d, const auto&... all) {
   d.count_launch(all...);
 }
-void batch_norm_sums_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void cast_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void column_sums_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void copy_columns_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
@@ -117,53 +110,37 @@ void cross_entropy_sums_on(IsMeta auto& d, const auto&... all) { d.count_launch(
 void cross_entropy_totals_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void decide_step_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void dropout_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void embedding_backward_on(IsMeta auto& d, const auto& dy, const auto&...) {
-  d.count_launch(dy, dy);  // the rows of dy and dtable, not the whole table
-}
-void embedding_forward_on(IsMeta auto& d, const auto&, const auto&, const auto&, const auto& y) {
-  d.count_launch(y, y);  // the rows of table and y, not the whole table
-}
 void exact_accumulate_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void exact_finalize_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void fill_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void fingerprint_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void find_nonfinite_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void gather_rows_on(IsMeta auto& d, const auto&, const auto&, const auto& y) {
+void gather_rows_on(IsMeta auto& d, const auto&, const auto&, std::int64_t, bool, const auto& y) {
   d.count_launch(y, y);  // the gathered rows of x and y, not all of x
 }
 void global_average_pool_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void global_average_pool_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void keep_if_applied_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void lamb_rates_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void lamb_squares_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void lamb_update_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void lars_rates_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
+void layer_rates_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void layer_norm_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void layer_norm_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
+void map_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void max_pool_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void max_pool_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void objective_scales_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void orthonormalize_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void pack_signs_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void residual_layer_norm_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void residual_layer_norm_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void rsqrt_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void rotary_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void scale_by_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void scale_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void scatter_add_rows_on(IsMeta auto& d, const auto& dy, const auto&...) {
   d.count_launch(dy, dy);  // the rows of dy and dx, not all of dx
 }
-void sgd_update_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void sum_of_magnitudes_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void sum_of_squares_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void sum_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void sum_tiles_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void swiglu_backward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void swiglu_forward_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void take_largest_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void tile_squares_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 void tree_sum_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
-void update_moving_averages_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
+void update_weights_on(IsMeta auto& d, const auto&... all) { d.count_launch(all...); }
 
 }  // namespace dhp::detail

@@ -1,7 +1,9 @@
-// Reductions: column sums; sums of elements, squares and magnitudes; and a check for non-finite elements.
+// Reductions: column sums; sums of elements, squares and magnitudes; and the number of non-finite elements.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
+
+#include <variant>
 
 namespace dhp {
 
@@ -13,18 +15,35 @@ void column_sums(Dev& dev, InView<Dev> x, OutView<Dev> sums, double beta, bool p
   column_sums_on(dev, x, sums, beta);
 }
 
+namespace detail {
+struct Itself {
+  constexpr double operator()(double value) const { return value; }
+};
+struct Square {
+  constexpr double operator()(double value) const { return value * value; }
+};
+struct Magnitude {
+  constexpr double operator()(double value) const { return value < 0 ? -value : value; }
+};
+struct IsNonfinite {
+  constexpr double operator()(double value) const { return value - value == 0 ? 0 : 1; }
+};
+/// What a sum adds for each element.
+using Summed = std::variant<Itself, Square, Magnitude, IsNonfinite>;
+}  // namespace detail
+
 /// out, f64 [1] = the sum of all elements of x [..], in double.
 template <Device Dev>
 void sum(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum: the result", out, DType::f64);
-  sum_on(dev, x, out);
+  sum_on(dev, x, detail::Summed(detail::Itself()), out);
 }
 
 /// out, f64 [1] = the sum of the squares of all elements of x [..], in double.
 template <Device Dev>
 void sum_of_squares(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum_of_squares: the result", out, DType::f64);
-  sum_of_squares_on(dev, x, out);
+  sum_on(dev, x, detail::Summed(detail::Square()), out);
 }
 
 namespace detail {
@@ -32,14 +51,14 @@ namespace detail {
 template <Device Dev>
 void sum_of_magnitudes(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   check_one("sum_of_magnitudes: the result", out, DType::f64);
-  sum_of_magnitudes_on(dev, x, out);
+  sum_on(dev, x, Summed(Magnitude()), out);
 }
 
-/// Sets flag, i32 [1], to 1 if an element of x [..] is NaN or infinite, and leaves it unchanged otherwise.
+/// out, f64 [1] = the number of elements of x [..] that are NaN or infinite.
 template <Device Dev>
-void find_nonfinite(Dev& dev, InView<Dev> x, OutView<Dev> flag) {
-  check_one("find_nonfinite: the flag", flag, DType::i32);
-  find_nonfinite_on(dev, x, flag);
+void count_nonfinite(Dev& dev, InView<Dev> x, OutView<Dev> out) {
+  check_one("count_nonfinite: the result", out, DType::f64);
+  sum_on(dev, x, Summed(IsNonfinite()), out);
 }
 }  // namespace detail
 

@@ -46,7 +46,7 @@ void copy_columns(Dev& dev, InView<Dev> from, std::int64_t first_from, OutView<D
 template <Device Dev>
 void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
   detail::check_indexed_rows<Dev>("gather_rows", index, y, x);
-  gather_rows_on(dev, x, index, y);
+  gather_rows_on(dev, x, index, 0, true, y);
 }
 
 /// dx[index[m]] += dy[m], in an order that depends only on index; dx [R, C], index i32 [M], dy [M, C]. For an index
@@ -54,7 +54,7 @@ void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
 template <Device Dev>
 void scatter_add_rows(Dev& dev, InView<Dev> dy, InView<Dev> index, OutView<Dev> dx) {
   detail::check_indexed_rows<Dev>("scatter_add_rows", index, dy, dx);
-  scatter_add_rows_on(dev, dy, index, dx);
+  scatter_add_rows_on(dev, dy, index, 0, true, dx, 1);
 }
 
 }  // namespace dhp
