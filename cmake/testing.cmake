@@ -8,15 +8,18 @@ if(DHP_SANITIZE)
   set(dhp_time_factor 6)
 endif()
 
-# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 6` runs two computing tests at once, or
-# six waiting ones, which dhp_waiting_tests(<test>...) marks.
+# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 8` runs two computing tests at once, and
+# two waiting ones beside them, which dhp_waiting_tests(<test>...) marks. Beside a test of 6 PROCESSORS only waiting ones
+# run. Long tests start first, so that none runs alone at the end.
 function(dhp_label_test test folder speed)
   set(seconds 3600)  # only a hang takes this long, even on a busy machine
   if(ARGC GREATER 3)
     set(seconds ${ARGV3})
   endif()
   math(EXPR seconds "${seconds} * ${dhp_time_factor}")
-  set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds} PROCESSORS 3)
+  set(speeds quick slow acceptance)
+  list(FIND speeds ${speed} cost)
+  set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds} PROCESSORS 3 COST ${cost})
 endfunction()
 function(dhp_waiting_tests)
   foreach(test IN LISTS ARGN)

@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-# A compiler needs 1 to 2 GB. A computing test counts as three jobs, a waiting one as one job.
+# A compiler needs 1 to 2 GB. A computing test counts as three jobs, a waiting one as one job, of four for each core.
 jobs=$(nproc)
 which=(-LE acceptance)
 programs=()
@@ -27,5 +27,5 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:dataset-fashion-mnist optional:wordnet-base "${site[@]/#/optional:}"
 part "configure" cmake --preset release -DDHP_UNIT_FILES=24
 part "build" cmake --build --preset release -j "$jobs" "${programs[@]}"
-part "test" ctest --preset release -j $((3 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"
+part "test" ctest --preset release -j $((4 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"
 parts_done "All tests passed."
