@@ -9,7 +9,7 @@ if(DHP_SANITIZE)
 endif()
 
 # dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 8` runs two computing tests at once, and
-# two waiting ones beside them, which dhp_waiting_tests(<test>...) marks. Beside a test of 6 PROCESSORS only waiting ones
+# two waiting ones, which dhp_waiting_tests(<test>...) marks. Beside a test of 6 PROCESSORS only waiting ones
 # run. Long tests start first, so that none runs alone at the end.
 function(dhp_label_test test folder speed)
   set(seconds 3600)  # only a hang takes this long, even on a busy machine
