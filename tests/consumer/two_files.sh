@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# two_files.sh SOURCE COMPILER SCRATCH: builds two files without a build system; one instantiates the templates.
+# two_files.sh SOURCE SCRATCH COMPILER...: builds two files without a build system; one instantiates the templates.
 set -eu
-source=$1 compiler=$2 scratch=$3
+source=$1 scratch=$2
+shift 2
 rm -rf "$scratch"
 mkdir -p "$scratch"
 cd "$scratch"
@@ -17,9 +18,9 @@ int main() {
   return losses[0].back() < losses[0].front() && losses[0] == losses[1] ? 0 : 1;
 }
 END
-"$compiler" -std=c++20 -O0 -I "$source/include" -c dhp.cpp
-"$compiler" -std=c++20 -O0 -I "$source/include" -I "$source/examples/lessons" -c program.cpp
-"$compiler" program.o dhp.o -pthread -o program
+"$@" -std=c++20 -O0 -MD -I "$source/include" -c dhp.cpp
+"$@" -std=c++20 -O0 -MD -I "$source/include" -I "$source/examples/lessons" -c program.cpp
+"$@" program.o dhp.o -pthread -o program
 ./program
 # The instances of the list must be compiled in dhp.o only.
 for name in gemm_on update_weights_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
