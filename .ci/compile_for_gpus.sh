@@ -16,7 +16,7 @@ targets=() tests=()
 if [ "${1:-}" != all ]; then
   targets=(--target train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries
     test_comm_libraries gpu_present)
-  tests=(-R '^cuda\.(no_gpu_.*|libraries_slow|reduce)$|^structure\.cases_of_(cuda|comm)(_libraries|_whole)?$')
+  tests=(-R '^cuda\.(no_gpu_.*|reduce)$|^structure\.cases_of_(cuda|comm)(_libraries|_whole)?$')
 fi
 cmake --build --preset cuda -j "$(nproc)" "${targets[@]}"
 ctest --preset cuda --output-on-failure "${tests[@]}"

@@ -47,9 +47,9 @@ endforeach()
 list(REMOVE_DUPLICATES sources)
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "${declarations}" @ONLY)
 
-# In a GPU tree these kernels only compute reference results.
-set(optimized -O3)
-if(DHP_DEVICE STREQUAL cuda)
+# In a GPU tree these kernels only compute reference results. Sanitizers need some -O, or tests wait for kernels.
+set(optimized $<$<CONFIG:Release,RelWithDebInfo>:-O3>)
+if(DHP_SANITIZE OR DHP_DEVICE STREQUAL cuda)
   set(optimized -O1)
 endif()
 set_property(SOURCE ${dir}/cpu_declared.cpp PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
@@ -62,5 +62,5 @@ target_link_libraries(dhp_cpu_compiled PUBLIC $<IF:$<STREQUAL:${DHP_DEVICE},cuda
 target_compile_options(dhp_cpu_compiled
   # dhp reads neither errno nor floating-point traps. These two flags let loops with a square root, or with a choice
   # between two values, vectorize; they change no value.
-  PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release,RelWithDebInfo>:${optimized}>
+  PRIVATE -fno-math-errno -fno-trapping-math ${optimized}
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")

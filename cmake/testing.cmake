@@ -90,7 +90,7 @@ function(dhp_typed_tests folder target parts)
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${parts})
   # The kernels and the framework are compiled apart. Tests that compute element by element are optimized too; the
-  # others compile faster without. Under AddressSanitizer only ops/ is optimized.
+  # others compile faster without. Under AddressSanitizer, besides the kernels, only ops/ is optimized.
   if(dhp_cuda_optimized)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   endif()
