@@ -8,15 +8,10 @@ if(DHP_SANITIZE)
   set(dhp_time_factor 6)
 endif()
 
-# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 8` runs two computing tests at once, and
-# two waiting ones, which dhp_waiting_tests(<test>...) marks. Beside a test of 6 PROCESSORS only waiting ones
-# run. Long tests start first, so that none runs alone at the end.
+# dhp_label_test(<test> <folder> <quick|slow|acceptance>). `ctest -j 8` runs two computing tests, or a timed one of 6
+# PROCESSORS, and two waiting ones, which dhp_waiting_tests(<test>...) marks. Long tests start first.
 function(dhp_label_test test folder speed)
-  set(seconds 3600)  # only a hang takes this long, even on a busy machine
-  if(ARGC GREATER 3)
-    set(seconds ${ARGV3})
-  endif()
-  math(EXPR seconds "${seconds} * ${dhp_time_factor}")
+  math(EXPR seconds "3600 * ${dhp_time_factor}")  # only a hang takes this long, even on a busy machine
   set(speeds quick slow acceptance)
   list(FIND speeds ${speed} cost)
   set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds} PROCESSORS 3 COST ${cost})
@@ -153,8 +148,8 @@ function(dhp_script_test test folder speed)
   dhp_label_test(${test} ${folder} ${speed})
 endfunction()
 
-# dhp_python_test(<folder>.<name> <speed> <script> <argument>...): runs a script beside the CMakeLists.txt, if there is a
-# Python and no sanitizer. An argument that names a program becomes its path.
+# dhp_python_test(<folder>.<name> <speed> <script> <argument>...): runs a script beside the CMakeLists.txt, if there is
+# a Python and no sanitizer. An argument that names a program becomes its path.
 function(dhp_python_test test speed script)
   if(NOT DHP_PYTHON OR DHP_SANITIZE)
     return()

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # two_files.sh SOURCE SCRATCH COMPILER...: builds two files without a build system; one instantiates the templates.
 set -eu
-source=$1 scratch=$2
-shift 2
+source=$1 scratch=$2 && shift 2
 rm -rf "$scratch"
 mkdir -p "$scratch"
 cd "$scratch"
