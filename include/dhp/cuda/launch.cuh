@@ -58,7 +58,7 @@ class GpuBlock {
 };
 
 template <class Kernel>
-__global__ void __launch_bounds__(most_threads<Kernel>(), least_blocks<Kernel>())
+__global__ void __launch_bounds__(max_threads<Kernel>(), min_blocks<Kernel>())
     run_kernel(const __grid_constant__ Kernel kernel) {
   GpuBlock block;
   kernel(block);
