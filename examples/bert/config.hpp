@@ -1,11 +1,12 @@
 // The sizes of a BERT, and its kind of head.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/names.hpp>
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace examples {
@@ -29,13 +30,15 @@ struct BertConfig {
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
 };
 
+[[nodiscard]] inline std::vector<std::pair<std::string_view, BertConfig>> bert_presets() {
+  return {{"tiny", {.layers = 2, .hidden = 128, .heads = 2}},
+          {"mini", {.layers = 4, .hidden = 256, .heads = 4}},
+          {"small", {.layers = 4, .hidden = 512, .heads = 8}},
+          {"base", {.layers = 12, .hidden = 768, .heads = 12}},
+          {"large", {.layers = 24, .hidden = 1024, .heads = 16}}};
+}
 [[nodiscard]] inline BertConfig bert_preset(std::string_view name) {
-  if (name == "tiny") return {.layers = 2, .hidden = 128, .heads = 2};
-  if (name == "mini") return {.layers = 4, .hidden = 256, .heads = 4};
-  if (name == "small") return {.layers = 4, .hidden = 512, .heads = 8};
-  if (name == "base") return {.layers = 12, .hidden = 768, .heads = 12};
-  if (name == "large") return {.layers = 24, .hidden = 1024, .heads = 16};
-  dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
+  return dhp::detail::find_named(bert_presets(), name, "preset");
 }
 
 enum class BertHead { none, masked_words, classes };

@@ -1,11 +1,12 @@
 // The sizes of a causal decoder: GPT-2's shape, or Llama's.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/names.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace examples {
@@ -38,23 +39,22 @@ struct GptConfig {
   }
 };
 
-[[nodiscard]] inline GptConfig gpt_preset(std::string_view name) {
-  if (name == "tiny") return {.layers = 2, .hidden = 128, .heads = 2};
-  if (name == "mini") return {.layers = 4, .hidden = 256, .heads = 4};
-  if (name == "small") return {.layers = 12, .hidden = 768, .heads = 12};
-  if (name == "medium") return {.layers = 24, .hidden = 1024, .heads = 16};
-  GptConfig llama{.llama = true, .dropout = 0};
-  const auto llama_preset = [&](int layers, std::int64_t hidden, int heads, int key_heads,
-                                std::int64_t inner) {
-    llama.layers = layers, llama.hidden = hidden, llama.inner = inner;
-    llama.heads = heads, llama.key_heads = key_heads;
-    return llama;
+[[nodiscard]] inline std::vector<std::pair<std::string_view, GptConfig>> gpt_presets() {
+  const auto llama = [](int layers, std::int64_t hidden, int heads, int keys, std::int64_t inner) {
+    GptConfig config{layers, hidden, heads, true, keys, inner};
+    config.dropout = 0;
+    return config;
   };
-  if (name == "llama-tiny") return llama_preset(2, 128, 4, 2, 384);
-  if (name == "llama-mini") return llama_preset(4, 256, 8, 4, 768);
-  if (name == "llama-small") return llama_preset(12, 768, 12, 4, 2048);
-  dhp::fail("unknown preset \"", name,
-            "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
+  return {{"tiny", {.layers = 2, .hidden = 128, .heads = 2}},
+          {"mini", {.layers = 4, .hidden = 256, .heads = 4}},
+          {"small", {.layers = 12, .hidden = 768, .heads = 12}},  // GPT-2, with its tokenizer
+          {"medium", {.layers = 24, .hidden = 1024, .heads = 16}},
+          {"llama-tiny", llama(2, 128, 4, 2, 384)},
+          {"llama-mini", llama(4, 256, 8, 4, 768)},
+          {"llama-small", llama(12, 768, 12, 4, 2048)}};
+}
+[[nodiscard]] inline GptConfig gpt_preset(std::string_view name) {
+  return dhp::detail::find_named(gpt_presets(), name, "preset");
 }
 
 /// Returns multiplications and additions in a forward pass's matrix products. pairs: token pairs in attention.

@@ -24,6 +24,17 @@ inline CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
+inline constexpr std::pair<std::string_view, dhp::DType> precisions[] = {{"fp32", dhp::DType::f32},
+                                                                         {"bf16", dhp::DType::bf16},
+                                                                         {"fp16", dhp::DType::f16},
+                                                                         {"fp64", dhp::DType::f64}};
+inline void add_precision(CommandLine& app, RunOptions& options) {
+  add_name(app, "--precision", "fp32", "Number type: " + dhp::detail::choice_of(precisions),
+           [&](const auto& name) {
+             options.store.compute = dhp::detail::find_named(precisions, name, "--precision");
+           });
+}
+
 /// Replaces the values of an option.
 inline void set(CLI::Option* option, const std::vector<std::string>& values) {
   option->clear();

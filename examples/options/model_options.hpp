@@ -44,7 +44,7 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
       ->group("Training");
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
-                 help.presets + " (default: that of --load, else tiny)");
+                 "Model size: " + help.presets + " (default: that of --load, else tiny)");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens",
                  CLI::Range(8, help.longest));
   app.add_option("--dropout", options.dropout, "Dropout probability")->check(number_up_to(0.9));

@@ -4,6 +4,8 @@
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
+#include "../bert/config.hpp"
+#include "../gpt/config.hpp"
 #include "common_options.hpp"
 #include "configuration.hpp"
 #include "idle_options.hpp"
@@ -11,17 +13,11 @@
 #include "training_options.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
 namespace examples {
 namespace {
-
-constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32", dhp::DType::f32},
-                                                                        {"bf16", dhp::DType::bf16},
-                                                                        {"fp16", dhp::DType::f16},
-                                                                        {"fp64", dhp::DType::f64}}};
 
 constexpr double max_seconds = 1e9;  // thirty years
 
@@ -92,8 +88,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--stop-after", options.stop_after,
                  "Save and end after this step, as after a signal (status 75); 0: no", positive);
   app.add_option("--seed", options.store.seed, "Seed of weights, dropout, order and masking");
-  add_name(app, "--precision", "fp32", "Number type for training: fp32, bf16, fp16 or fp64",
-           [&](const auto& name) { options.store.compute = parse_precision(name); });
+  add_precision(app, options);
   app.add_flag("--deterministic", options.store.deterministic,
                "Exact sums: the same bits in every layout of ranks");
   app.add_option("--tensor-groups", options.store.tensor_groups,
@@ -379,14 +374,8 @@ void add_text_run_options(CommandLine& app, RunOptions& run, Words& words, bool 
 
 std::string precision_name(dhp::DType precision) {
   for (const auto& [name, type] : precisions)
-    if (type == precision) return name;
+    if (type == precision) return std::string(name);
   return dhp::name_of(precision);
-}
-
-dhp::DType parse_precision(const std::string& word) {
-  for (const auto& [name, type] : precisions)
-    if (word == name) return type;
-  dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
 }
 
 Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t micro_batch) {
@@ -400,7 +389,7 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
   options.dropout = 0.1;
   add_text_model_options(
       app, options,
-      {.presets = "Model size: tiny, mini, small, base or large",
+      {.presets = dhp::detail::choice_of(bert_presets()),
        .vocabulary = "Vocabulary, a vocab.txt",
        .longest = 512,
        .columns = "; with --task classify two for pairs of sentences: premise,hypothesis",
@@ -421,12 +410,10 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t
   app.footer(gpt_examples);
   Words words;
   add_text_run_options(app, options.run, words, gpu);
-  add_text_model_options(
-      app, options,
-      {.presets = "Model size: tiny, mini, small (GPT-2's 124 million weights with its tokenizer), "
-                  "medium, llama-tiny, llama-mini or llama-small",
-       .vocabulary = "Vocabulary, a tokenizer.json",
-       .longest = 1 << 17});
+  add_text_model_options(app, options,
+                         {.presets = dhp::detail::choice_of(gpt_presets()),
+                          .vocabulary = "Vocabulary, a tokenizer.json",
+                          .longest = 1 << 17});
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     options.run.exchange_heads |= gpu;
     dhp::check(options.text_columns.size() < 2, "--text-column: give one column");

@@ -231,7 +231,5 @@ struct Parsed {
 
 /// Returns the name of a precision, such as "fp32".
 [[nodiscard]] std::string precision_name(dhp::DType precision);
-/// Throws if no precision has this name.
-[[nodiscard]] dhp::DType parse_precision(const std::string& word);
 
 }  // namespace examples

@@ -22,8 +22,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   app.add_option("--batch", run.global_batch, what + " per pass, over all replicas",
                  positive_number());
   app.add_option("--micro-batch", run.micro_batch, what + " per micro-batch", positive_number());
-  add_name(app, "--precision", "fp32", "Number type: fp32, bf16, fp16 or fp64",
-           [&run](const auto& name) { run.store.compute = parse_precision(name); });
+  add_precision(app, run);
   add_device_option(app, run, gpu);
 }
 

@@ -39,7 +39,7 @@ inline void add_optimizer_options(CommandLine& app, RunOptions& options, Optimiz
   app.add_option("--warmup", options.trainer.learning_rate.warmup_steps, "Steps of linear warm-up",
                  not_negative);
   add_name(app, "--lr-decay", "linear",
-           "Decay after the warm-up: constant, linear, cosine, polynomial or step",
+           "Decay after the warm-up: " + dhp::detail::choice_of(dhp::detail::decays),
            [&](const auto& name) { options.trainer.learning_rate.decay = dhp::parse_decay(name); });
   app.add_option("--weight-decay", words.weight_decay, "Weight decay, except for biases and norms",
                  number_up_to(1e6));

@@ -2,26 +2,28 @@
 // own function.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/names.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 namespace dhp {
 
 enum class Decay { constant, linear, cosine, polynomial, step };
 
+namespace detail {
+inline constexpr std::pair<std::string_view, Decay> decays[] = {{"constant", Decay::constant},
+                                                                {"linear", Decay::linear},
+                                                                {"cosine", Decay::cosine},
+                                                                {"polynomial", Decay::polynomial},
+                                                                {"step", Decay::step}};
+}  // namespace detail
 [[nodiscard]] inline Decay parse_decay(std::string_view name) {
-  if (name == "constant") return Decay::constant;
-  if (name == "linear") return Decay::linear;
-  if (name == "cosine") return Decay::cosine;
-  if (name == "polynomial") return Decay::polynomial;
-  if (name == "step") return Decay::step;
-  fail("unknown learning-rate decay \"", name,
-       "\"; choose constant, linear, cosine, polynomial or step");
+  return detail::find_named(detail::decays, name, "learning-rate decay");
 }
 
 struct LearningRate {

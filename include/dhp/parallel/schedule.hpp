@@ -4,6 +4,7 @@
 // message per edge, so they run on any communicator.
 #pragma once
 
+#include <dhp/core/names.hpp>
 #include <dhp/parallel/action.hpp>
 
 #include <algorithm>
@@ -290,12 +291,10 @@ class AnySchedule {
 }
 
 [[nodiscard]] inline AnySchedule parse_schedule(std::string_view name) {
-  std::string choice;
-  for (const auto& schedule : built_in_schedules()) {
+  const auto schedules = built_in_schedules();
+  for (const auto& schedule : schedules)
     if (name == schedule.name()) return schedule;
-    choice += concat(choice.empty() ? "" : ", ", schedule.name());
-  }
-  fail("there is no schedule \"", name, "\"; choose one of ", choice);
+  fail("there is no schedule \"", name, "\"; choose one of ", detail::choice_of(schedules));
 }
 
 [[nodiscard]] inline StageLists all_stages(const AnySchedule& schedule, int stages,
