@@ -8,51 +8,6 @@
 
 namespace {
 
-struct Case {
-  std::vector<std::int32_t> lengths;
-  std::vector<std::int32_t> padding;  ///< number of padding rows after each sample
-  int heads = 2;
-  int size = 8;
-  double dropout = 0;
-  int first_head = 0;
-  int total_heads = 2;
-  bool joined = false;  ///< q, k, v are columns of one matrix
-  int key_heads = 0;
-  bool causal = false;
-};
-
-Results run(auto& side, const Case& with) {
-  std::vector<std::int32_t> offsets{0};
-  for (std::size_t n = 0; n < with.lengths.size(); ++n)
-    offsets.push_back(offsets.back() + with.lengths[n] + with.padding[n]);
-  const std::int64_t rows = offsets.back();
-  const Samples sequences(side.dev, offsets, with.lengths, 1000);
-  const AttentionOptions options{.heads = with.heads,
-                                 .first_head = with.first_head,
-                                 .total_heads = with.total_heads,
-                                 .key_heads = with.key_heads,
-                                 .causal = with.causal,
-                                 .dropout = with.dropout,
-                                 .random = {.seed = 5, .series = 3, .use = 9},
-                                 .row_stride = with.joined ? 3 * with.heads * with.size : 0};
-  const Shape shape{rows, with.heads * with.size};
-  const Shape of_keys{rows, shape[1] / options.sharing()};
-  return attention_results(side.dev, sequences, options, side.elements(shape, 1),
-                           side.elements(of_keys, 2), side.elements(of_keys, 3),
-                           side.elements(shape, 4));
-}
-
-template <class T>
-void same_as_cpu(const Case& with) {
-  INFO("with.size ", with.size, " with.dropout ", with.dropout);
-  const auto [got, expected] = with_oracle<T>([&](auto& side) { return run(side, with); });
-  for (std::size_t at = 0; at < 4; ++at) {
-    CAPTURE(at);
-    CHECK(relative_error(got[at], expected[at]) < tolerance<T> * (is_16_bit<T> ? 2 : 4));
-  }
-  CHECK(relative_error(got[4], expected[4]) < 1e-6);
-}
-
 /// Attention of one sample without padding, from matrices of [length, heads * size].
 template <class T>
 struct OneSample {
@@ -99,54 +54,57 @@ struct OneSample {
 
 TEST_CASE_TEMPLATE("fallback attention agrees with the Cpu for samples of unequal length", T,
                    double, float, bf16, f16) {
-  same_as_cpu<T>({.lengths = {5, 0, 1, 33, 32, 31}, .padding = {3, 2, 0, 0, 1, 9}});
-  same_as_cpu<T>({.lengths = {40, 7}, .padding = {0, 1}, .dropout = 0.25});
+  check_attention<T, Gpu>({.lengths = {5, 0, 1, 33, 32, 31}, .padding = {3, 2, 0, 0, 1, 9}});
+  check_attention<T, Gpu>({.lengths = {40, 7}, .padding = {0, 1}, .dropout = 0.25});
 }
 
 TEST_CASE("fallback attention agrees for any head size, some of the heads, much padding") {
-  same_as_cpu<float>({.lengths = {9}, .padding = {0}, .heads = 1, .size = 1, .total_heads = 1});
-  same_as_cpu<float>({.lengths = {9, 3}, .padding = {0, 0}, .heads = 2, .size = 33});
-  same_as_cpu<float>({.lengths = {17}, .padding = {1}, .heads = 1, .size = 64, .total_heads = 1});
-  same_as_cpu<double>({.lengths = {3}, .padding = {0}, .heads = 1, .size = 256, .total_heads = 1});
+  check_attention<float, Gpu>({.lengths = {9}, .heads = 1, .size = 1, .total_heads = 1});
+  check_attention<float, Gpu>({.lengths = {9, 3}, .heads = 2, .size = 33});
+  check_attention<float, Gpu>(
+      {.lengths = {17}, .padding = {1}, .heads = 1, .size = 64, .total_heads = 1});
+  check_attention<double, Gpu>({.lengths = {3}, .heads = 1, .size = 256, .total_heads = 1});
   // The second half of eight heads drops the same probabilities as in the whole.
-  same_as_cpu<double>({.lengths = {6, 4},
-                       .padding = {1, 0},
-                       .heads = 4,
-                       .size = 3,
-                       .dropout = 0.5,
-                       .first_head = 4,
-                       .total_heads = 8});
-  same_as_cpu<double>({.lengths = {2, 3}, .padding = {40, 0}});
-  same_as_cpu<float>({.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
+  check_attention<double, Gpu>({.lengths = {6, 4},
+                                .padding = {1, 0},
+                                .heads = 4,
+                                .size = 3,
+                                .dropout = 0.5,
+                                .first_head = 4,
+                                .total_heads = 8});
+  check_attention<double, Gpu>({.lengths = {2, 3}, .padding = {40, 0}});
+  check_attention<float, Gpu>(
+      {.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
 }
 
 TEST_CASE_TEMPLATE("fallback attention agrees in 16 bits for heads that are not whole packs", T,
                    bf16, f16) {
-  same_as_cpu<T>({.lengths = {9, 0, 33}, .padding = {3, 2, 0}, .size = 9, .dropout = 0.25});
+  check_attention<T, Gpu>(
+      {.lengths = {9, 0, 33}, .padding = {3, 2, 0}, .size = 9, .dropout = 0.25});
 }
 
 TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16) {
   // Samples end inside a tile or at its end, or have no token or one. Some padding is longer than a block's rows.
-  Case with{.lengths = {5, 0, 1, 65, 64, 131}, .padding = {140, 2, 0, 0, 1, 9}, .size = 64};
-  same_as_cpu<T>(with);
+  AttentionCase with{
+      .lengths = {5, 0, 1, 65, 64, 131}, .padding = {140, 2, 0, 0, 1, 9}, .size = 64};
+  check_attention<T, Gpu>(with);
   with.dropout = 0.25;
-  same_as_cpu<T>(with);
+  check_attention<T, Gpu>(with);
   with.lengths = {40, 3, 0, 72};  // lengths are multiples of 4: lanes share random numbers
   with.padding = {1, 70, 2, 0};
   for (const auto& [size, dropout] :
        {std::pair{8, 0.25}, {40, 0.0}, {64, 0.25}, {128, 0.25}, {136, 0.0}, {256, 0.25}}) {
     with.size = size;
     with.dropout = dropout;
-    same_as_cpu<T>(with);
+    check_attention<T, Gpu>(with);
     with.joined = true;
   }
-  same_as_cpu<T>({.lengths = {70, 9},
-                  .padding = {0, 0},
-                  .heads = 2,
-                  .size = 16,
-                  .dropout = 0.5,
-                  .first_head = 4,
-                  .total_heads = 8});
+  check_attention<T, Gpu>({.lengths = {70, 9},
+                           .heads = 2,
+                           .size = 16,
+                           .dropout = 0.5,
+                           .first_head = 4,
+                           .total_heads = 8});
 }
 
 TEST_CASE_TEMPLATE("causal attention and shared key heads agree with the Cpu", T, double, float,
@@ -155,31 +113,31 @@ TEST_CASE_TEMPLATE("causal attention and shared key heads agree with the Cpu", T
   for (const auto& [key_heads, causal] : {std::pair{0, true}, {2, false}, {1, true}})
     for (const auto& [size, dropout] : {std::pair{8, 0.25}, {9, 0.0}}) {
       CAPTURE(key_heads);
-      same_as_cpu<T>({.lengths = {5, 0, 1, 65, 33},
-                      .padding = {9, 2, 0, 1, 0},
-                      .heads = 4,
-                      .size = size,
-                      .dropout = dropout,
-                      .total_heads = 4,
-                      .key_heads = key_heads,
-                      .causal = causal});
+      check_attention<T, Gpu>({.lengths = {5, 0, 1, 65, 33},
+                               .padding = {9, 2, 0, 1, 0},
+                               .heads = 4,
+                               .size = size,
+                               .dropout = dropout,
+                               .total_heads = 4,
+                               .key_heads = key_heads,
+                               .causal = causal});
     }
 }
 
 TEST_CASE("causal attention on tensor cores agrees for each tile width and joined q, k, v") {
   for (const int size : {64, 128, 256})
-    same_as_cpu<bf16>({.lengths = {131, 16},
-                       .padding = {40, 1},
-                       .size = size,
-                       .dropout = size == 256 ? 0.25 : 0,
-                       .key_heads = 1,
-                       .causal = true});
-  same_as_cpu<f16>({.lengths = {70, 9},
-                    .padding = {0, 3},
-                    .size = 64,
-                    .dropout = 0.25,
-                    .joined = true,
-                    .causal = true});
+    check_attention<bf16, Gpu>({.lengths = {131, 16},
+                                .padding = {40, 1},
+                                .size = size,
+                                .dropout = size == 256 ? 0.25 : 0,
+                                .key_heads = 1,
+                                .causal = true});
+  check_attention<f16, Gpu>({.lengths = {70, 9},
+                             .padding = {0, 3},
+                             .size = 64,
+                             .dropout = 0.25,
+                             .joined = true,
+                             .causal = true});
 }
 
 TEST_CASE("tensor cores are used for aligned heads of whole packs") {
@@ -256,8 +214,8 @@ TEST_CASE("attention on tensor cores: a head's bits do not depend on other heads
 
 TEST_CASE("fallback attention: a head that is too wide is refused with a sentence") {
   Side<float, Gpu> side;
-  const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .size = 300, .total_heads = 1};
-  CHECK(message_of([&] { (void)run(side, with); }) ==
+  const AttentionCase with{.lengths = {2}, .heads = 1, .size = 300, .total_heads = 1};
+  CHECK(message_of([&] { (void)attention_results(side, with); }) ==
         "attention: heads of 300 columns; on a GPU they have at most 256");
 }
 
@@ -266,8 +224,8 @@ TEST_CASE("fallback attention: a head too wide for shared memory is refused with
   const auto says = [&]<class T>(int size, TypeTag<T>) {
     Side<T, Gpu> side;
     side.dev.shared_bytes = 166912;  // as on an A100
-    const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .size = size, .total_heads = 1};
-    return message_of([&] { (void)run(side, with); });
+    const AttentionCase with{.lengths = {2}, .heads = 1, .size = size, .total_heads = 1};
+    return message_of([&] { (void)attention_results(side, with); });
   };
   CHECK(says(256, TypeTag<double>()) ==
         "attention: heads of 256 columns, with sums in f64, need 168576 bytes of shared memory, "

@@ -2,6 +2,7 @@
 #ifdef __CUDACC__
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/conv2d.hpp>
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/activation.hpp>
@@ -14,6 +15,8 @@
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/ops/conv2d.hpp>
+#include <tests/ops/gemm.hpp>
 #include <tests/support/attention.hpp>
 
 namespace {
@@ -38,31 +41,18 @@ constexpr double wide_tolerance = sizeof(T) == 2 ? 1e-5 : tolerance<Accumulator<
 
 TEST_CASE_TEMPLATE("gemm: agrees with the Cpu for all transposes, types of c and biases", T, double,
                    float, bf16, f16) {
-  Sides<T> sides;
-  struct Sizes {
-    std::int64_t m, n, k;
-  };
-  for (const auto& s : {Sizes{64, 128, 256}, Sizes{1, 1, 1}, Sizes{17, 33, 5}, Sizes{130, 7, 1000},
-                        Sizes{8, 24, 0}})
+  for (auto each : {GemmCase{64, 128, 256}, {1, 1, 1}, {17, 33, 5}, {130, 7, 1000}, {8, 24, 0}})
     for (int bits = 0; bits < 4; ++bits)
       for (const double beta : {0.0, 0.5})
         for (const bool wide_c : {false, true})
-          for (const int bias_kind : {0, 1, 2}) {  // no bias, of T, of the accumulation type
-            const bool ta = (bits & 1) != 0, tb = (bits & 2) != 0;
-            const Shape a = ta ? Shape{s.k, s.m} : Shape{s.m, s.k};
-            const Shape b = tb ? Shape{s.n, s.k} : Shape{s.k, s.n};
-            INFO(s.m, " ", s.n, " ", s.k, " ", ta, tb, " beta ", beta, " wide ", wide_c, " bias ",
-                 bias_kind);
-            const auto [got, expected] = sides([&](auto& side) -> Results {
-              auto c = wide_c ? side.sums({s.m, s.n}, 3) : side.elements({s.m, s.n}, 3);
-              const auto bias = bias_kind == 2 ? side.sums({s.n}, 4) : side.elements({s.n}, 4);
-              gemm(side.dev, side.elements(a, 1), side.elements(b, 2), c.mut(),
-                   {.transpose_a = ta, .transpose_b = tb, .alpha = 0.25, .beta = beta},
-                   bias_kind == 0 ? ConstView<decltype(side.dev)>() : bias.view());
-              return side.results(c);
-            });
-            CHECK(relative_error(got[0], expected[0]) <=
-                  (wide_c ? wide_tolerance<T> : tolerance<T>));
+          for (const auto bias : {GemmCase::none, GemmCase::of_t, GemmCase::wide}) {
+            each.options = {.transpose_a = (bits & 1) != 0,
+                            .transpose_b = (bits & 2) != 0,
+                            .alpha = 0.25,
+                            .beta = beta};
+            each.wide_c = wide_c;
+            each.bias = bias;
+            check_gemm<T, Gpu>(each, wide_tolerance<T>);
           }
 }
 
@@ -89,105 +79,82 @@ TEST_CASE_TEMPLATE("gemm works at addresses aligned to single elements only", T,
 }
 
 TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, float, bf16, f16) {
-  Sides<T> sides;
-  struct Sizes {
-    std::int64_t n, c, h, w, o;
-    Conv2dGeometry geometry;
-  };
-  for (const auto& s : {Sizes{2, 64, 14, 14, 64, {3, 1, 1}}, Sizes{2, 3, 33, 31, 16, {7, 2, 3}},
-                        Sizes{1, 5, 9, 11, 7, {3, 2, 1}}, Sizes{2, 64, 7, 7, 128, {1, 2, 0}},
-                        Sizes{3, 32, 8, 8, 16, {1, 1, 0}}, Sizes{1, 1, 5, 5, 1, {5, 1, 0}}}) {
-    INFO(s.c, " ", s.h, " ", s.o, " kernel ", s.geometry.kernel, " stride ", s.geometry.stride);
-    const auto [got, expected] = sides([&](auto& side) -> Results {
-      const Shape x{s.n, s.h, s.w, s.c}, w{s.o, s.geometry.kernel, s.geometry.kernel, s.c};
-      const auto y = conv2d_output_shape(x, s.o, s.geometry);
-      const auto image = side.elements(x, 1), weights = side.elements(w, 2),
-                 dy = side.elements(y, 3);
-      auto found = side.fresh(y), dx = side.fresh(x);
-      conv2d_forward(side.dev, image, weights, s.geometry, found.mut());
-      conv2d_backward_data(side.dev, dy, weights, s.geometry, dx.mut());
-      Results results{side.values(found.view()), side.values(dx.view())};
-      auto added = side.elements(x, 5);
-      conv2d_backward_data(side.dev, dy, weights, s.geometry, added.mut(), 1);
-      results.push_back(side.values(added.view()));
-      auto with_sums = side.fresh(y);
-      const auto sums =
-          detail::conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
+  Sides<T, Gpu> sides;
+  for (const auto& layer : {ConvCase{{2, 14, 14, 64}, 64, {3, 1, 1}},
+                            {{2, 33, 31, 3}, 16, {7, 2, 3}},
+                            {{1, 9, 11, 5}, 7, {3, 2, 1}},
+                            {{2, 7, 7, 64}, 128, {1, 2, 0}},
+                            {{3, 8, 8, 32}, 16, {1, 1, 0}},
+                            {{1, 5, 5, 1}, 1, {5, 1, 0}}}) {
+    INFO("x ", to_text(layer.x), " kernel ", layer.geometry.kernel, " stride ",
+         layer.geometry.stride);
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      auto results = conv_results(side, layer, {0, 1, 0.5});
+      const auto image = side.elements(layer.x, 1), weights = side.elements(layer.w(), 2);
+      auto with_sums = side.fresh(layer.y());
+      const auto sums = detail::conv2d_forward_with_sums(side.dev, image, weights, layer.geometry,
+                                                         with_sums.mut());
       if (sums) {  // of its output, before or after rounding
-        auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
-        const auto zero =
-            Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(side.dev, mean.dtype(), {s.o});
-        column_sums(side.dev, with_sums, mean.mut(), 0);
+        auto mean = side.fresh_sums({layer.out_channels}),
+             squares = side.fresh_sums({layer.out_channels});
+        const auto zero = Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(
+            side.dev, mean.dtype(), {layer.out_channels});
+        detail::batch_norm_sums(side.dev, with_sums, mean.mut());
         detail::batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
         CHECK(relative_error(side.values(sums->view().slice(0, 1)), side.values(mean.view())) <=
               4 * tolerance<T>);
         CHECK(relative_error(side.values(sums->view().slice(1, 2)), side.values(squares.view())) <=
               tolerance<T>);
       } else {
-        conv2d_forward(side.dev, image, weights, s.geometry, with_sums.mut());
+        conv2d_forward(side.dev, image, weights, layer.geometry, with_sums.mut());
       }
       results.push_back(side.values(with_sums.view()));
-      for (const double beta : {0.0, 1.0, 0.5}) {
-        auto dw = side.sums(w, 4);
-        conv2d_backward_filter(side.dev, image, dy, s.geometry, dw.mut(), beta);
-        results.push_back(side.values(dw.view()));
-      }
       return results;
     });
     // The gradient of 16-bit weights is rounded to 16 bits once.
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
   }
-  if (!std::is_same_v<T, double>) check_done_by_library(sides.gpu.dev, "conv2d");
+  if (!std::is_same_v<T, double>) check_done_by_library(sides.tested.dev, "conv2d");
 }
 
 TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed or padded, with numbered dropout", T,
                    bf16, f16) {
-  Sides<T> sides;
-  struct Batch {
-    std::vector<std::int32_t> offsets, lengths;
-  };
-  struct Case {
-    int head_size;
-    double dropout;
-    bool joined = false;  // q, k, v are columns of one matrix
-    int key_heads = 0;
-    bool causal = false;
-  };
-  for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}},
-                            Batch{{0, 128, 256, 384}, {128, 7, 100}}, Batch{{0, 1}, {1}}})
-    for (const auto& [head_size, dropout, joined, key_heads, causal] :
-         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0},
-          Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}, Case{64, 0, true, 0, true},
-          Case{64, 0, false, 1, true}, Case{128, 0.1, false, 1, true}}) {
-      const std::int64_t rows = batch.offsets.back();
-      const AttentionOptions options{.heads = 2,
-                                     .first_head = 1,
-                                     .total_heads = 4,
-                                     .key_heads = key_heads,
-                                     .causal = causal,
-                                     .dropout = dropout,
-                                     .random = {.seed = 5, .series = 3, .use = 9},
-                                     .row_stride = joined ? 6 * head_size : 0};
-      const Shape shape{rows, 2 * head_size}, of_keys{rows, shape[1] / options.sharing()};
-      INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
-      const auto [got, expected] = sides([&](auto& side) -> Results {
-        const Samples sequences(side.dev, batch.offsets, batch.lengths);
-        return attention_results(side.dev, sequences, options, side.elements(shape, 1),
-                                 side.elements(of_keys, 2), side.elements(of_keys, 3),
-                                 side.elements(shape, 4));
-      });
+  Sides<T, Gpu> sides;
+  for (const auto& [lengths, padding] :
+       {std::pair{std::vector{100, 1, 230, 69}, std::vector<int>()},
+        {{128, 7, 100}, {0, 121, 28}},
+        {{1}, {}}})
+    for (auto with : {AttentionCase{.size = 64},
+                      {.size = 64, .dropout = 0.1},
+                      {.size = 32},
+                      {.size = 40},
+                      {.size = 40, .dropout = 0.5},
+                      {.size = 128},
+                      {.size = 64, .joined = true},
+                      {.size = 64, .dropout = 0.1, .joined = true},
+                      {.size = 40, .dropout = 0.5, .joined = true},
+                      {.size = 64, .joined = true, .causal = true},
+                      {.size = 64, .key_heads = 1, .causal = true},
+                      {.size = 128, .dropout = 0.1, .key_heads = 1, .causal = true}}) {
+      with.lengths = lengths;
+      with.padding = padding;
+      with.padding_value = 1;
+      with.first_head = 1;
+      with.total_heads = 4;
+      const auto numbers = with.numbers();
+      INFO("rows ", numbers.size(), " head size ", with.size, " dropout ", with.dropout);
+      const auto [got, right] = sides([&](auto& side) { return attention_results(side, with); });
       // Probabilities are rounded to T before use. With a single key, the gradient consists of rounding errors only.
       for (const std::size_t at : {0, 1, 2, 3})
-        if (rows > 1 || at % 3 == 0)
-          CHECK(relative_error(got[at], expected[at]) <= 4 * tolerance<T>);
-      CHECK(relative_error(got[4], expected[4]) <= 1e-3);
-      for (std::size_t n = 0; n < batch.lengths.size(); ++n)
-        for (auto row = batch.offsets[n] + batch.lengths[n]; row < batch.offsets[n + 1]; ++row)
-          for (const std::size_t at : {0, 2})
-            CHECK(got[at][static_cast<std::size_t>(row * (at == 0 ? shape : of_keys)[1])] == 0);
+        if (numbers.size() > 1 || at % 3 == 0)
+          CHECK(relative_error(got[at], right[at]) <= 4 * tolerance<T>);
+      CHECK(relative_error(got[4], right[4]) <= 1e-3);
+      for (std::size_t row = 0; row < numbers.size(); ++row)
+        for (const std::size_t at : {0, 2})
+          if (numbers[row] < 0) CHECK(got[at][row * got[at].size() / numbers.size()] == 0);
     }
-  check_done_by_library(sides.gpu.dev, "attention");
+  check_done_by_library(sides.tested.dev, "attention");
 }
 
 TEST_CASE_TEMPLATE("library dropout: both passes use one mask, other rows get another one", T, bf16,

@@ -1,207 +1,89 @@
-// Batch normalization, with or without a residual and a ReLU, against plain loops in double; sums in parts.
+// Batch normalization on the Cpu, with or without a residual and a ReLU, against loops in double.
 #include <dhp/cpu/batch_norm.hpp>
-#include <tests/support/tensors.hpp>
+#include <dhp/cpu/elementwise.hpp>
+#include <tests/ops/batch_norm.hpp>
 
 namespace {
 
-constexpr double epsilon = 1e-5;
-
-// Vectors [C] in the accumulation type of T.
-struct Statistics {
-  Statistics(Cpu& dev, DType type, std::int64_t columns)
-      : mean(dev, type, {columns}), inv_std(dev, type, {columns}) {}
-  Tensor<Cpu> mean, inv_std;
-};
-
-template <class A>
-void set(Tensor<Cpu>& vector, const std::vector<double>& values) {
-  A* to = vector.mut().template data<A>();
-  for (std::size_t i = 0; i < values.size(); ++i) to[i] = static_cast<A>(values[i]);
-}
-
-// Computes mean and 1 / sqrt(variance + epsilon) by the ops, like a layer.
-template <class A>
-Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
-  Statistics result(dev, dtype_of<A>(), x.columns());
-  const auto rows = static_cast<double>(x.rows());
-  column_sums(dev, x, result.mean.mut(), 0);
-  auto values = widened(result.mean);
-  for (auto& value : values) value /= rows;
-  set<A>(result.mean, values);
-  detail::batch_norm_squared_deviations(dev, x, result.mean, result.inv_std.mut());
-  values = widened(result.inv_std);
-  for (auto& value : values) value = 1 / std::sqrt(value / rows + epsilon);
-  set<A>(result.inv_std, values);
-  return result;
-}
-
-// The steps after the norm.
-struct Behind {
-  bool relu = false, residual = false;
-};
-const std::vector<Behind> all_behind{{}, {.relu = true}, {.residual = true}, {true, true}};
-
-struct Results {
-  std::vector<double> mean, inv_std, y, sum_dy, sum_dy_xhat, dresidual, dx;
-  bool operator==(const Results&) const = default;
-};
-
-// Runs the backward pass by the unfused ops, like a layer.
-struct Gradients {
-  Tensor<Cpu> sum_dy, sum_dy_xhat, dresidual, dx;
-};
-Gradients gradients_of(Cpu& dev, Behind behind, const Tensor<Cpu>& dy, const Tensor<Cpu>& x,
-                       const detail::BatchNormVectors<Cpu>& vectors, const Tensor<Cpu>& y,
-                       double count) {
-  const auto sum = [&] { return Tensor<Cpu>(dev, vectors.mean.dtype(), {x.columns()}); };
-  Gradients result{sum(), sum(), {}, Tensor<Cpu>(dev, x.dtype(), x.shape())};
-  if (behind.relu && behind.residual) {
-    result.dresidual = Tensor<Cpu>(dev, x.dtype(), x.shape());
-    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, result.sum_dy.mut(),
-                                     result.sum_dy_xhat.mut(), y, result.dresidual.mut());
-  } else {
-    result.dresidual = dy.share();
-    detail::batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, result.sum_dy.mut(),
-                                     result.sum_dy_xhat.mut());
-  }
-  detail::batch_norm_backward_apply(dev, result.dresidual, x, vectors,
-                                    behind.relu && !behind.residual, result.sum_dy,
-                                    result.sum_dy_xhat, count, result.dx.mut());
-  return result;
-}
-
-template <class T>
-Results run(Cpu& dev, const Shape& shape, Behind behind) {
-  using A = Accumulator<T>;
-  const auto x = random_tensor<T>(dev, shape, 1);
-  const auto dy = random_tensor<T>(dev, shape, 2);
-  const auto gamma = random_tensor<A>(dev, {shape.back()}, 3);
-  const auto beta = random_tensor<A>(dev, {shape.back()}, 4);
-  const auto residual = behind.residual ? random_tensor<T>(dev, shape, 5) : Tensor<Cpu>();
-  const auto statistics = statistics_of<A>(dev, x);
-  const detail::BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
-  Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-  detail::batch_norm_apply(dev, x, vectors, residual.view(), behind.relu, y.mut());
-  const auto result = gradients_of(dev, behind, dy, x, vectors, y, static_cast<double>(x.rows()));
-  return {widened(statistics.mean), widened(statistics.inv_std), widened(y),
-          widened(result.sum_dy),   widened(result.sum_dy_xhat), widened(result.dresidual),
-          widened(result.dx)};
-}
-
-// Computes the results by plain loops in double, from the rounded inputs. `got` decides which values pass the ReLU,
-// because values near 0 may round to either side.
-template <class T>
-Results expected(const Shape& shape, Behind behind, const Results& got) {
-  using A = Accumulator<T>;
-  Cpu dev;
-  const auto x = widened(random_tensor<T>(dev, shape, 1));
-  const auto dy = widened(random_tensor<T>(dev, shape, 2));
-  const auto gamma = widened(random_tensor<A>(dev, {shape.back()}, 3));
-  const auto beta = widened(random_tensor<A>(dev, {shape.back()}, 4));
-  const auto residual = widened(random_tensor<T>(dev, shape, 5));
-  const auto columns = gamma.size();
-  const auto rows = x.size() / columns;
-  const auto count = static_cast<double>(rows);
-  const std::vector<double> per_column(columns);
-  Results out{per_column, per_column, x, per_column, per_column, dy, x};
-  for (std::size_t c = 0; c < columns; ++c) {
-    double variance = 0;
-    for (std::size_t r = 0; r < rows; ++r) out.mean[c] += x[r * columns + c] / count;
-    for (std::size_t r = 0; r < rows; ++r)
-      variance += std::pow(x[r * columns + c] - out.mean[c], 2) / count;
-    out.inv_std[c] = 1 / std::sqrt(variance + epsilon);
-    const auto normal = [&](std::size_t r) {
-      return (x[r * columns + c] - out.mean[c]) * out.inv_std[c];
-    };
-    for (std::size_t r = 0; r < rows; ++r) {
-      const auto at = r * columns + c;
-      const double y = normal(r) * gamma[c] + beta[c] + (behind.residual ? residual[at] : 0);
-      out.y[at] = behind.relu && y < 0 ? 0 : y;
-      if (behind.relu && got.y[at] == 0) out.dresidual[at] = 0;
-      out.sum_dy[c] += out.dresidual[at];
-      out.sum_dy_xhat[c] += out.dresidual[at] * normal(r);
+/// Computes the results by plain loops, in the order of batch_norm_results().
+Results by_loops(const BatchNormCase& each) {
+  Side<double, Cpu> side;
+  const BatchNormOperands of(side, each);
+  const auto x = widened(of.x), dy = widened(of.dy), residual = widened(of.residual),
+             y = widened(of.y), mean = widened(of.mean), inv_std = widened(of.inv_std),
+             gamma = widened(of.gamma), beta = widened(of.beta), sum = widened(of.sum),
+             product = widened(of.product);
+  Results found(13);
+  for (std::size_t at = 0; at < 8; ++at) found[at].resize(mean.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto c = i % mean.size();
+    const double normal = (x[i] - mean[c]) * inv_std[c], before = normal * gamma[c] + beta[c];
+    found[0][c] += x[i];
+    found[1][c] += std::pow(x[i] - mean[c], 2);
+    const double arrives[] = {dy[i], before > 0 ? dy[i] : 0, y[i] > 0 ? dy[i] : 0};
+    for (const std::size_t way : {0, 1, 2}) {
+      found[2 + 2 * way][c] += arrives[way];
+      found[3 + 2 * way][c] += arrives[way] * normal;
     }
-    for (std::size_t r = 0; r < rows; ++r)
-      out.dx[r * columns + c] = gamma[c] * out.inv_std[c] *
-                                (out.dresidual[r * columns + c] - out.sum_dy[c] / count -
-                                 normal(r) * out.sum_dy_xhat[c] / count);
+    found[8].push_back(arrives[2]);
+    for (const std::size_t adds : {0, 1}) {
+      const double value = before + (adds == 1 ? residual[i] : 0);
+      found[9 + adds].push_back(each.relu ? std::max(0.0, value) : value);
+    }
+    for (const std::size_t gated : {0, 1})
+      found[11 + gated].push_back(
+          gamma[c] * inv_std[c] *
+          (arrives[gated] - sum[c] / each.count() - normal * product[c] / each.count()));
   }
-  return out;
+  return found;
 }
 
 // Rows are around the tiles of 64 and 128, columns around the vector width and the blocks of 128.
-const std::vector<Shape> shapes{{2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 131}};
+const std::vector<Shape> shapes{{0, 4}, {2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 131}};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("batch norm: all operations match plain loops", T, double, float, bf16, f16) {
-  const bool exact = std::is_same_v<T, double>;
-  const double sums = exact ? 1e-12 : 2e-4;
-  const double elements = exact ? 1e-12 : is_16_bit<T> ? 3e-2 : 1e-4;
+TEST_CASE_TEMPLATE("batch norm: all operations match plain loops, rounded to each type", T, double,
+                   float, bf16, f16) {
   for (const auto& shape : shapes)
-    for (const auto behind : all_behind) {
-      INFO("shape ", to_text(shape), " behind.relu ", behind.relu);
-      CAPTURE(behind.residual);
-      Cpu dev;
-      const Results got = run<T>(dev, shape, behind);
-      const Results reference = expected<T>(shape, behind, got);
-      CHECK(distance(got.mean, reference.mean) < sums);
-      // inv_std may be large with two rows.
-      double largest = 1;
-      for (const double value : reference.inv_std) largest = std::max(largest, value);
-      CHECK(distance(got.inv_std, reference.inv_std, largest) < sums);
-      CHECK(distance(got.y, reference.y) < elements);
-      CHECK(distance(got.sum_dy, reference.sum_dy) < sums);
-      CHECK(distance(got.sum_dy_xhat, reference.sum_dy_xhat) < sums);
-      CHECK(distance(got.dx, reference.dx, largest) < elements);
-      if (behind.relu) CHECK(*std::min_element(got.y.begin(), got.y.end()) >= 0);
-      if (behind.relu && behind.residual) CHECK(got.dresidual == reference.dresidual);
+    for (const bool relu : {false, true}) {
+      const BatchNormCase each{.shape = shape, .relu = relu};
+      check_batch_norm<T, Cpu>(each);
+      if constexpr (std::is_same_v<T, double>) {
+        Side<double, Cpu> side;
+        check_near(batch_norm_results(side, each), by_loops(each), 1e-12);
+      }
     }
 }
 
-TEST_CASE_TEMPLATE("batch norm: threads change no bit", T, double, float, bf16, f16) {
-  for (const auto behind : all_behind)
-    CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, {1000, 17}, behind); }));
+TEST_CASE_TEMPLATE("batch norm: threads and in-place use change no bit", T, double, float, bf16,
+                   f16) {
+  has_bits_on_threads<T>([](auto& side) {
+    return batch_norm_results(side, {.shape = {1000, 17}, .relu = true});
+  });
+  for (const auto& shape : {Shape{33, 24}, {70, 131}}) check_batch_norm_in_place<T, Cpu>(shape);
 }
 
-TEST_CASE("batch norm: operands that do not fit are refused") {
-  Cpu dev;
-  const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
-  auto half = random_tensor<bf16>(dev, {4}, 2);
-  auto short_one = random_tensor<float>(dev, {3}, 2);
-  auto y = random_tensor<float>(dev, {3, 4}, 2);
-  const auto good = random_tensor<float>(dev, {4}, 2);
-  CHECK(
-      message_of([&] { detail::batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
-      "batch_norm: sum [3] of f32 does not fit the columns of [3, 4] of bf16; make it [4] of f32");
-  const auto like = random_tensor<bf16>(dev, {3, 4}, 1);
-  auto out = random_tensor<bf16>(dev, {3, 4}, 1);
-  const detail::BatchNormVectors<Cpu> vectors{good, good, good, good},
-      wrong{good, half, good, good};
-  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, {}, true, y.mut()); }) ==
-        "batch_norm: y [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
-  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
-        "batch_norm: residual [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
-  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
-        "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16; make it [4] "
-        "of f32");
-  auto sum = random_tensor<float>(dev, {4}, 2);
+TEST_CASE("batch norm: ReLU maps negatives to 0 and keeps NaN, both without gradient") {
+  check_batch_norm_relu<Cpu>();
+}
+TEST_CASE("batch norm: squared deviations keep their digits where the mean is large") {
+  check_squared_deviations<Cpu>();
+}
+
+TEST_CASE("batch norm: means over no rows are refused") {
+  Side<float, Cpu> side;
+  const BatchNormOperands of(side, {.shape = {3, 4}});
+  auto to = side.fresh({3, 4}), column = side.fresh({4});
   CHECK(message_of([&] {
-          detail::batch_norm_backward_sums(dev, like, x, vectors, true, sum.mut(), sum.mut(), like,
-                                           y.mut());
-        }) == "batch_norm: dresidual [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
-  CHECK(message_of([&] {
-          detail::batch_norm_backward_sums(dev, y, x, vectors, true, sum.mut(), sum.mut());
-        }) == "batch_norm: dy [3, 4] of f32 does not fit [3, 4] of bf16; make it like that");
-  CHECK(message_of([&] {
-          detail::batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3,
-                                            out.mut());
-        }) ==
-        "batch_norm: sum_dy_xhat [3] of f32 does not fit the columns of [3, 4] of bf16; make it "
-        "[4] of f32");
-  CHECK(message_of([&] {
-          detail::batch_norm_backward_apply(dev, like, x, vectors, true, sum, sum, 0, out.mut());
+          detail::batch_norm_backward_apply(side.dev, of.dy.view().as(to.shape()),
+                                            of.x.view().as(to.shape()), of.vectors(), true, of.sum,
+                                            of.product, 0, to.mut());
         }) == "batch_norm: a count of 0 rows has no mean; give 1 row or more");
+  CHECK(message_of([&] {
+          detail::batch_norm_from_sums(side.dev, side.sums({2, 4}, 1), 0, 1e-4, column.mut(),
+                                       column.mut(), column.mut());
+        }) == "batch_norm: sums over 0 rows have no mean; give 1 row or more");
 }
 
 TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics follow from known sums", A, double, float) {
@@ -214,14 +96,4 @@ TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics follow from known sums", A,
   CHECK(widened(mean) == std::vector<double>{4, 2, 2});
   CHECK(widened(deviations) == std::vector<double>{20, 0, 0});
   CHECK(distance(widened(inv_std), {1 / std::sqrt(5 + 1e-4), 100, 100}) < 1e-4);
-  Tensor<Cpu> short_one(dev, dtype_of<A>(), {2});
-  CHECK(message_of([&] {
-          detail::batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), short_one.mut(),
-                                       deviations.mut());
-        }) == concat("batch_norm: inv_std [2] of ", dtype_of<A>(), " does not fit sums [2, 3] of ",
-                     dtype_of<A>(), "; make it [3] of ", dtype_of<A>()));
-  CHECK(message_of([&] {
-          detail::batch_norm_from_sums(dev, sums, 0, 1e-4, mean.mut(), inv_std.mut(),
-                                       deviations.mut());
-        }) == "batch_norm: sums over 0 rows have no mean; give 1 row or more");
 }

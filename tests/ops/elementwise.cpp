@@ -1,6 +1,6 @@
 // Elementwise ops: every pair of types, aliases, odd sizes, the same bits for any number of threads.
 #include <dhp/cpu/elementwise.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/ops/elementwise.hpp>
 
 namespace {
 
@@ -69,36 +69,7 @@ TEST_CASE_TEMPLATE("add_both: adds two vectors at once; beta 0 ignores the old v
 }
 
 TEST_CASE("elementwise: add, axpy and cast work for every mix of types") {
-  Cpu dev({.threads = 2});
-  const Shape shape{1031};
-  const auto tensor = [&](DType type, std::uint32_t use) {
-    return visit_floating(type,
-                          [&]<class T>(TypeTag<T>) { return random_tensor<T>(dev, shape, use); });
-  };
-  const std::vector<DType> types{DType::f64, DType::f32, DType::bf16, DType::f16};
-  const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // by the type of y
-  for (std::size_t at = 0; at < types.size(); ++at)
-    for (const auto from : types) {
-      INFO("types[at] ", types[at], " from ", from);
-      // A float operand or factor limits the accuracy of a sum in double.
-      const double tolerance = std::max(epsilon[at], from == DType::f64 ? 0.0 : 1e-15) * 8;
-      const auto x = tensor(from, 1);
-      const auto values = widened(x);
-      auto y = tensor(types[at], 2);
-      auto expected = widened(y);
-      for (std::size_t i = 0; i < values.size(); ++i) expected[i] += 0.5 * values[i];
-      axpy(dev, 0.5, x, y.mut());
-      CHECK(distance(widened(y), expected) < tolerance);
-      cast(dev, x, y.mut());
-      CHECK(distance(widened(y), values) < tolerance);
-      for (const auto other : types) {
-        const auto b = tensor(other, 3);
-        const auto more = widened(b);
-        for (std::size_t i = 0; i < values.size(); ++i) expected[i] = values[i] + more[i];
-        add(dev, x, b, y.mut());
-        CHECK(distance(widened(y), expected) < tolerance);
-      }
-    }
+  check_mixed_types<Cpu>(1031);
 }
 
 TEST_CASE_TEMPLATE("elementwise: cast rounds to nearest once, and keeps NaN and infinity", T, float,
@@ -143,19 +114,4 @@ TEST_CASE_TEMPLATE("elementwise: threads change no bit", T, double, float, bf16,
     scale(dev, 1.1, y.mut());
     return widened(y);
   }));
-}
-
-TEST_CASE("elementwise: operands that do not fit are refused") {
-  Cpu dev;
-  const auto x = random_tensor<float>(dev, {3, 4}, 1);
-  auto y = random_tensor<float>(dev, {3, 5}, 2);
-  auto index = Tensor<Cpu>::zeros(dev, DType::i32, {3, 4});
-  CHECK(message_of([&] { add(dev, x, x, y.mut()); }) == "add: [3, 4] + [3, 4] does not fit [3, 5]");
-  CHECK(message_of([&] { axpy(dev, 1, x, y.mut()); }) == "axpy: [3, 4] does not fit [3, 5]");
-  CHECK(message_of([&] { cast(dev, x, y.mut()); }) == "cast: [3, 4] does not fit [3, 5]");
-  CHECK(message_of([&] { cast(dev, x, index.mut()); }) ==
-        "expected a floating-point tensor, got i32");
-  CHECK(message_of([&] {
-          add(dev, x, index, Tensor<Cpu>::zeros(dev, DType::f32, {3, 4}).mut());
-        }) == "expected a floating-point tensor, got i32");
 }

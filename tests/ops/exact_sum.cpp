@@ -149,16 +149,8 @@ TEST_CASE("exact sum: ties and near ties are rounded once, in the fast and the w
   }
 }
 
-TEST_CASE("exact sum: operands that do not fit are refused") {
+TEST_CASE("exact sum: 16 bits are refused") {
   Cpu dev;
-  Limbs limbs(dev, 3);
-  const auto x = random_tensor<float>(dev, {4}, 1);
-  CHECK(message_of([&] { limbs.add(dev, x); }) ==
-        "exact_accumulate: the limbs of [4] are i64 of the same count");
-  const auto halves = random_tensor<bf16>(dev, {3}, 1);
-  CHECK(message_of([&] { limbs.add(dev, halves); }) ==
+  CHECK(message_of([&] { Limbs(dev, 3).add(dev, random_tensor<bf16>(dev, {3}, 1)); }) ==
         "expected an accumulation type (f64 or f32), got bf16");
-  limbs.flag = Tensor<Cpu>::zeros(dev, DType::i64, {1});
-  CHECK(message_of([&] { limbs.add(dev, random_tensor<float>(dev, {3}, 1)); }) ==
-        "exact_accumulate: the flag is i32 [1], got i64 [1]");
 }

@@ -17,7 +17,7 @@ def having(pattern, files): return [file for file in files if re.search(pattern,
 def calls(name): return rf"(?<![\w.]){name}(<\w+>)?\(\s*[*\w.]*dev"
 tests, benches = ([file for file in below(top) if file.endswith(".cpp") and "/dry/" not in file] for top in ("tests/", "bench/"))
 for file in tests:  # appends the helpers that it includes
-    texts[file] += "".join(texts.get(helper, "") for helper in re.findall("^#include <(tests/support/.*)>", texts[file], re.M))
+    texts[file] += "".join(texts.get(helper, "") for helper in re.findall("^#include <(tests/(?:support|ops)/.*)>", texts[file], re.M))
 cuda = [file for file in tests if file.startswith("tests/cuda/")]
 users = below("include/dhp/nn/", "include/dhp/optim/", "include/dhp/parallel/", "include/dhp/extra/")
 checks = ["tests/support/layer_gradients.hpp"]

@@ -1,10 +1,9 @@
-// Helpers of attention tests: the samples of a batch, q, k and v (or their gradients) as columns of one matrix, and both
-// passes.
+// Cases of attention on any device. q, k and v (or their gradients) may be columns of one matrix.
 #pragma once
 
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/rows.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/support/sides.hpp>
 
 namespace tests {
 
@@ -32,41 +31,11 @@ class Samples : public Sequences<Dev> {
   std::array<Tensor<Dev>, 3> held_;
 };
 
-template <class Dev>
-class Thirds {
- public:
-  Tensor<Dev> all;  ///< [R, 3 C]
-
-  Thirds(Dev& dev, DType type, const Shape& part)
-      : all(dev, type, {part[0], 3 * part[1]}), part_(part) {}
-  /// q, k or v as attention takes it: a view with row_stride 3 C.
-  [[nodiscard]] View<Dev> at(int which) {
-    return {all.mut().bytes() + static_cast<std::size_t>(which * part_[1]) * size_of(all.dtype()),
-            all.dtype(), part_};
-  }
-  void put(Dev& dev, const Tensor<Dev>& q, const Tensor<Dev>& k, const Tensor<Dev>& v) {
-    std::int64_t to = 0;
-    for (const auto* values : {&q, &k, &v}) {
-      copy_columns(dev, *values, 0, all.mut(), to, part_[1]);
-      to += part_[1];
-    }
-  }
-  [[nodiscard]] Tensor<Dev> take(Dev& dev, int which) const {
-    Tensor<Dev> values(dev, all.dtype(), part_);
-    copy_columns(dev, all, which * part_[1], values.mut(), 0, part_[1]);
-    return values;
-  }
-
- private:
-  Shape part_;
-};
-
 /// Runs both passes; returns y, dq, dk, dv and logsumexp. With a row stride, q, k, v and their gradients are thirds.
 template <class Dev>
-std::vector<std::vector<double>> attention_results(Dev& dev, const Sequences<Dev>& samples,
-                                                   const AttentionOptions& options,
-                                                   const Tensor<Dev>& q, const Tensor<Dev>& k,
-                                                   const Tensor<Dev>& v, const Tensor<Dev>& dy) {
+Results attention_results(Dev& dev, const Sequences<Dev>& samples, const AttentionOptions& options,
+                          const Tensor<Dev>& q, const Tensor<Dev>& k, const Tensor<Dev>& v,
+                          const Tensor<Dev>& dy) {
   const auto like = [&](const Tensor<Dev>& x) { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
   auto y = like(q), dq = like(q), dk = like(k), dv = like(v);
   Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {options.heads, q.rows()});
@@ -78,16 +47,105 @@ std::vector<std::vector<double>> attention_results(Dev& dev, const Sequences<Dev
   if (options.row_stride == 0) {
     run(q, k, v, dq.mut(), dk.mut(), dv.mut());
   } else {
-    Thirds<Dev> in(dev, q.dtype(), q.shape()), out(dev, q.dtype(), q.shape());
-    in.put(dev, q, k, v);
-    run(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
-    int which = 0;
-    for (auto* const gradient : {&dq, &dk, &dv}) *gradient = out.take(dev, which++);
+    const auto columns = q.columns();
+    Tensor<Dev> in(dev, q.dtype(), {q.rows(), 3 * columns}), out(dev, q.dtype(), in.shape());
+    const auto third = [&](Tensor<Dev>& all, std::int64_t which) {
+      const auto bytes = static_cast<std::size_t>(which * columns) * size_of(all.dtype());
+      return View<Dev>(all.mut().bytes() + bytes, all.dtype(), q.shape());
+    };
+    std::int64_t at = 0;
+    for (const auto* const part : {&q, &k, &v})
+      copy_columns(dev, *part, 0, in.mut(), columns * at++, columns);
+    run(third(in, 0), third(in, 1), third(in, 2), third(out, 0), third(out, 1), third(out, 2));
+    at = 0;
+    for (auto* const gradient : {&dq, &dk, &dv})
+      copy_columns(dev, out, columns * at++, gradient->mut(), 0, columns);
   }
-  std::vector<std::vector<double>> results;
+  Results results;
   for (const auto* const one : {&y, &dq, &dk, &dv, &logsumexp})
     results.push_back(widened<Dev>(dev, one->view()));
   return results;
+}
+
+struct AttentionCase {
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int32_t> padding{};  ///< rows after each sample; empty: none
+  int heads = 2;
+  int size = 8;
+  double dropout = 0;
+  int first_head = 0;
+  int total_heads = 2;
+  bool joined = false;  ///< q, k, v are columns of one matrix
+  int key_heads = 0;
+  bool causal = false;
+  double padding_value = NAN;  ///< of the inputs: dhp's kernels never read it
+
+  [[nodiscard]] AttentionOptions options() const {
+    return {.heads = heads,
+            .first_head = first_head,
+            .total_heads = total_heads,
+            .key_heads = key_heads,
+            .causal = causal,
+            .dropout = dropout,
+            .random = {.seed = 5, .series = 3, .use = 9},
+            .row_stride = joined ? 3 * heads * size : 0};
+  }
+  [[nodiscard]] std::int64_t longest() const {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  }
+  [[nodiscard]] std::vector<std::int32_t> offsets() const {
+    std::vector<std::int32_t> all{0};
+    for (std::size_t n = 0; n < lengths.size(); ++n)
+      all.push_back(all.back() + lengths[n] + (padding.empty() ? 0 : padding[n]));
+    return all;
+  }
+  /// Returns the number of each row, which padding does not change; -1 for padding.
+  [[nodiscard]] std::vector<std::int64_t> numbers() const {
+    std::vector<std::int64_t> all;
+    for (std::size_t n = 0; n < lengths.size(); ++n) {
+      for (std::int64_t at = 0; at < lengths[n]; ++at)
+        all.push_back(1000 * static_cast<std::int64_t>(n + 1) + at);
+      all.resize(static_cast<std::size_t>(offsets()[n + 1]), -1);
+    }
+    return all;
+  }
+  /// Returns random values by row number.
+  template <class T>
+  [[nodiscard]] std::vector<T> values(std::int64_t columns, std::uint32_t use) const {
+    const RandomStream random{.seed = 3, .use = use};
+    std::vector<T> made;
+    for (const auto number : numbers())
+      for (std::int64_t c = 0; c < columns; ++c)
+        made.push_back(static_cast<T>(
+            number < 0 ? padding_value
+                       : random.normal(static_cast<std::uint64_t>(number * columns + c))));
+    return made;
+  }
+  [[nodiscard]] std::int64_t columns() const { return heads * size; }
+  [[nodiscard]] std::int64_t key_columns() const { return columns() / options().sharing(); }
+};
+
+Results attention_results(auto& side, const AttentionCase& with) {
+  const auto numbers = with.numbers();
+  const auto of = [&](std::int64_t columns, std::uint32_t use) {
+    return side.rounded({std::ssize(numbers), columns},
+                        [&]<class T>(TypeTag<T>) { return with.values<T>(columns, use); });
+  };
+  return attention_results(side.dev,
+                           Samples(side.dev, with.offsets(), with.lengths, numbers, with.longest()),
+                           with.options(), of(with.columns(), 1), of(with.key_columns(), 2),
+                           of(with.key_columns(), 3), of(with.columns(), 4));
+}
+template <class T, class Dev>
+void check_attention(const AttentionCase& with) {
+  INFO("with.size ", with.size, " with.dropout ", with.dropout, " key heads ", with.key_heads);
+  const auto [got, right] =
+      Sides<T, Dev>()([&](auto& side) { return attention_results(side, with); });
+  for (std::size_t at = 0; at < 4; ++at) {
+    CAPTURE(at);
+    CHECK(relative_error(got[at], right[at]) < tolerance<T> * (is_16_bit<T> ? 2 : 4));
+  }
+  CHECK(relative_error(got[4], right[4]) < 1e-6);
 }
 
 }  // namespace tests
