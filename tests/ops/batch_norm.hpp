@@ -50,7 +50,7 @@ Results batch_norm_results(auto& side, const BatchNormCase& each) {
     (found.push_back(side.values(tensors.view())), ...);
   };
   auto sum = side.fresh_sums(of.columns), product = side.fresh_sums(of.columns);
-  detail::batch_norm_sums(dev, x, sum.mut());
+  column_sums(dev, x, sum.mut(), 0);
   detail::batch_norm_squared_deviations(dev, x, of.mean, product.mut());
   keep(sum, product);
   for (const bool gated : {false, true}) {
@@ -58,8 +58,8 @@ Results batch_norm_results(auto& side, const BatchNormCase& each) {
     keep(sum, product);
   }
   auto to = side.fresh(each.shape);
-  detail::batch_norm_residual_backward_sums(dev, dy, part(of.y.view()), x, vectors, to.mut(),
-                                            sum.mut(), product.mut());
+  detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(),
+                                   part(of.y.view()), to.mut());
   keep(sum, product, to);
   detail::batch_norm_apply(dev, x, vectors, {}, each.relu, to.mut());
   keep(to);
@@ -115,8 +115,7 @@ void check_batch_norm_in_place(const Shape& shape) {
   });
   same(of.dy, [&](auto dy, auto out) {
     auto sum = side.fresh_sums(of.columns), product = side.fresh_sums(of.columns);
-    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, out, sum.mut(),
-                                              product.mut());
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(), y, out);
     return side.results(sum, product);
   });
   for (const bool gated : {false, true})
@@ -145,8 +144,8 @@ void check_batch_norm_relu() {
     got.pop_back();
     CHECK(got == std::vector<double>{0, 0, 2});
     if (residual)
-      detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(),
-                                                product.mut());
+      detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut(), y,
+                                       y.mut());
     else detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
     CHECK(side.values(sum.view()) == std::vector<double>{0, 0, 1, 0});
   }

@@ -6,7 +6,6 @@
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/elementwise.hpp>
-#include <dhp/cpu/embedding.hpp>
 #include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
@@ -14,6 +13,7 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/rotary.hpp>
 #include <dhp/cpu/rows.hpp>
+#include <dhp/ops/embedding.hpp>
 #include <dhp/ops/linear.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -69,9 +69,8 @@ std::vector<Call> elementwise_and_norms() {
             add_both<Cpu>(dev, {1, a, y}, {1, b, z}, 1);
           },
           column, column, row, row),
-      call([](auto& dev, auto factor, auto y) { scale_by(dev, 1, factor, y); }, one, any),
+      call([](auto& dev, auto factor, auto y) { scale(dev, 1, y, factor); }, one, any),
       call([](auto& dev, auto in, auto y) { rsqrt(dev, in, 1, y); }, x, x),
-      call([](auto& dev, auto in, auto sum) { batch_norm_sums(dev, in, sum); }, tall, column),
       call([](auto& dev, auto... all) { batch_norm_squared_deviations(dev, all...); }, tall, column,
            column),
       call([](auto& dev, auto sums, auto... all) { batch_norm_from_sums(dev, sums, 3, 1, all...); },
@@ -87,10 +86,10 @@ std::vector<Call> elementwise_and_norms() {
           },
           column, column, column, column, x, x, column, column),
       call(
-          [](auto& dev, auto a, auto b, auto c, auto d, auto dy, auto y, auto in, auto... out) {
-            batch_norm_residual_backward_sums(dev, dy, y, in, Kept{a, b, c, d}, out...);
+          [](auto& dev, auto a, auto b, auto c, auto d, auto dy, auto in, auto... out) {
+            batch_norm_backward_sums(dev, dy, in, Kept{a, b, c, d}, true, out...);
           },
-          column, column, column, column, x, x, x, x, column, column),
+          column, column, column, column, x, x, column, column, x, x),
       call(
           [](auto& dev, auto a, auto b, auto c, auto d, auto dy, auto in, auto sum, auto product,
              auto dx) {
@@ -160,7 +159,7 @@ std::vector<Call> rows_and_sums() {
       call([](auto& dev, auto in, auto out) { sum(dev, in, out); }, any, one),
       call([](auto& dev, auto in, auto out) { sum_of_squares(dev, in, out); }, any, one),
       call([](auto& dev, auto in, auto out) { sum_of_magnitudes(dev, in, out); }, any, one),
-      call([](auto& dev, auto in, auto out) { find_nonfinite(dev, in, out); }, any, flag),
+      call([](auto& dev, auto in, auto out) { count_nonfinite(dev, in, out); }, any, one),
       call([](auto& dev, auto of, auto ids, auto y) { embedding_forward(dev, of, ids, 0, y); },
            table, labels, x),
       call(

@@ -75,9 +75,9 @@ TEST_CASE("cross entropy: every operation refuses a label outside the classes") 
   const CrossEntropyOptions options{.classes = 7, .first_class = 4};
   for (const std::int32_t wrong : {7, -2}) {
     const auto labels = tensor_of(dev, Labels{0, wrong});
-    const auto right =
+    const auto expected =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
-    const auto refused = [&](auto body) { CHECK(message_of(body) == reference); };
+    const auto refused = [&](auto body) { CHECK(message_of(body) == expected); };
     refused([&] { detail::cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
     refused([&] { detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
     refused([&] { detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });

@@ -33,7 +33,7 @@ TEST_CASE_TEMPLATE("reductions: totals are accumulated in double, and threads ch
 
 TEST_CASE_TEMPLATE("reductions: count_nonfinite finds infinity and NaN anywhere", T, double, float,
                    bf16, f16) {
-  check_find_nonfinite<T, Cpu>((1 << 16) + 9, 0);
+  check_count_nonfinite<T, Cpu>((1 << 16) + 9, 0);
 }
 
 TEST_CASE("reductions: an error has the operation's line") {
