@@ -2,9 +2,11 @@
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
+#include <sys/inotify.h>
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 
 namespace {
 
@@ -244,6 +246,25 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   flip_byte(step(directory, 5) + "/index.json", 100);
   CHECK(save(7, "top1", 0.5) == Names{name(7)});
   CHECK(save(8, "top1", 0.4) == Names{name(8), name(7)});
+}
+
+TEST_CASE("checkpoint: a step that is saved again is there at every moment") {
+  const Folder directory;
+  const auto* const path = directory.path.c_str();
+  if (::renameat2(AT_FDCWD, path, AT_FDCWD, path, RENAME_EXCHANGE) != 0) return;  // not possible
+  const CheckpointFolder folder(directory.path);
+  folder.begin(1);
+  folder.commit(1);
+  const int moves = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  REQUIRE(::inotify_add_watch(moves, path, IN_MOVED_TO) >= 0);
+  folder.begin(1);
+  folder.commit(1);
+  std::string names(4096, ' ');
+  REQUIRE(::read(moves, names.data(), names.size()) > 0);
+  ::close(moves);
+  CHECK(has(names, CheckpointFolder::name_of(1)));
+  CHECK_FALSE(has(names, ".old"));
+  CHECK(folder.unfinished().empty());
 }
 
 TEST_CASE("checkpoint: truncated, missing and unrenamed files are not a checkpoint") {

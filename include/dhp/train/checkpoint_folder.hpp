@@ -6,6 +6,7 @@
 #include <dhp/core/open_file.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -68,16 +69,19 @@ class CheckpointFolder {
   /// Makes a step's checkpoint visible, as the latest; all its files must be on disk.
   void commit(std::int64_t step) const {
     const auto name = name_of(step);
-    const auto old = path(name + ".old");
-    sync(path(name + ".part"));
+    const auto whole = path(name), part = path(name + ".part"), old = path(name + ".old");
+    sync(part);
     std::error_code none;
     std::filesystem::remove_all(old, none);
-    if (std::filesystem::exists(path(name))) rename(path(name), old);
-    rename(path(name + ".part"), path(name));
+    // Replaces a checkpoint of the same step in one move, so that a crash leaves one of the two. Some file systems cannot.
+    if (::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) != 0) {
+      if (std::filesystem::exists(whole)) rename(whole, old);
+      rename(part, whole);
+    }
     sync(path_);
     replace_file(path("latest"), name + "\n");
     sync(path_);
-    std::filesystem::remove_all(old, none);
+    for (const auto& replaced : {old, part}) std::filesystem::remove_all(replaced, none);
   }
   /// Keeps the `newest` newest checkpoints, and `best` unless it is empty; removes all others.
   void keep(std::size_t newest, const std::string& best) const {
