@@ -246,6 +246,12 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   flip_byte(step(directory, 5) + "/index.json", 100);
   CHECK(save(7, "top1", 0.5) == Names{name(7)});
   CHECK(save(8, "top1", 0.4) == Names{name(8), name(7)});
+
+  dhp::detail::CheckpointSave last(directory.path, 9, 0, 1);
+  last.begin();
+  last.write(dev, {});
+  for (const char* own : {"index.json", "shard-00000.safetensors", "../latest"})
+    says(message_of([&] { last.commit({.files = {{own, ""}}}); }), "choose another name");
 }
 
 TEST_CASE("checkpoint: a step that is saved again is there at every moment") {

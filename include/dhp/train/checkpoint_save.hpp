@@ -58,14 +58,17 @@ class CheckpointSave {
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;
+    for (const auto& [name, text] : record.files) {
+      const auto path = part_ + "/" + name;
+      check(name.find('/') == name.npos && name != "index.json" && !is_there(path),
+            "a checkpoint cannot keep a file ", name, " of the program's own; choose another name");
+      index.files[name] = checked(text);
+      replace_file(path, text);
+    }
     for (int rank = 0; rank < ranks_; ++rank) {
       const auto path = index_of(rank);
       index.add(CheckpointIndex::parse(text_of(path), path, false));
       std::filesystem::remove(path);
-    }
-    for (const auto& [name, text] : record.files) {
-      index.files[name] = checked(text);
-      replace_file(part_ + "/" + name, text);
     }
     replace_file(part_ + "/index.json", index.to_text());
     if (record.may_commit) record.may_commit();
