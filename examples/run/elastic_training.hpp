@@ -34,6 +34,10 @@ class ElasticTraining : dhp::detail::NonCopyable {
                 .pipeline = options.layout.pipeline,
                 .layouts = *options.elastic,
                 .gives_up = [this] { return gives_up(); }};
+    if (setup.waits_for_replicas)  // all need equally many micro-batches in each step
+      elastic_.layouts.allows = [all = micro_batches_of(setup)](const auto& layout) {
+        return all.first % layout.data == 0 && all.second % layout.data == 0;
+      };
     if (!options.elastic_axes) return;
     layouts_.emplace(setup, memory_limit(dev, options).bytes);
     elastic_.layouts.step_time = [this](const auto& layout) { return layouts_->step_time(layout); };

@@ -8,6 +8,7 @@
 #include "training.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
@@ -16,6 +17,15 @@
 #include <vector>
 
 namespace examples {
+
+/// Returns the numbers of micro-batches of an epoch's first step and of its last one, which may be short.
+[[nodiscard]] inline std::pair<std::int64_t, std::int64_t> micro_batches_of(
+    const TrainingSetup& setup) {
+  const auto& options = setup.options;
+  const dhp::Batching epoch(options.resident() ? options.global_batch : setup.train.size(),
+                            options.global_batch, options.micro_batch);
+  return {epoch.plan(1).micro_batches(), epoch.plan(epoch.steps_per_epoch()).micro_batches()};
+}
 
 class LayoutPlanner {
  public:
@@ -42,7 +52,7 @@ class LayoutPlanner {
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
     const auto [known, fresh] = plans_.try_emplace({layout.data, layout.tensor, layout.pipeline});
     auto& plan = known->second;
-    if (fresh && gives_work_to_all(layout)) plan = planned(layout);
+    if (fresh && layout.data <= micro_batches_of(setup_).first) plan = planned(layout);
     if (plan.bytes > limit_bytes_) return {};
     return plan.time;
   }
@@ -53,15 +63,6 @@ class LayoutPlanner {
     double time = 0;
   };
 
-  [[nodiscard]] bool gives_work_to_all(const dhp::MeshShape& layout) const {
-    const auto& options = setup_.options;
-    const dhp::Batching epoch(options.resident() ? options.global_batch : setup_.train.size(),
-                              options.global_batch, options.micro_batch);
-    const auto first = epoch.plan(1).micro_batches();
-    const auto last = epoch.plan(epoch.steps_per_epoch()).micro_batches();
-    const bool equal = first % layout.data == 0 && last % layout.data == 0;
-    return layout.data <= first && (equal || !setup_.waits_for_replicas);
-  }
   [[nodiscard]] Plan planned(const dhp::MeshShape& layout) {
     auto as = planner_.layout();
     as.mesh = layout;

@@ -73,7 +73,7 @@ class CheckpointFolder {
     sync(part);
     std::error_code none;
     std::filesystem::remove_all(old, none);
-    // Replaces a checkpoint of the same step in one move, so that a crash leaves one of the two. Some file systems cannot.
+    // One move replaces a checkpoint of the same step, so a crash leaves one of the two. Some file systems cannot.
     if (::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) != 0) {
       if (std::filesystem::exists(whole)) rename(whole, old);
       rename(part, whole);

@@ -22,6 +22,7 @@ struct LayoutRules {
   /// Estimates a layout's time per step, in any unit; returns nullopt if the model cannot be trained in it. Null: only
   /// the number of replicas may change. All ranks must give the same answers.
   std::function<std::optional<double>(const MeshShape&)> step_time{};
+  std::function<bool(const MeshShape&)> allows{};  ///< further rules; null: none
 };
 
 /// Returns the fastest of the layouts that use the most ranks; nullopt if none fits. Layouts within 1 % of the fastest
@@ -30,6 +31,7 @@ struct LayoutRules {
                                                           const LayoutRules& rules) {
   const auto time_of = [&](const MeshShape& layout) -> std::optional<double> {
     if (layout.data < rules.min_replicas || layout.data > rules.max_replicas) return {};
+    if (rules.allows && !rules.allows(layout)) return {};
     if (rules.step_time) return rules.step_time(layout);
     if (layout.tensor != before.tensor || layout.pipeline != before.pipeline) return {};
     return 0;
