@@ -238,7 +238,8 @@ class Program {
     // A stop after the last step is no early end.
     const bool early = stopped() && run_.steps() < total_;
     report_.check_applied(!early);
-    if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
+    if (early && !is_part_done() && elastic_ != nullptr && elastic_->job_goes_on())
+      return RunEnd::changes;
     const bool changed = run_.steps() > steps_before_ || goes_on_within_job();
     if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(training_options().trainer.record))
