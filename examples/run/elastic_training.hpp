@@ -142,20 +142,22 @@ class ElasticTraining : dhp::detail::NonCopyable {
     auto setup = setup_;
     auto& options = setup.options;
     options.layout = rank.now.layout;
-    const bool has_state = rank.now.steps >= 0;
-    // If the state was lost with its ranks, the newest checkpoint of this run has most of it.
-    if (!has_state && rank.now.number > 1 && !options.save.empty())
+    const bool has_state = rank.now.steps >= 0, first = !rank.job_has_begun();
+    // If the state was lost with its ranks, the newest checkpoint of this run has most of it. Before the run has begun,
+    // checkpoints there are another run's.
+    if (!has_state && !first && !options.save.empty())
       if (const auto saved = dhp::newest_checkpoint(options.save)) {
         const auto state = dhp::detail::run_state_of(saved->second.about, saved->first);
         options.load = options.save;
         options.from = {state.step, state.samples};
       }
-    if (rank.now.number == 1) memory_.emplace(setup);
+    if (first) memory_.emplace(setup);
     return std::make_unique<Built>(
         dev_, std::move(ranks), std::move(setup), deadlines_, stopping_,
-        rank.now.number == 1 ? &*memory_ : nullptr,
-        ElasticHooks{.first = rank.now.number == 1,
+        first ? &*memory_ : nullptr,
+        ElasticHooks{.first = first,
                      .has_state = has_state,
+                     .begin = [&rank] { rank.begin_job(); },
                      .change_wanted = [&rank] { return rank.change_wanted(); },
                      .job_goes_on = [this, &rank] { return job_goes_on(rank); },
                      .check_newest = rank.newest_check()});

@@ -32,8 +32,9 @@ enum class RunEnd {
 
 /// A run's link to its elastic job, in one generation.
 struct ElasticHooks {
-  bool first = true;                    ///< the first generation
+  bool first = true;                    ///< the job has not begun to train
   bool has_state = false;               ///< ranks hold the state: no rank loads or draws it
+  std::function<void()> begin;          ///< notes that the job has begun
   std::function<bool()> change_wanted;  ///< returns whether ranks should change after this step
   std::function<bool()>
       job_goes_on;  ///< returns whether the job continues on the ranks that stay. Collective
@@ -108,7 +109,7 @@ class Program {
   /// Loads the saved state, unless it came from other ranks. Returns whether something is left to do.
   [[nodiscard]] bool begin() {
     const TimeParts::In loading(work_.parts(), Part::saving);
-    saved_.hold(elastic_ != nullptr && !elastic_->first);
+    saved_.hold(elastic_ != nullptr && (elastic_->has_state || !elastic_->first));
     if (!has_state_ && !saved_.begin(total_)) return false;
     has_state_ = true;
     steps_before_ = run_.steps();
@@ -118,6 +119,10 @@ class Program {
   /// Prints layout and data, warnings about them, memory, and how the ranks are connected. Collective.
   void announce() {
     report_.start(steps_before_, elastic_ != nullptr && !elastic_->first);
+    if (elastic_ != nullptr && elastic_->first) {
+      saved_.replace();
+      elastic_->begin();
+    }
     report_.log("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.store.compute), ", ",
                 dhp::detail::pluralize(setup_.train.size(), "training sample"), ", ",

@@ -58,6 +58,11 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!problem.empty())
       report_.log("warning: ", problem, "; other runs could write to ", options_.save);
   }
+  /// Removes the checkpoints that this run replaces. An elastic job does so before its first step, because a later
+  /// generation takes the newest checkpoint for its own.
+  void replace() {
+    if (!options_.save.empty()) files_.replace(options_.save);
+  }
   /// Takes the measures of an evaluation; a save after the same step includes them.
   void evaluated(const Measures& found) {
     measures_ = {run_.trainer().steps_started(), found};

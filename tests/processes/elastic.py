@@ -183,6 +183,36 @@ def few(program, run, folder, rng):
         assert job.processes[0].wait(300) == 75 and (folder / "save" / "latest").exists(), job.said()
 
 
+def overwritten(program, run, folder, rng):
+    """Another run's checkpoints never become the job's: it refuses them, also in its second generation. With --overwrite it
+    begins anew if it loses its state before its first save."""
+    save = ("--save", str(folder / "save"))
+    ranks.run(1, [program, *run, *save, "--steps", "30"])
+    line = [program, *run, *save, "--steps", "60", "--elastic", "1:2", "--lr"]
+    with ranks.Job(2, lambda rank: [*line, f"0.{rank + 1}"]) as job:  # rank 1 differs, so it ends
+        assert [end.status for end in job.wait(300)] == [1, 1], job.said()
+        assert "has checkpoints of another run" in job.output(0), job.said()
+    with Elastic(program, run, folder, 2, "1:2", 40, (*save, "--overwrite", "--zero", "1")) as job:
+        job.wait_for_step(8)
+        job.processes[1].kill()
+        job.end(without=[1])
+
+
+def part(program, run, folder, rng):
+    """A job that is to stop after a step saves and ends there."""
+    with Elastic(program, run, folder, 2, "1:2", 20, ("--stop-after", "5", "--save", str(folder / "save"))) as job:
+        assert all(end.status == 75 for end in job.wait(300)) and not generations(job.said()), job.said()
+
+
+def synchronized(program, run, folder, rng):
+    """With synchronized batch norm all replicas need equally many micro-batches: of three ranks that are left, two train."""
+    with Elastic(program, (*run, "--sync-batch-norm"), folder, 4, "1:4", 8) as job:
+        job.wait_for_step(3)
+        job.processes[2].kill()
+        assert all(end.status == 0 for end in job.wait(300, without=[2])), job.said()
+        assert [found[1] for found in generations(job.output(0))] == [2], job.said()
+
+
 def twice(program, run, folder, rng):
     """A second rank is killed while the others connect."""
     with Elastic(program, run, folder, 4, "1:4", 40) as job:
@@ -228,7 +258,9 @@ def main():
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
-             "store": (store_lost, bert, BERT), "few": (few, bert, BERT), "twice": (twice, bert, BERT),
+             "store": (store_lost, bert, BERT), "few": (few, bert, BERT),
+             "overwritten": (overwritten, bert, BERT), "part": (part, bert, BERT),
+             "synchronized": (synchronized, resnet, RESNET), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),
              "mini": (lost_and_joined, bert, MINI)}
     by_hand = {"mini"}  # takes longer

@@ -96,6 +96,11 @@ class RunFiles : detail::NonCopyable {
     checkpoint_.check_shared(run_.device(), folder + "/.lock");
     known.prepared = true;
   }
+  /// Removes the old checkpoints that this run replaces; else its first save does.
+  void replace(const std::string& folder) {
+    for (const auto& name : std::exchange(known_[place_of(folder)].replaced, {}))
+      CheckpointFolder(folder).remove(name);
+  }
 
  private:
   struct Folder {

@@ -196,6 +196,9 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
+  /// Notes that the job has begun to train, and so to own its files.
+  void begin() { store_->set(begun_key, ""); }
+  [[nodiscard]] bool has_begun() { return store_->find(begun_key).has_value(); }
   /// Tells all processes that no further generation will come. why: the reason; empty if the job is done.
   void finish(const std::string& why = {}) { store_->set(finished_key, why); }
   /// Removes this process's announcement, when it leaves the job.
@@ -207,6 +210,7 @@ class Membership {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr const char* begun_key = "begun";
   static constexpr const char* finished_key = "finished";
   static constexpr const char* newest_key = "newest";
 

@@ -51,6 +51,12 @@ class GenerationRank {
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Returns whether this process holds the job's store. The job ends with that process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
+  /// Returns whether begin_job() was called, in this generation or an earlier one.
+  [[nodiscard]] bool job_has_begun() { return membership_.has_begun(); }
+  /// On rank 0, notes that the job's files are its own, so that later generations may go on from them.
+  void begin_job() {
+    if (world.rank() == 0) membership_.begin();
+  }
   /// On rank 0, returns whether newcomers would let the job grow; then this generation should end. Else returns false.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
