@@ -71,6 +71,14 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
+/// Returns the facts without the one of this name.
+[[nodiscard]] inline Common without(Common common, const std::string& name) {
+  auto facts = nlohmann::ordered_json::parse(common.facts);
+  facts.erase(name);
+  common.facts = facts.dump();
+  return common;
+}
+
 /// Returns the size of a data set, and a checksum of labels or tokens of some samples.
 [[nodiscard]] inline std::string of_samples(const std::string& name, const auto& data) {
   const auto size = data.size();

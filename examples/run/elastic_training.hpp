@@ -86,6 +86,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {
+    // A newcomer may find a checkpoint of this job in --resume, but nobody loads it.
+    if (rank.job_has_begun() && !setup_.options.resume.empty())
+      common_[0] = without(common_[0], "--load");
     for (const auto& common : common_)
       check_same(dev_, rank.world, common, true, rank.report.steps >= 0);
     if (layouts_) layouts_->agree_on_limit(dev_, rank.world);

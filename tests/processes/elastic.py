@@ -59,8 +59,9 @@ def generations(said):
 
 
 def lost_and_joined(program, run, folder, rng):
-    """A rank is killed in the middle of a step, another one later; then two join."""
-    with Elastic(program, run, folder, 4, "1:4", 150) as job:
+    """A rank is killed in the middle of a step, another one later; then two join, started with the same --resume."""
+    save = ("--resume", str(folder / "save"), "--save-every", "5", "--keep", "2")
+    with Elastic(program, run, folder, 4, "1:4", 150, save) as job:
         for victim, at in zip(rng.sample([1, 2, 3], 2), (8, 18)):
             job.wait_for_step(at)
             time.sleep(rng.uniform(0, 0.05))
