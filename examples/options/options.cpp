@@ -86,7 +86,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps", positive)
       ->excludes(steps);
   app.add_option("--stop-after", options.stop_after,
-                 "Save and end after this step, as after a signal (status 75); 0: no", positive);
+                 "Save and end after this step, as after a signal (status 75); 0: no",
+                 not_negative);
   app.add_option("--seed", options.store.seed, "Seed of weights, dropout, order and masking");
   add_precision(app, options);
   app.add_flag("--deterministic", options.store.deterministic,

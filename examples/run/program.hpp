@@ -206,7 +206,8 @@ class Program {
   }
   void train() {
     if (!goes_on_within_job()) evaluate("at the start");
-    else if (evaluates_after(steps_before_)) evaluate(dhp::concat("after step ", steps_before_));
+    else if (steps_before_ < total_ && evaluates_after(steps_before_))
+      evaluate(dhp::concat("after step ", steps_before_));
     report_.restart_clock();
     work_.parts().enter(Part::compute);
     for (auto section = dhp::Section::first_step;

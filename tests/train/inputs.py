@@ -241,7 +241,7 @@ TABLE = [
                               (["--cache", "fast"], "shards in --data"), (["--index", "fast"], "shards in --data"),
                               (["--first-label", "1"], "shards in --data"))),
     ("bert", [*BERT, "--transport", "gloo"], 0, "warning: --transport does nothing without ranks that are processes"),
-    ("bert", [*BERT, "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
+    ("bert", [*BERT, "--stop-after", "0", "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
     ("bert", ["--load", "saved", "--steps", "4", "--stop-after", "2"], 75,
