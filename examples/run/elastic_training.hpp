@@ -34,9 +34,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
                 .pipeline = options.layout.pipeline,
                 .layouts = *options.elastic,
                 .gives_up = [this] { return gives_up(); }};
-    if (setup.waits_for_replicas)  // all need equally many micro-batches in each step
-      elastic_.layouts.allows = [all = micro_batches_of(setup)](const auto& layout) {
-        return all.first % layout.data == 0 && all.second % layout.data == 0;
+    if (setup.waits_for_replicas)
+      elastic_.layouts.allows = [&setup](const auto& layout) {
+        return gives_work_to_all(setup, layout);
       };
     if (!options.elastic_axes) return;
     layouts_.emplace(setup, memory_limit(dev, options).bytes);

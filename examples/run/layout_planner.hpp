@@ -8,7 +8,6 @@
 #include "training.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
@@ -18,13 +17,17 @@
 
 namespace examples {
 
-/// Returns the numbers of micro-batches of an epoch's first step and of its last one, which may be short.
-[[nodiscard]] inline std::pair<std::int64_t, std::int64_t> micro_batches_of(
-    const TrainingSetup& setup) {
+/// Returns whether each replica has a micro-batch in each full step, and equally many as the others in each step if the
+/// model needs that, as synchronized batch norm does.
+[[nodiscard]] inline bool gives_work_to_all(const TrainingSetup& setup,
+                                            const dhp::MeshShape& layout) {
   const auto& options = setup.options;
   const dhp::Batching epoch(options.resident() ? options.global_batch : setup.train.size(),
                             options.global_batch, options.micro_batch);
-  return {epoch.plan(1).micro_batches(), epoch.plan(epoch.steps_per_epoch()).micro_batches()};
+  const auto first = epoch.plan(1).micro_batches();
+  const auto last = epoch.plan(epoch.steps_per_epoch()).micro_batches();
+  const bool equal = first % layout.data == 0 && last % layout.data == 0;
+  return layout.data <= first && (equal || !setup.waits_for_replicas);
 }
 
 class LayoutPlanner {
@@ -52,7 +55,7 @@ class LayoutPlanner {
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
     const auto [known, fresh] = plans_.try_emplace({layout.data, layout.tensor, layout.pipeline});
     auto& plan = known->second;
-    if (fresh && layout.data <= micro_batches_of(setup_).first) plan = planned(layout);
+    if (fresh && gives_work_to_all(setup_, layout)) plan = planned(layout);
     if (plan.bytes > limit_bytes_) return {};
     return plan.time;
   }
