@@ -12,7 +12,7 @@ mkdir -p "$work"
 
 if ! cmp -s docs/site/requirements.txt "$work/venv/requirements.txt"; then
   python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" install -q -r docs/site/requirements.txt
+  "$work/venv/bin/python" -m pip install -q -r docs/site/requirements.txt
   cp docs/site/requirements.txt "$work/venv"
 fi
 [ "${1:-}" != --install ] || exit 0
@@ -33,5 +33,5 @@ fi
 # Puts the program into a script, because a page from the disk may not fetch files.
 { printf 'const dhpPlayground = "'; base64 -w 0 "$wasm"; echo '";'; } >"$work/pages/assets/playground_wasm.js"
 
-NO_MKDOCS_2_WARNING=1 "$work/venv/bin/mkdocs" build -q --strict -f "$work/mkdocs.yml" -d "$out"
+NO_MKDOCS_2_WARNING=1 "$work/venv/bin/python" -m mkdocs build -q --strict -f "$work/mkdocs.yml" -d "$out"
 echo "$out/index.html"

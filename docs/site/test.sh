@@ -31,7 +31,7 @@ build/site/venv/bin/python docs/site/check_links.py "$out"
 say "links"
 [ $browser = yes ] || exit 0
 build/site/venv/bin/python -c 'import selenium' 2>/dev/null ||
-  build/site/venv/bin/pip install -q selenium==4.51.0 || skip "selenium could not be installed from PyPI"
+  build/site/venv/bin/python -m pip install -q selenium==4.51.0 || skip "selenium could not be installed from PyPI"
 g++ -std=c++20 -O1 -Wall -Wextra -Iinclude docs/site/playground/playground.cpp -o build/site/playground
 say "the playground as a program"
 build/site/venv/bin/python docs/site/check_playground.py "$out" build/site/playground "$(dirname "$out")/pictures"
