@@ -63,4 +63,4 @@ target_compile_options(dhp_cpu_compiled
   # dhp reads neither errno nor floating-point traps. These two flags let loops with a square root, or with a choice
   # between two values, vectorize; they change no value.
   PRIVATE -fno-math-errno -fno-trapping-math ${optimized}
-  INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include \"${dir}/extern.hpp\">")

@@ -11,14 +11,14 @@ case $way in
   build_tree) how=(-Ddhp_DIR="$build") ;;
   install_tree)
     "$cmake" --install "$build" --prefix "$scratch/prefix" >/dev/null
-    # Moves the installed files, because packages may be moved too.
-    mv "$scratch/prefix" "$scratch/moved"
-    how=(-DCMAKE_PREFIX_PATH="$scratch/moved" -DWITH_COMPILED=ON) ;;
+    # Moves the installed files, because packages may be moved too. Folders may have spaces in their names.
+    mv "$scratch/prefix" "$scratch/moved here"
+    how=(-DCMAKE_PREFIX_PATH="$scratch/moved here" -DWITH_COMPILED=ON) ;;
   fetch_content) how=(-DDHP_SOURCE="$source") ;;
 esac
-"$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}" "$@"
-"$cmake" --build "$scratch/build" -j 1
-"$scratch/build/plain"
+"$cmake" -S "$source/tests/consumer" -B "$scratch/a build" -G Ninja "${how[@]}" "$@"
+"$cmake" --build "$scratch/a build" -j 1
+"$scratch/a build/plain"
 for program in cpu compiled eigen gpus kernel; do
-  if [ -e "$scratch/build/$program" ]; then "$scratch/build/$program"; fi
+  if [ -e "$scratch/a build/$program" ]; then "$scratch/a build/$program"; fi
 done
