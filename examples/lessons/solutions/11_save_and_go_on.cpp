@@ -9,8 +9,10 @@
 
 using toy::Dev;
 
-/// Trains from the newest checkpoint to the end of step `last` on one rank. Returns the number of samples of each step.
-std::vector<double> train(const std::string& folder, std::int64_t global_batch, std::int64_t last) {
+/// Trains from the newest checkpoint to the end of step `last` on one rank. Returns the numbers of the samples with which
+/// the steps begin, and with which the next one would.
+std::vector<std::int64_t> train(const std::string& folder, std::int64_t global_batch,
+                                std::int64_t last) {
   Dev dev;
   const auto sample = [](std::int64_t index) -> dhp::Sample {
     const float x = static_cast<float>(index);
@@ -20,14 +22,13 @@ std::vector<double> train(const std::string& folder, std::int64_t global_batch, 
                      {.global_batch = global_batch, .micro_batch = 8});
   dhp::TrainingRun run(dev, {}, toy::options({}), toy::network, loader);
   run.resume(folder);
-  std::vector<double> taken;
-  while (run.steps() < last) {
-    const auto position = loader.batching().after(run.steps()).samples;
+  std::vector<std::int64_t> firsts;
+  const auto note = [&] { firsts.push_back(loader.batching().after(run.steps()).samples); };
+  for (note(); run.steps() < last; note()) {
     (void)run.step();
     if (run.steps() % 2 == 0) run.save(folder);
-    taken.push_back(static_cast<double>(loader.batching().after(run.steps()).samples - position));
   }
-  return taken;
+  return firsts;
 }
 
 int main() try {
@@ -50,12 +51,12 @@ int main() try {
 
   // Six steps of 64 are an epoch and a half. Steps of 32 then begin in the middle of an epoch.
   (void)train(folder, 64, 6);
-  const auto taken = train(folder, 32, 12);
-  double samples = 6 * 64;
-  for (const double of_step : taken) samples += of_step;
-  std::printf("2: after 12 steps %.0f samples, %.1f epochs\n", samples, samples / 256);
+  const auto firsts = train(folder, 32, 12);
+  const auto samples = firsts.back();
+  std::printf("2: step 7 takes samples %d to %d\n", int(firsts[0]), int(firsts[1]) - 1);
+  std::printf("   after 12 steps: %d samples, %.2f epochs\n", int(samples), double(samples) / 256);
   std::filesystem::remove_all(folder);
-  return toy::status(passed_over && samples == 6 * 64 + 6 * 32);
+  return toy::status(passed_over && firsts[0] == 6 * 64 && samples == 6 * 64 + 6 * 32);
 } catch (const std::exception& error) {  // such as a folder that cannot be written
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -1,4 +1,4 @@
-// Solutions of lesson 5. 1: the bytes that a rank holds in each ZeRO stage. 2: the largest model that fits.
+// Solutions of lesson 5. 1: the bytes that a rank holds in each ZeRO stage. 2: from how many ranks on a model fits.
 #include "lesson.hpp"
 
 #include <string>
