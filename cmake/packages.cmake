@@ -101,4 +101,8 @@ foreach(component IN ITEMS HEADERS PROGRAMS)
   install(FILES ${dir}/${package}/changelog.Debian.gz ${dir}/copyright
     DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component} EXCLUDE_FROM_ALL)
 endforeach()
+# Folders are for all users, also if the builder's umask is 077.
+file(CONFIGURE OUTPUT ${dir}/folders.cmake CONTENT "file(CHMOD_RECURSE \${CPACK_TEMPORARY_INSTALL_DIRECTORY}
+  DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)\n" @ONLY)
+set(CPACK_PRE_BUILD_SCRIPTS ${dir}/folders.cmake)
 include(CPack)

@@ -14,7 +14,11 @@ mkdir -p "$scratch"
 "$source/.ci/root.sh" make "$root"
 trap '"$source/.ci/root.sh" remove "$root"' EXIT
 
-cpack --config "$build/CPackConfig.cmake" -B "$scratch/packages"
+(umask 077; cpack --config "$build/CPackConfig.cmake" -B "$scratch/packages")
+if dpkg-deb -c "$scratch"/packages/libdhp-dev_*_all.deb | grep ^drwx---; then
+  echo "These folders of the package are for root alone"
+  exit 1
+fi
 version=$(dpkg-deb -f "$scratch"/packages/libdhp-dev_*_all.deb Version)
 for file in CITATION.cff cmake/packages/vcpkg/dhp/vcpkg.json; do
   grep -qE "^ *\"?version\"?: \"?${version%-1}\b" "$source/$file" || { echo "$file is not of version $version"; exit 1; }
