@@ -20,11 +20,12 @@ lexers = {".hpp": "cpp", ".cpp": "cpp", ".cuh": "cpp", ".cu": "cpp", ".py": "pyt
 
 
 def known_files():
-    """Returns the files of the repository; without git, all files except built ones."""
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root, text=True,
-                            capture_output=True)
-    if listed.returncode == 0:
-        return {path for path in listed.stdout.split("\n") if (root / path).is_file()}
+    """Returns the files of the repository; without git, or if a repository around this folder ignores it, all files
+    except built ones."""
+    listed = subprocess.run("git ls-files --cached --others --exclude-standard", shell=True, cwd=root, text=True,
+                            capture_output=True).stdout.split("\n")
+    if "README.md" in listed:
+        return {path for path in listed if (root / path).is_file()}
     files = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return {str(path) for path in files if path.parts[0] not in ("build", ".git") and "__pycache__" not in path.parts}
 
