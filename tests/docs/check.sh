@@ -10,7 +10,7 @@
 set -u
 what=$1 root=$2 programs=${3:-}
 shopt -s nullglob
-[ "$what" != links ] || { cd "$root" && root=.; } || exit
+if [ "$what" = links ]; then cd "$root" || exit 1; root=.; fi
 pages=("$root"/README.m[d] "$root"/docs/*.md "$root"/docs/lessons/*.md)  # brackets: empty if the file is missing
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
