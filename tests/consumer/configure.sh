@@ -27,12 +27,12 @@ flags "--preset debug" "$scratch/debug" dhp_cpu_compiled " -g " " -(DNDEBUG|O[1-
 cat >"$scratch/project/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.22)
 project(solver CXX)
-add_subdirectory($source dhp)
-add_executable(solver $source/tests/consumer/cpu.cpp)
+add_subdirectory("$source" dhp)
+add_executable(solver "$source/tests/consumer/cpu.cpp")
 target_link_libraries(solver PRIVATE dhp::cpu)
 END
 configure -S "$scratch/project" -B "$scratch/subdirectory" -G Ninja
-flags add_subdirectory "$scratch/subdirectory" solver "$source/include " " -(march=|O|W)"
+flags add_subdirectory "$scratch/subdirectory" solver "$source/include\"? " " -(march=|O|W)"
 built=$(ninja -C "$scratch/subdirectory" -t commands | grep -c -- ' -c ')
 [ "$built" = 1 ] || { echo "FAILED: add_subdirectory: $built files are compiled for a program of one"; exit 1; }
 

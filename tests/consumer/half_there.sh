@@ -25,7 +25,7 @@ ONNX|onnx/checker.h|onnx onnx_proto|'
 {
   echo "cmake_minimum_required(VERSION 3.22)
 project(half_there CXX)
-list(APPEND CMAKE_MODULE_PATH $source/cmake)
+list(APPEND CMAKE_MODULE_PATH \"$source/cmake\")
 find_package(Threads REQUIRED)
 add_library(dhp INTERFACE)
 add_library(dhp::dhp ALIAS dhp)
