@@ -111,8 +111,10 @@ class Checkpoint {
     check(published || !(is_file || weights_of_pytorch), path,
           " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
           "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
-          "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
-          "sys.argv[2])' FILE weights.safetensors");
+          "s.save_file({k: v.clone().contiguous() for f in sys.argv[2:] for k, v in "
+          "torch.load(f, map_location=\"cpu\").items()}, sys.argv[1])' ",
+          is_file ? path + ".safetensors " + path
+                  : path + "/model.safetensors " + path + "/pytorch_model*.bin");
     auto loaded = load_newest(dev, path, weights);
     if (replicas_ != nullptr) replicas_->updated(dev);
     return loaded;

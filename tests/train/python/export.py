@@ -6,7 +6,9 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-from programs import package, run, temporary_folder  # noqa: E402
+from programs import ended, package, run, temporary_folder  # noqa: E402
+
+SMALL = ("--vocabulary-size", 100, "--sequence-length", 16)
 
 
 def trained(program, root, *options):
@@ -22,13 +24,23 @@ def read_shards(numpy, folder):
     return sum(tensor.size for shard in shards for tensor in numpy.load_file(shard).values())
 
 
+def converted(model, program, weights):
+    """The command that an error gives converts PyTorch's own file, in which tensors share memory."""
+    package("torch").save(model.state_dict(), weights / "pytorch_model.bin")
+    (weights / "model.safetensors").unlink()
+    options = ("--load", weights, "--evaluate-only", *SMALL)
+    said = ended(program, *options, status=1).stderr
+    run("bash", "-c", said[said.index("python3 -c"):].replace("python3", sys.executable, 1))
+    run(program, *options)
+
+
 def main():
     numpy, torch_files = package("safetensors.numpy"), package("safetensors.torch")
     transformers, models = package("transformers"), package("torchvision.models")
     if not (numpy or transformers or models):
         sys.exit(77)
     with temporary_folder() as root:
-        save, weights = trained(sys.argv[1], root / "bert", "--preset", "tiny", "--vocabulary-size", "100", "--sequence-length", "16")
+        save, weights = trained(sys.argv[1], root / "bert", "--preset", "tiny", *SMALL)
         if numpy:
             exported = numpy.load_file(weights / "model.safetensors")
             numbers = sum(tensor.size for tensor in exported.values())
@@ -41,6 +53,7 @@ def main():
                 for name, tensor in model.state_dict().items():
                     assert name not in exported or (tensor.numpy() == exported[name]).all(), name
             print(f"transformers {transformers.__version__} loads BERT: {model.num_parameters()} weights")
+            converted(model, sys.argv[1], weights)
         save, weights = trained(sys.argv[2], root / "resnet", "--image-size", "96", "--classes", "7", "--optimizer", "sgd")
         if models and torch_files:
             model = models.resnet50(num_classes=7)
