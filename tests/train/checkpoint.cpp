@@ -351,6 +351,14 @@ TEST_CASE("checkpoint: a weight file may have other names, fewer weights or lack
   other.write(some);
   says(message_of([&] { (void)load(some, {}); }),
        "has none of this model's weights: it has of.nobody");
+  SafeTensorsWriter adapter;
+  const auto& first = *whole.tensors().begin();
+  adapter.add("base_model.model." + first.first, first.second.dtype, first.second.shape,
+              whole.read(first.second));
+  adapter.write(directory.path + "/adapter_model.safetensors");
+  CHECK(load(all, {.adapter = directory.path}).values == saved.values);
+  says(message_of([&] { (void)load(all, {.adapter_head = "", .adapter = directory.path}); }),
+       concat("replaces ", first.first, ", which --export-adapter does not write"));
   std::ofstream(directory.path + "/model.pth") << "PK";
   says(refusal(directory.path + "/model.pth"), "becomes one by: python3");
 }

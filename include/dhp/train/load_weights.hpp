@@ -123,18 +123,24 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
     read.insert(of_rank.read.begin(), of_rank.read.end());
     fresh.insert(of_rank.fresh.begin(), of_rank.fresh.end());
   }
+  const auto exports = [&](const std::string& name) {
+    return !how.adapter_head || is_of_adapter(name) ||
+           (!how.adapter_head->empty() && name.starts_with(*how.adapter_head));
+  };
   for (const auto& [files, names] : sources)
-    for (const auto& [model, name] : names.all())
+    for (const auto& [model, name] : names.all()) {
       if (!read.contains(name)) left.insert(name);
+      else
+        check(files == &file || exports(model), how.adapter, " replaces ", model,
+              ", which --export-adapter does not write; use --export");
+    }
   for (const auto& [model, name] : skipped.all()) left.insert(name);  // types unknown to dhp
   check(!read.empty(), file.path(), " has none of this model's weights: it has ",
         listed(left, "no others"), "; the model has ", listed(fresh, "none"));
   check(!how.all || fresh.empty(), how.adapter.empty() ? "" : how.adapter + " beside ", file.path(),
         " lacks weights of this model: ", listed(fresh, ""));
   for (const auto& name : fresh)
-    check(!how.adapter_head || is_of_adapter(name) ||
-              (!how.adapter_head->empty() && name.starts_with(*how.adapter_head)),
-          file.path(), " has no ", name,
+    check(exports(name), file.path(), " has no ", name,
           ", which would get initial values that --export-adapter does not write; use --export");
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");

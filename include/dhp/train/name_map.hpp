@@ -67,10 +67,11 @@ class NameMap {
 
  private:
   void add(const std::string& name) {
-    // No model needs position ids, batch counters, masks, rotary frequencies, or a decoder that repeats the embedding.
+    // No model needs position ids, batch counters, masks, rotary frequencies, a decoder that repeats the embedding, or
+    // an adapter's copy of the layer that it adapts.
     for (const auto* const of_nobody :
          {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight",
-          ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
+          ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", ".base_layer.weight"})
       if (name.ends_with(of_nobody)) return;
     const auto model = model_name(name);
     const auto ending = model.rfind('.');
