@@ -259,7 +259,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 
 void check_export(const FineTuning& tuning, bool llama) {
   for (const auto* const third : {"c_attn.query", "c_attn.key", "c_attn.value"})
-    dhp::check(llama || tuning.export_adapter.empty() || !tuning.adapters.adapts(third),
+    dhp::check(llama || tuning.export_adapter.empty() || tuning.adapters.matching(third).empty(),
                "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, but here ", third,
                " has its own; use --export, which merges it into the weights");
 }

@@ -101,7 +101,7 @@ TEST_CASE("frozen parameters: a fully frozen model and an adapter without a laye
   });
   CHECK(has(all_frozen, "all of the model's parameters are frozen"));
   ModelBuilder<Cpu> build({});
-  build.adapt({.layers = {"query", "qurey"}});
+  build.adapt({.layers = {"query", "self.query", "qurey"}});
   (void)everything(build, {.blocks = 2});
   CHECK(has(message_of([&] { build.check_described(); }), "called qurey"));
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,12 @@ struct LowRankOptions {
   double dropout = 0;  ///< dropout probability of the adapter's input
 
   [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
-  /// Returns the entry of `layers` that matches this layer, or null if the layer gets no adapter.
-  [[nodiscard]] const std::string* adapts(const std::string& layer) const {
-    const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& end) {
-      return layer == end || layer.ends_with("." + end);
-    });
-    return found == layers.end() ? nullptr : &*found;
+  /// Returns the entries of `layers` that match this layer; none if it gets no adapter.
+  [[nodiscard]] std::vector<std::string> matching(const std::string& layer) const {
+    std::vector<std::string> found;
+    std::copy_if(layers.begin(), layers.end(), std::back_inserter(found),
+                 [&](const auto& end) { return layer == end || layer.ends_with("." + end); });
+    return found;
   }
 };
 

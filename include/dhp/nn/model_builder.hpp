@@ -133,9 +133,9 @@ class ModelBuilder {
   /// Returns the adapter of a linear layer under construction; null for most layers.
   [[nodiscard]] std::shared_ptr<detail::Adapter<Dev>> adapter(const std::string& layer,
                                                               const ParameterSpec& weight) {
-    const auto* const entry = low_rank_.adapts(layer);
-    if (entry == nullptr) return nullptr;
-    adapted_.push_back(*entry);
+    const auto entries = low_rank_.matching(layer);
+    if (entries.empty()) return nullptr;
+    adapted_.insert(adapted_.end(), entries.begin(), entries.end());
     return make_adapter_(*this, layer, weight);
   }
   /// Call it after all layers are made: throws Error if an adapter's name matches no layer, or if a row of the
