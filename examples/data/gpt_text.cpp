@@ -32,7 +32,7 @@ struct DescribedGpt {
   DescribedGpt result;
   if (!options.run.load.empty()) result.folder = model_folder(options.run.load);
   if (!result.folder.empty() && std::filesystem::exists(result.folder + "/config.json")) {
-    result.config = load_gpt_config(result.folder);
+    result.config = load_gpt_config(result.folder, options.run.tuning.adapter);
     const auto& has = result.config;
     if (!options.preset.empty()) {
       const auto asked = gpt_preset(options.preset);
@@ -299,7 +299,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
   GptScoring result;
-  result.config = load_gpt_config(folder);
+  result.config = load_gpt_config(folder, options.run.tuning.adapter);
   result.adapters = adapters_of(folder, options.run.tuning.adapter);
   auto& config = result.config;
   const auto words = folder + "/tokenizer.json";

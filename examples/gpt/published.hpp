@@ -47,8 +47,9 @@ namespace examples {
   return json.dump(2) + "\n";
 }
 
-/// Throws if the model is neither GPT-2 nor Llama, or has parts that dhp does not support.
-[[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder) {
+/// Throws if the model is neither GPT-2 nor Llama, or has parts that dhp does not support. adapter: folder of its adapter.
+[[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder,
+                                               const std::string& adapter = {}) {
   const auto file = PublishedJson::config_of(folder);
   const auto& path = file.path();
   const auto type = file.get<std::string>("model_type", "none");
@@ -68,10 +69,18 @@ namespace examples {
   result.vocabulary = number("vocab_size", "vocab_size", 50257);
   result.positions = number("max_position_embeddings", "n_positions", 1024);
   result.sequence_length = result.positions;
-  result.tied =
-      file.get("tie_word_embeddings", !result.llama) &&
-      !has_own_head(folder, "lm_head.weight",
-                    result.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
+  const std::string table = result.llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
+  result.tied = file.get("tie_word_embeddings", !result.llama) &&
+                !has_own_head(folder, "lm_head.weight", table);
+  if (result.tied && !adapter.empty()) {
+    const dhp::WeightFiles files(adapter + "/adapter_model.safetensors");
+    const auto has = [&](const std::string& name) {
+      return files.tensors().contains("base_model.model." + name);
+    };
+    result.tied = !has("lm_head.weight");  // PEFT then uses both
+    dhp::check(!result.tied || !has(table), adapter, " replaces the embedding, but not the head, ",
+               "which shares its weights in ", path);
+  }
   const auto tokens = [&](const PublishedJson& from, const char* key, std::int64_t usual) {
     std::vector<std::int64_t> ids;
     if (from.part(key).is_array()) ids = from.get(key, ids);

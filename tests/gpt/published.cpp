@@ -52,4 +52,15 @@ TEST_CASE("published decoders: a head that differs from the word table is not ti
   CHECK(tied(0));
   CHECK(tied(1));
   CHECK_FALSE(tied(2));
+  CHECK(tied(0));
+  const auto with = [&](const char* replaced) {
+    dhp::SafeTensorsWriter writer;
+    writer.add(replaced, dhp::DType::u8, {1}, {std::byte{3}});
+    writer.write(folder / "adapter_model.safetensors");
+    return load_gpt_config(folder.path, folder.path).tied;
+  };
+  CHECK(with("base_model.model.transformer.h.0.lora_A.weight"));
+  CHECK_FALSE(with("base_model.model.lm_head.weight"));
+  CHECK_THROWS_WITH_AS((void)with("base_model.model.transformer.wte.weight"),
+                       Contains("replaces the embedding, but not the head"), dhp::Error);
 }
