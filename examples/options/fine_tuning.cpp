@@ -12,6 +12,11 @@ namespace examples {
 
 bool FineTuning::trains(const std::string& name, const std::string& head,
                         std::set<std::string>& found) const {
+  const bool of_head = !head.empty() && name.starts_with(head);
+  dhp::check(export_adapter.empty() || !of_head || !dhp::is_of_adapter(name),
+             "--export-adapter: ", name,
+             " would adapt a layer of the head, which PEFT saves whole without adapters; "
+             "choose other layers by --lora, or use --export");
   bool frozen = false;
   for (const auto& pattern : freeze)
     if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0) {
@@ -19,8 +24,7 @@ bool FineTuning::trains(const std::string& name, const std::string& head,
       frozen = true;
     }
   if (frozen) return false;
-  return adapters.layers.empty() || dhp::is_of_adapter(name) ||
-         (!head.empty() && name.starts_with(head));
+  return adapters.layers.empty() || dhp::is_of_adapter(name) || of_head;
 }
 
 dhp::LowRankOptions read_adapter_config(const std::string& folder) {

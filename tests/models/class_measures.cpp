@@ -92,6 +92,10 @@ TEST_CASE("fine-tuning: freeze patterns and adapters choose the trained paramete
   CHECK(adapters.trains("classifier.weight", "classifier.", found));
   CHECK_FALSE(adapters.trains("classifier.bias", "classifier.", found));
   CHECK_FALSE(adapters.trains("x.query.weight", "classifier.", found));
+  CHECK(adapters.trains("classifier.lora_A.weight", "classifier.", found));
+  adapters.export_adapter = "folder";
+  CHECK_THROWS_WITH_AS((void)adapters.trains("classifier.lora_A.weight", "classifier.", found),
+                       Contains("would adapt a layer of the head"), dhp::Error);
 }
 
 TEST_CASE("fine-tuning: an adapter's configuration has PEFT's format") {

@@ -135,14 +135,22 @@ inline void export_adapter(const std::string& folder, const std::string& path,
   auto saved = detail::saved_in(folder);
   SafeTensorsWriter writer;
   writer.note("format", "pt");
+  const auto add = [&](const std::string& as, const Piece& piece) {
+    writer.add("base_model.model." + as, piece.dtype,
+               detail::file_shape(piece.shape, piece.file_order),
+               [&](OpenFile& file) { file.write(detail::whole_tensor(saved, piece)); });
+  };
   for (const auto& [name, pieces] : saved.index().tensors) {
     const bool of_head = !head.empty() && name.starts_with(head);
     if (name.starts_with("optimizer/") || !(is_of_adapter(name) || of_head)) continue;
-    const auto& piece = pieces.front().piece;
-    writer.add("base_model.model." + name, piece.dtype,
-               detail::file_shape(piece.shape, piece.file_order),
-               [&](OpenFile& file) { file.write(detail::whole_tensor(saved, piece)); });
+    add(name, pieces.front().piece);
   }
+  // PEFT needs all tensors of a head, also the two that BERT's decoder shares with other layers.
+  const auto* const bias = head.empty() ? nullptr : saved.find(head + "predictions.bias");
+  const auto* const words = saved.find("bert.embeddings.word_embeddings.weight");
+  if (bias == nullptr || words == nullptr) return writer.write(path);
+  add(head + "predictions.decoder.bias", bias->front().piece);
+  add(head + "predictions.decoder.weight", words->front().piece);
   writer.write(path);
 }
 

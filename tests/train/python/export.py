@@ -34,6 +34,20 @@ def converted(model, program, weights):
     run(program, *options)
 
 
+def adapted(transformers, program, root, weights):
+    """PEFT loads the adapter of --export-adapter with its head; the logits are those of the merged weights."""
+    peft, torch = package("peft"), package("torch")
+    if not peft:
+        return
+    run(program, "--load", weights, *SMALL, "--lora", "query,output.dense", "--lr", 0.1, "--steps", 2, "--global-batch", 8,
+        "--save", root / "tuned", "--export", root / "merged", "--export-adapter", root / "adapter")
+    base, merged = (transformers.BertForPreTraining.from_pretrained(folder).eval() for folder in (weights, root / "merged"))
+    with torch.no_grad():
+        found, wanted = (model(torch.arange(16)[None]).prediction_logits for model in (
+            peft.PeftModel.from_pretrained(base, root / "adapter").eval(), merged))
+    assert (found - wanted).abs().max() < 1e-4, (found - wanted).abs().max()
+
+
 def main():
     numpy, torch_files = package("safetensors.numpy"), package("safetensors.torch")
     transformers, models = package("transformers"), package("torchvision.models")
@@ -54,6 +68,7 @@ def main():
                     assert name not in exported or (tensor.numpy() == exported[name]).all(), name
             print(f"transformers {transformers.__version__} loads BERT: {model.num_parameters()} weights")
             converted(model, sys.argv[1], weights)
+            adapted(transformers, sys.argv[1], root, weights)
         save, weights = trained(sys.argv[2], root / "resnet", "--image-size", "96", "--classes", "7", "--optimizer", "sgd")
         if models and torch_files:
             model = models.resnet50(num_classes=7)
