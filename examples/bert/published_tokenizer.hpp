@@ -52,7 +52,27 @@ class PublishedTokenizer {
 
 namespace published {
 
-[[nodiscard]] inline PublishedTokenizer from_tokenizer_json(const std::string& path) {
+/// Applies the settings of tokenizer_config.json, which have priority over tokenizer.json in Hugging Face's
+/// BertTokenizer. Returns the tokens that it adds, or null.
+inline nlohmann::json configure(const std::string& folder, bool needs_class,
+                                BasicTokenizer& basic) {
+  const auto config = folder + "/tokenizer_config.json";
+  if (!std::filesystem::exists(config)) return {};
+  const PublishedJson file(config);
+  auto kind = file.get<std::string>("tokenizer_class", "BertTokenizer");
+  if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
+  dhp::check(kind == "BertTokenizer" || !needs_class, config, ": its tokenizer is ", kind,
+             "; dhp has BertTokenizer only");
+  if (kind != "BertTokenizer") return {};
+  basic.lower_case = file.get("do_lower_case", basic.lower_case);
+  if (file.json().contains("strip_accents"))
+    basic.strip_accents = file.get("strip_accents", basic.lower_case);
+  basic.part_ideographs = file.get("tokenize_chinese_chars", basic.part_ideographs);
+  return file.part("added_tokens_decoder");
+}
+
+[[nodiscard]] inline PublishedTokenizer from_tokenizer_json(const std::string& folder) {
+  const auto path = folder + "/tokenizer.json";
   const PublishedJson file(path);
   const auto model = file.part("model");
   const auto normalizer = file.part("normalizer");
@@ -64,10 +84,11 @@ namespace published {
   file.need(model, "continuing_subword_prefix", "##", "mark of a continued word");
   dhp::check(file.get(normalizer, "clean_text", true), path,
              ": its normalizer keeps control characters (clean_text false), and dhp's does not");
-  const bool lower = file.get(normalizer, "lowercase", true);
-  BasicTokenizer basic{.lower_case = lower,
-                       .strip_accents = file.get(normalizer, "strip_accents", lower),
+  BasicTokenizer basic{.lower_case = file.get(normalizer, "lowercase", true),
                        .part_ideographs = file.get(normalizer, "handle_chinese_chars", true)};
+  if (const auto& strips = normalizer.value("strip_accents", nlohmann::json()); !strips.is_null())
+    basic.strip_accents = file.get(normalizer, "strip_accents", true);
+  (void)configure(folder, false, basic);
   const auto longest = file.get(model, "max_input_chars_per_word", WordPiece::longest_word);
   return PublishedTokenizer(WordPiece(Vocabulary(tokens_by_id(file, model), path), basic, longest),
                             added_tokens(file, true));
@@ -75,21 +96,19 @@ namespace published {
 
 [[nodiscard]] inline PublishedTokenizer from_vocabulary(const std::string& folder) {
   BasicTokenizer basic;
-  const auto config = folder + "/tokenizer_config.json";
-  if (std::filesystem::exists(config)) {
-    const PublishedJson file(config);
-    auto kind = file.get<std::string>("tokenizer_class", "BertTokenizer");
-    if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
-    dhp::check(kind == "BertTokenizer", config, ": its tokenizer is ", kind,
-               "; dhp has BertTokenizer only");
-    basic.lower_case = file.get("do_lower_case", true);
-    basic.strip_accents = file.get("strip_accents", basic.lower_case);
-    basic.part_ideographs = file.get("tokenize_chinese_chars", true);
+  const auto words = load_vocabulary(folder + "/vocab.txt");
+  auto added = configure(folder, true, basic);
+  if (const auto more = folder + "/added_tokens.json"; std::filesystem::exists(more)) {
+    const PublishedJson file(more);
+    for (const auto& [token, id] : file.json().items()) added[token] = {{"content", token}};
   }
+  for (const auto& token : added)
+    dhp::check(words.find(token.value("content", "")) >= 0, folder, " adds the token ",
+               token.value("content", ""), " to its vocab.txt, and needs a tokenizer.json, which ",
+               how_to_make_tokenizer(folder));
   std::vector<std::string> special(Vocabulary::special_tokens.begin(),
                                    Vocabulary::special_tokens.end());
-  return PublishedTokenizer(WordPiece(load_vocabulary(folder + "/vocab.txt"), basic),
-                            SpecialTokens(std::move(special)));
+  return PublishedTokenizer(WordPiece(words, basic), SpecialTokens(std::move(special)));
 }
 
 }  // namespace published
@@ -97,7 +116,7 @@ namespace published {
 /// Loads the tokenizer from the folder of a published model or of a checkpoint.
 [[nodiscard]] inline PublishedTokenizer load_published_tokenizer(const std::string& folder) {
   const auto whole = folder + "/tokenizer.json";
-  if (std::filesystem::exists(whole)) return published::from_tokenizer_json(whole);
+  if (std::filesystem::exists(whole)) return published::from_tokenizer_json(folder);
   dhp::check(std::filesystem::exists(folder + "/vocab.txt"), folder,
              " has no tokenizer.json or vocab.txt with the model's vocabulary");
   return published::from_vocabulary(folder);

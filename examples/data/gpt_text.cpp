@@ -136,12 +136,9 @@ struct DescribedGpt {
 }
 
 /// Returns the end of an error's sentence: how to make tokenizer.json from merges.txt; empty without merges.txt.
-[[nodiscard]] std::string how_to_make_tokenizer(const std::string& folder) {
+[[nodiscard]] std::string out_of_merges(const std::string& folder) {
   if (!std::filesystem::exists(folder + "/merges.txt")) return "";
-  return "; of vocab.json and merges.txt transformers makes it: python3 -c 'import sys, "
-         "transformers as t; t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained("
-         "sys.argv[1])' " +
-         folder;
+  return "; of vocab.json and merges.txt " + how_to_make_tokenizer(folder);
 }
 
 /// Returns the text of tokenizer.json, from --load's model or else from --vocabulary. Returns nullopt if there is
@@ -153,7 +150,7 @@ struct DescribedGpt {
   const bool has = !folder.empty() && std::filesystem::exists(of_model);
   dhp::check(has || !options.vocabulary.empty() || model.config.vocabulary == 0, folder,
              " has no tokenizer.json, which its model needs; give one by --vocabulary FILE",
-             how_to_make_tokenizer(folder));
+             out_of_merges(folder));
   if (!has && options.vocabulary.empty()) return std::nullopt;
   if (!has) {
     auto given = dhp::text_of(options.vocabulary);
@@ -161,7 +158,7 @@ struct DescribedGpt {
     const auto beside = std::filesystem::path(options.vocabulary).parent_path().string();
     dhp::check(json.is_object() && json.contains("model"), options.vocabulary,
                " is no tokenizer.json, a JSON object that has a \"model\"",
-               how_to_make_tokenizer(beside.empty() ? "." : beside));
+               out_of_merges(beside.empty() ? "." : beside));
     return given;
   }
   auto text = dhp::text_of(of_model);
@@ -304,7 +301,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   auto& config = result.config;
   const auto words = folder + "/tokenizer.json";
   dhp::check(std::filesystem::exists(words), folder,
-             " has no tokenizer.json with the model's vocabulary", how_to_make_tokenizer(folder));
+             " has no tokenizer.json with the model's vocabulary", out_of_merges(folder));
   const auto pairs = load_byte_pairs(PublishedJson(words));
   dhp::check(pairs.size() <= config.vocabulary, folder, ": its tokenizer has ", pairs.size(),
              " tokens, and its config.json says ", config.vocabulary);

@@ -44,6 +44,13 @@ class SpecialTokens {
   std::vector<std::string> tokens_;
 };
 
+/// Returns the part of an error's sentence that says how to make the tokenizer.json of a published folder.
+[[nodiscard]] inline std::string how_to_make_tokenizer(const std::string& folder) {
+  return "transformers makes: python3 -c 'import sys, transformers as t; "
+         "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' " +
+         folder;
+}
+
 namespace published {
 
 /// Returns the tokens by id, from {"token": id} and the added tokens.

@@ -121,6 +121,12 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
   CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
   cased["normalizer"]["strip_accents"] = true;
   CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 8, 3});
+  write(folder / "tokenizer_config.json", {{"do_lower_case", true}, {"strip_accents", nullptr}});
+  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 7, 7, 3});
+  write(folder / "tokenizer_config.json",
+        {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}});
+  CHECK(load(json).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
+  std::filesystem::remove(folder / "tokenizer_config.json");
 
   const auto with = [&](const char* at, const nlohmann::json& value, const std::string& words) {
     auto changed = json;
@@ -148,6 +154,12 @@ TEST_CASE("published: vocab.txt is read together with tokenizer_config.json") {
   write(folder / "tokenizer_config.json", {{"tokenizer_class", "RobertaTokenizer"}});
   refuses([&] { return load_published_tokenizer(folder.path); },
           "its tokenizer is RobertaTokenizer");
+  write(folder / "tokenizer_config.json",
+        {{"added_tokens_decoder", {{"2", {{"content", "[CLS]"}}}, {"9", {{"content", "[e1]"}}}}}});
+  refuses([&] { return load_published_tokenizer(folder.path); }, "adds the token [e1] to its");
+  std::filesystem::remove(folder / "tokenizer_config.json");
+  write(folder / "added_tokens.json", {{"[e2]", 9}});
+  refuses([&] { return load_published_tokenizer(folder.path); }, "adds the token [e2] to its");
   const Folder empty;
   refuses([&] { return load_published_tokenizer(empty.path); }, "no tokenizer.json or vocab.txt");
 }
