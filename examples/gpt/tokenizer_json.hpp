@@ -128,6 +128,8 @@ class ByteLetters {
   const auto& special = rules.special.tokens();
   for (const auto& token : tokens_by_id(file, model)) {
     const bool is_special = std::find(special.begin(), special.end(), token) != special.end();
+    dhp::check(!is_special || letters.bytes(token) == token || !model["vocab"].contains(token),
+               path, ": its added token ", token, " is also how its vocabulary writes other bytes");
     if (is_special) rules.special_ids.push_back(static_cast<std::int32_t>(rules.tokens.size()));
     rules.tokens.push_back(is_special ? token : letters.bytes(token));
   }

@@ -202,6 +202,11 @@ TEST_CASE("byte pairs: tokenizer.json is read back, and other tokenizers are ref
   });
   const auto own = static_cast<std::int32_t>(spaced.size() - 1);
   CHECK(spaced.encode("x y") == std::vector{pairs.find("x"), own, pairs.find("y")});
+  refuses(
+      [](Json& j) {
+        j["added_tokens"].push_back({{"content", "\u00E9"}});
+      },
+      "its added token \u00E9 is also how");
   refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");
   // Llama's tokenizer: another split, merges as pairs, whole words that are tokens.
   const auto llama = with([](Json& j) {
