@@ -167,10 +167,12 @@ class GoodputSimulation {
 
   void lose(int rank) {
     ++found_.failures;
+    const bool survives =
+        of_.elastic && replicas() - missing() > 1;  // another replica has the state
     --spares_;
     if (of_.repair > 0) after(of_.repair, What::repaired, rank);
     else ++spares_;
-    if (of_.elastic) {
+    if (survives) {
       stop_ = of_.resize;
     } else {
       found_.lost += std::exchange(unsaved_time_, 0);

@@ -56,6 +56,14 @@ TEST_CASE("goodput: elastic ranks lose half a step and the pause") {
   CHECK(goodput(options) == Approx(1 - (5 + 20) / 3600.).epsilon(0.002));
 }
 
+TEST_CASE("goodput: an elastic job of one replica starts again, because no other has its state") {
+  auto options = hourly();
+  options.ranks_per_replica = options.ranks;
+  const double restarted = goodput(options);
+  options.elastic = true;
+  CHECK(goodput(options) == restarted);
+}
+
 TEST_CASE("goodput: shares add up to the whole time, and without failures nothing is lost") {
   auto options = hourly();
   options.rank_failure = 1e15;
