@@ -248,8 +248,8 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
     update_weights_on(dev, UpdateRule(LambRule{{update}, data_or_null<double>(rates)}), table,
                       state, gradient, m, v, masters);
 }
-/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a norm is 0. The inputs
-/// are squared norms of weights and of unscaled gradients, f64 [P].
+/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if |w| or the divisor is
+/// 0. The inputs are squared norms of weights and of unscaled gradients, f64 [P].
 template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, InView<Dev> state, InView<Dev> weights,
                 InView<Dev> gradients, OutView<Dev> rates) {
