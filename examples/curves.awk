@@ -1,8 +1,11 @@
 # awk -f curves.awk RUN.jsonl... > curves.html: writes a page for any browser with the loss curves of runs, from their
 # files of --metrics.
+# In a locale with decimal commas mawk reads and writes them; files and pages have points.
+function number(text) { sub(/[.]/, substr(1 / 2, 2, 1), text); return text + 0 }
+function fixed(v) { v = sprintf("%.1f", v); sub(/,/, ".", v); return v }
 function value(name) {
   if (!match($0, "\"" name "\":-?[0-9.][-+0-9.e]*")) return ""
-  return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
+  return number(substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3))
 }
 function note(v) {
   if (v > high || points + marks == 1) high = v
@@ -27,8 +30,8 @@ FNR == 1 {
   rest = $0
   while (match(rest, /"held_out_[a-z0-9_]+":[-+0-9.e]+/)) {
     split(substr(rest, RSTART + 10, RLENGTH - 10), pair, "\":")
-    if (!(pair[1] in first)) { first[pair[1]] = pair[2]; order[++measures] = pair[1] }
-    last[pair[1]] = pair[2]
+    if (!(pair[1] in first)) { first[pair[1]] = number(pair[2]); order[++measures] = pair[1] }
+    last[pair[1]] = number(pair[2])
     rest = substr(rest, RSTART + RLENGTH)
   }
 }
@@ -38,14 +41,14 @@ END {
   else { print "error: no file has a loss; give those of --metrics" >"/dev/stderr"; exit 1 }
 }
 
-function x(step) { return sprintf("%.1f", 50 + 630 * step / (end ? end : 1)) }
-function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }
+function x(step) { return fixed(50 + 630 * step / (end ? end : 1)) }
+function y(v, more) { return fixed(20 + more + 260 * (high - v) / (high - low)) }
 function path(color, width,    i, sum, from, text) {  # each point: the mean of the last `width` losses
   for (i = 1; i <= points; ++i) {
     sum += losses[i] - (i > width ? losses[i - width] : 0)
     text = text " " x(at[i]) "," y(sum / (i < width ? i : width))
   }
-  printf "<polyline fill='none' stroke='%s' stroke-width='%s' points='%s'/>\n", color, (width > 1 ? 2 : 0.7), text
+  printf "<polyline fill='none' stroke='%s' stroke-width='%s' points='%s'/>\n", color, (width > 1 ? "2" : "0.7"), text
 }
 function label(px, py, anchor, text) {
   printf "<text x='%s' y='%s' text-anchor='%s'>%s</text>\n", px, py, anchor, text
@@ -62,14 +65,14 @@ function draw(    i, size, tick) {
   for (tick = int(low / size) * size; tick <= high; tick += size)
     if (tick >= low) {
       printf "<line x1='50' x2='680' y1='%s' y2='%s' stroke='#ddd'/>\n", y(tick), y(tick)
-      label(44, y(tick) + 4, "end", sprintf("%.5g", tick))
+      label(44, y(tick, 4), "end", sprintf("%.5g", tick))
     }
   for (i = 0; i <= 4; ++i)
     if (i == 0 || int(i * end / 4) > int((i - 1) * end / 4)) label(x(int(i * end / 4)), 298, "middle", int(i * end / 4))
   label(680, 315, "end", "step")
   if (unigram) {
     printf "<line x1='50' x2='680' y1='%s' y2='%s' stroke='#888' stroke-dasharray='6'/>\n", y(unigram), y(unigram)
-    label(680, y(unigram) - 5, "end", "unigram cross-entropy")
+    label(680, y(unigram, -5), "end", "unigram cross-entropy")
   }
   path("#9bc2e6", 1)
   path("#1f6fb4", int(points / 25) + 1)
