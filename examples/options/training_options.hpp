@@ -165,7 +165,8 @@ inline void finish_reducer(const CLI::App& app, RunOptions& options, const Reduc
   dhp::check(words.shard_redundancy == 0 || words.zero > 0,
              "--shard-redundancy needs --zero; without it each replica has all state");
   dhp::check(words.zero == 0 || words.name == "bucketed",
-             "--zero shards buckets of gradients, but --reducer ", words.name, " has none");
+             "--zero shards buckets of gradients, but --reducer ", words.name,
+             " has none; choose bucketed");
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
              "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
 }
