@@ -2,6 +2,7 @@
 
 #include "options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -145,8 +146,9 @@ dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // the steps of --epochs are known only now
   dhp::AllTrainingOptions result(*this);
   result.store.initialize = load.empty() || loads_only_weights();
-  result.trainer.learning_rate.total_steps = total_steps;
-  result.trainer.learning_rate.step_every = total_steps / 3;
+  auto& rate = result.trainer.learning_rate;
+  rate.total_steps = total_steps;
+  rate.step_every = std::max<std::int64_t>(1, (total_steps - rate.warmup_steps + 2) / 3);
   return result;
 }
 

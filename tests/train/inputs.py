@@ -389,6 +389,10 @@ def configurations(programs, folder):
     assert "lr=0.02\n" in text and "deterministic=true\n" in text and "# warmup=0\n" in text, text
     if losses("again.jsonl", ["--config", options]) != of_run:
         yield "the options of a checkpoint give another run"
+    losses("rates.jsonl", [*BERT[2:], "--lr", "1", "--lr-decay", "step", "--warmup", "1", "--steps", "8"])
+    rates = [json.loads(line).get("lr") for line in (folder / "rates.jsonl").read_text().splitlines() if '"lr"' in line]
+    if [round(rate, 9) for rate in rates] != [1, 1, 1, 1, 0.1, 0.1, 0.1, 0.01]:
+        yield f"--lr-decay step has the rates {rates}"
     broken = folder / "line\nlr=7"
     losses("broken.jsonl", [*BERT, "--deterministic", "--lr", "0.02", "--save", "broken", "--trace", str(broken)])
     broken.unlink()
