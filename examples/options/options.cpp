@@ -160,7 +160,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  "File for a timeline of all ranks, in Chrome's trace format");
   app.add_option(
       "--trace-values", options.trace_values,
-      "File for fingerprints of each layer's output and input gradient, for dhp_compare; slow");
+      "File for fingerprints of each layer's output and input gradient, for dhp_compare (with "
+      "--stop-after of that step alone); slow");
   app.add_option("--peak-tflops", options.peak_tflops,
                  "Peak speed of a rank, in 10^12 multiplications and additions a second, for the "
                  "summary; 0: unknown",
