@@ -208,6 +208,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   dhp::check(std::holds_alternative<dhp::Bucketed>(options.reducer) ||
                  std::holds_alternative<dhp::Plain>(options.reducer),
              "--reducer: compressed and late gradients cannot be planned; give bucketed or plain");
+  dhp::check(!options.synthetic_gradients, "--synthetic-gradients cannot be planned; leave it out");
   dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": at most a million can be planned");
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
     cluster.memory_bytes = std::min(cluster.memory_bytes, limit * cluster.sharers(ranks));

@@ -109,6 +109,7 @@ with tempfile.TemporaryDirectory() as folder:
              "8 x V100, 100 Gb/s InfiniBand has no bf16: give --precision fp16 or fp32"),
             (config, ["--gpus", "2", "--json", config], 1, "is the file of --cluster; give another"),
             (H100, ["--gpus", "2", "--reducer", "top-k"], 1, "compressed and late gradients cannot be planned"),
+            (H100, ["--gpus", "2", "--pipeline-parallel", "2", "--synthetic-gradients"], 1, "--synthetic-gradients cannot be planned"),
             (H100, ["--gpus", "2", "--offload", "optimizer"], 1, "--offload cannot be planned"),
             (LAPTOP, ["--gpus", "2", "--memory-limit", "0.001"], 1,
              "fits a laptop of 2 cores and --memory-limit: give more --gpus")]:
