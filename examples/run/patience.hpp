@@ -32,11 +32,13 @@ class Patience {
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 
-  /// Takes the measures of an evaluation after `step`. Throws if the measure is missing.
-  void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
+  /// Takes the measures of an evaluation after `step`. Throws if the measure is missing. due: a run without a restart
+  /// has this evaluation, too; another one is only the first value of a run that has none.
+  void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found,
+            bool due = true) {
     if (measure_.empty()) return;
     const double value = value_of("--stop-early", measure_, found);
-    if (waits() && step == best_.step) return;  // a continued run begins with its last evaluation
+    if (waits() && (!due || step == best_.step)) return;  // a continued run begins with one
     if (!waits() || is_better(value))
       best_ = {.measure = measure_, .best = value, .best_step = step};
     else ++best_.without_better;

@@ -326,7 +326,7 @@ class Program {
                          run_.steps() < total_ || options_.save.empty()
                              ? ""
                              : "; to make up for it, use --evaluate-only --load " + options_.save);
-    patience_.take(run_.steps(), *measures);
+    patience_.take(run_.steps(), *measures, evaluates_after(run_.steps()));
     report_.evaluation(when, run_.steps(), *measures);
     saved_.evaluated(*measures);
   }

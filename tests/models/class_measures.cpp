@@ -60,8 +60,9 @@ TEST_CASE("patience: training stops after the given evaluations without a better
   CHECK(patience.sentence() ==
         "loss was best after step 15 (1.5), and no better in 2 evaluations since");
   CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), Contains("measure top1"), dhp::Error);
-  Patience later("loss", 3, best);  // of a continued run
-  later.take(25, {{"loss", 1}});    // repeats the last evaluation
+  Patience later("loss", 3, best);       // of a continued run
+  later.take(25, {{"loss", 1}});         // repeats the last evaluation
+  later.take(27, {{"loss", 1}}, false);  // after a restart
   later.take(30, {{"loss", 1.6}});
   CHECK(later.is_over());
   CHECK(later.sentence() ==
