@@ -39,8 +39,8 @@ void agrees_with_cpu(const Run& run, double allowed = tolerance<T>) {
 /// Checks that run(side) has the same bits on the GPU and on the Cpu.
 template <class T, class Run>
 void has_bits_of_cpu(const Run& run) {
-  const auto [got, right] = Sides<T, Gpu, false>()(run);
-  CHECK(got == right);
+  const auto [got, expected] = Sides<T, Gpu, false>()(run);
+  CHECK(got == expected);
 }
 /// Calls run(side), which makes its own checks, for the GPU and for the Cpu.
 template <class T, class Run>

@@ -88,7 +88,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
                             {{1, 5, 5, 1}, 1, {5, 1, 0}}}) {
     INFO("x ", to_text(layer.x), " kernel ", layer.geometry.kernel, " stride ",
          layer.geometry.stride);
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    const auto [got, expected] = sides([&](auto& side) -> Results {
       auto results = conv_results(side, layer, {0, 1, 0.5});
       const auto image = side.elements(layer.x, 1), weights = side.elements(layer.w(), 2);
       auto with_sums = side.fresh(layer.y());
@@ -144,12 +144,12 @@ TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed or padded, with number
       with.total_heads = 4;
       const auto numbers = with.numbers();
       INFO("rows ", numbers.size(), " head size ", with.size, " dropout ", with.dropout);
-      const auto [got, right] = sides([&](auto& side) { return attention_results(side, with); });
+      const auto [got, expected] = sides([&](auto& side) { return attention_results(side, with); });
       // Probabilities are rounded to T before use. With a single key, the gradient consists of rounding errors only.
       for (const std::size_t at : {0, 1, 2, 3})
         if (numbers.size() > 1 || at % 3 == 0)
-          CHECK(relative_error(got[at], right[at]) <= 4 * tolerance<T>);
-      CHECK(relative_error(got[4], right[4]) <= 1e-3);
+          CHECK(relative_error(got[at], expected[at]) <= 4 * tolerance<T>);
+      CHECK(relative_error(got[4], expected[4]) <= 1e-3);
       for (std::size_t row = 0; row < numbers.size(); ++row)
         for (const std::size_t at : {0, 2})
           if (numbers[row] < 0) CHECK(got[at][row * got[at].size() / numbers.size()] == 0);

@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("the average over images and its gradient agree with the Cpu"
 
 TEST_CASE_TEMPLATE("pooling works at unaligned addresses and for no images", T, float, bf16) {
   Sides<T, Gpu, false> sides;
-  const auto [got, right] = sides([](auto& side) -> Results {
+  const auto [got, expected] = sides([](auto& side) -> Results {
     const Shape shape{1, 4, 4, 16}, small = pool_output_shape(shape, {});
     const auto source = side.elements({257}, 1);
     const auto x = source.view().slice(1, 257).as(shape);

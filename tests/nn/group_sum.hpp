@@ -7,6 +7,7 @@
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/gated_feed_forward.hpp>
+#include <dhp/nn/layer_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <tests/support/layouts.hpp>
 

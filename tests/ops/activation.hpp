@@ -49,9 +49,9 @@ void check_activations(std::int64_t count, std::int64_t skip = 0) {
   INFO("count ", count, " skip ", skip);
   Sides<T, Dev> sides;
   const auto check = [&](const auto& run) {
-    const auto got = run(sides.tested, false), right = run(sides.oracle, false);
-    for (std::size_t at = 0; at < right.size(); ++at)
-      CHECK(element_error(got[at], right[at]) <= 2 * tolerance<T>);
+    const auto got = run(sides.tested, false), expected = run(sides.oracle, false);
+    for (std::size_t at = 0; at < expected.size(); ++at)
+      CHECK(element_error(got[at], expected[at]) <= 2 * tolerance<T>);
     CHECK(run(sides.tested, true) == got);
   };
   for (const auto kind : activations())
@@ -70,7 +70,7 @@ void check_special_activations() {
   const Shape shape{std::ssize(special)};
   for (const auto kind : activations()) {
     CAPTURE(static_cast<int>(kind));
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    const auto [got, expected] = sides([&](auto& side) -> Results {
       const auto x = side.exactly(shape, special), one = side.exactly(shape, {1, 1, 1, 1, 1, 1, 1});
       auto y = side.fresh(shape), slope = side.fresh(shape);
       activation_forward(side.dev, kind, x, y.mut());
@@ -82,7 +82,7 @@ void check_special_activations() {
     for (const std::size_t which : {0, 1})
       for (std::size_t at = 1; at < special.size(); ++at) {
         if (which == 1 && at == 1) continue;  // skips gradients at infinity
-        const double a = got[which][at], b = right[which][at];
+        const double a = got[which][at], b = expected[which][at];
         const double smallest = is_16_bit<T> ? 0x1p-24 : 0;  // of f16
         CHECK((a == b || std::abs(a - b) <= 3 * tolerance<T> * std::abs(b) + smallest));
       }

@@ -77,20 +77,20 @@ template <class T, class Dev>
 void check_batch_norm(const BatchNormCase& each) {
   using A = Accumulator<T>;
   INFO("shape ", to_text(each.shape), " skip ", each.skip);
-  const auto [got, right] =
+  const auto [got, expected] =
       Sides<T, Dev>()([&](auto& side) { return batch_norm_results(side, each); });
   const double size = std::sqrt(static_cast<double>(each.shape.rows())) + 1;  // sums may cancel
-  CHECK(distance(got[0], right[0], size) <= tolerance<A> * 2);
-  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
+  CHECK(distance(got[0], expected[0], size) <= tolerance<A> * 2);
+  CHECK(relative_error(got[1], expected[1]) <= tolerance<A>);
   for (const std::size_t at : {2, 4, 6}) {  // no ReLU, ReLU, ReLU and residual
     CAPTURE(at);
-    CHECK(distance(got[at], right[at], size) <= tolerance<A> * 2);
-    CHECK(distance(got[at + 1], right[at + 1], size) <= tolerance<A> * 8);
+    CHECK(distance(got[at], expected[at], size) <= tolerance<A> * 2);
+    CHECK(distance(got[at + 1], expected[at + 1], size) <= tolerance<A> * 8);
   }
-  CHECK(got[8] == right[8]);
+  CHECK(got[8] == expected[8]);
   for (std::size_t at = 9; at < got.size(); ++at) {
     CAPTURE(at);
-    CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+    CHECK(relative_error(got[at], expected[at]) <= tolerance<T>);
   }
 }
 

@@ -101,14 +101,14 @@ template <class T, class Dev>
 void check_cross_entropy(const Shape& shape, double smoothing, const std::vector<Range>& parts = {},
                          std::int64_t padding = 0) {
   INFO("shape ", to_text(shape), " smoothing ", smoothing, " parts ", parts.size());
-  const auto [got, right] = Sides<T, Dev>()([&](auto& side) {
+  const auto [got, expected] = Sides<T, Dev>()([&](auto& side) {
     return cross_entropy_results(side, side.elements(shape, 1), some_labels(shape[0], shape[1]),
                                  smoothing, parts, padding);
   });
   const double sum = std::is_same_v<T, double> ? 1e-13 : 3e-6;
-  for (const std::size_t at : {0, 3, 5}) CHECK(relative_error(got[at], right[at]) < sum);
-  CHECK(relative_error(got[1], right[1]) < tolerance<T> + sum);
-  for (const std::size_t at : {2, 4}) CHECK(got[at] == right[at]);
+  for (const std::size_t at : {0, 3, 5}) CHECK(relative_error(got[at], expected[at]) < sum);
+  CHECK(relative_error(got[1], expected[1]) < tolerance<T> + sum);
+  for (const std::size_t at : {2, 4}) CHECK(got[at] == expected[at]);
 }
 
 /// Checks special logits: equal ones, extreme ones, NaN, and a shift of all, which loses no digits.

@@ -56,9 +56,10 @@ TEST_CASE_TEMPLATE("layer norm and RMS norm match plain loops, rounded to each t
       check_norm<T, Cpu>(each);
       if constexpr (std::is_same_v<T, double>) {
         Side<double, Cpu> side;
-        const auto got = norm_results(side, each), right = by_loops(each);
-        REQUIRE(got.size() == right.size());
-        for (std::size_t at = 0; at < got.size(); ++at) CHECK(distance(got[at], right[at]) < 1e-12);
+        const auto got = norm_results(side, each), expected = by_loops(each);
+        REQUIRE(got.size() == expected.size());
+        for (std::size_t at = 0; at < got.size(); ++at)
+          CHECK(distance(got[at], expected[at]) < 1e-12);
       }
     }
 }

@@ -54,15 +54,16 @@ template <class T, class Dev>
 void check_norm(const NormCase& each) {
   using A = Accumulator<T>;
   CAPTURE(to_text(each.shape));
-  const auto [got, right] = Sides<T, Dev>()([&](auto& side) { return norm_results(side, each); });
+  const auto [got, expected] =
+      Sides<T, Dev>()([&](auto& side) { return norm_results(side, each); });
   const double size = size_of_sums(each.shape);
-  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
-  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
-  CHECK(relative_error(got[2], right[2]) <= tolerance<T>);
-  CHECK(distance(got[3], right[3], size) <= tolerance<A>);
+  CHECK(relative_error(got[0], expected[0]) <= tolerance<T>);
+  CHECK(relative_error(got[1], expected[1]) <= tolerance<A>);
+  CHECK(relative_error(got[2], expected[2]) <= tolerance<T>);
+  CHECK(distance(got[3], expected[3], size) <= tolerance<A>);
   if (each.rms) return;
-  CHECK(distance(got[4], right[4], size) <= tolerance<A>);
-  CHECK(distance(got[5], right[5]) <= tolerance<A>);
+  CHECK(distance(got[4], expected[4], size) <= tolerance<A>);
+  CHECK(distance(got[5], expected[5]) <= tolerance<A>);
 }
 
 struct ResidualCase {
@@ -156,15 +157,16 @@ void check_residual(const ResidualCase& each) {
     if (each.over == ResidualCase::y) over[0] = apart[0];
     CHECK(over == apart);
   }
-  const auto right = ResidualRun(sides.oracle, each).unfused();
+  const auto expected = ResidualRun(sides.oracle, each).unfused();
   const double size = size_of_sums(shape);
-  for (const std::size_t at : {6, 7}) CHECK(distance(apart[at], right[at], size) <= tolerance<A>);
+  for (const std::size_t at : {6, 7})
+    CHECK(distance(apart[at], expected[at], size) <= tolerance<A>);
   for (const std::size_t at : {0, 4, 5})
-    CHECK(relative_error(apart[at], right[at]) <= tolerance<T>);
+    CHECK(relative_error(apart[at], expected[at]) <= tolerance<T>);
   // Where x is dropped, the sum is the residual, unchanged.
   const auto residual = sides.oracle.values(sides.oracle.elements(shape, 2).view());
   for (std::size_t at = 0; at < residual.size(); ++at)
-    if (right[8][at] == 0) CHECK(apart[0][at] == residual[at]);
+    if (expected[8][at] == 0) CHECK(apart[0][at] == residual[at]);
   // The norm must be that of the rounded sum.
   auto& oracle = sides.oracle;
   const Shape per_column{shape.back()}, per_row{shape.rows()};

@@ -25,11 +25,11 @@ Results column_sum_results(auto& side, const ColumnSums& each) {
 template <class T, class Dev>
 void check_column_sums(const ColumnSums& each) {
   CAPTURE(to_text(each.shape));
-  const auto [got, right] =
+  const auto [got, expected] =
       Sides<T, Dev>()([&](auto& side) { return column_sum_results(side, each); });
   // The terms are near 1, and their sum may cancel.
   const double size = std::sqrt(static_cast<double>(each.shape.rows())) + 1;
-  CHECK(distance(got[0], right[0], size) <= tolerance<Accumulator<T>>);
+  CHECK(distance(got[0], expected[0], size) <= tolerance<Accumulator<T>>);
 }
 
 /// Returns the sum, the sum of squares and that of magnitudes of the elements from `skip` on.
@@ -57,8 +57,8 @@ void check_totals(std::int64_t count, std::int64_t skip = 0) {
     magnitudes += std::abs(value);
   }
   const auto found = total_results(side, count, skip);
-  const auto near = [&](double got, long double right, long double size) {
-    CHECK(std::abs(got - right) <= 1e-13L * size);
+  const auto near = [&](double got, long double expected, long double size) {
+    CHECK(std::abs(got - expected) <= 1e-13L * size);
   };
   near(found[0][0], total, 1 + squares);
   near(found[1][0], squares, squares);

@@ -151,80 +151,71 @@ template <int half, class T, class R, int rows>
   if (!whole) store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
 }
 
-/// Adds the product of an element of A and a vector of B.
-template <class V>
-[[gnu::always_inline]] inline void add_product(V& sum, auto one, const V& of) {
-  sum += one * of;
-}
-// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
-// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
-#if defined(__x86_64__) && defined(__FMA__)
-inline constexpr bool has_pair_kernel = true;
-/// Returns whether this machine multiplies pairs of bf16.
-[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
+/// The state of a kernel while it multiplies the runs of a panel of A with a panel of B, whose next line is at b.
+template <class T, class R, int rows>
+struct Running {
+  using V = typename Vector<T, R>::type;
+  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
+  const T* b;
+  Prefetch ahead;
+  int prefetched = 0;
 
-[[gnu::always_inline]] inline void add_product(Vector<float, Avx512>::type& sum, Pair one,
-                                               const Vector<Pair, Avx512>::type& of) {
-  const auto all = std::bit_cast<std::uint32_t>(one) - Vector<Pair, Avx512>::type{};
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(all), "v"(of));
+  /// Loads the two vectors of B for a step along k, and prefetches those of six steps later. left: steps left in the
+  /// run.
+  [[gnu::always_inline]] void next(V& first, V& second, const Target<Sum<T>>& to,
+                                   std::int64_t left) {
+    constexpr int width = Panel<T, R>::width, line = 2 * width;
+    __builtin_prefetch(b + 6 * line);
+    __builtin_prefetch(b + 6 * line + width);
+    std::memcpy(&first, b, sizeof first);
+    std::memcpy(&second, b + width, sizeof second);
+    b += line;
+    if (left % Prefetcher::every != 0) return;
+    ahead.step();
+    if (prefetched == rows) return;
+    __builtin_prefetch(to.c + to.rows[prefetched], 1);
+    __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
+  }
+};
+/// Returns the address of line i of a panel at the present step along k.
+template <bool along_k, int half, class T>
+[[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
+                                               int i) {
+  return !along_k ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
 }
-#else
-inline constexpr bool has_pair_kernel = false;
-[[nodiscard]] inline bool multiplies_pairs() { return false; }
-#endif
 
-/// Multiplies the runs of a panel of A with a panel of B, whose lines follow each other from b on.
 template <class T, class R, bool along_k, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
-                                                          const Target<Sum<T>>& to, int valid_rows,
+                                                          const Target<T>& to, int valid_rows,
                                                           int valid_columns, Prefetch& ahead) {
-  using V = typename Vector<T, R>::type;
-  using P = Panel<T, R>;
-  constexpr int half = R::rows / 2;
-  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
-  Prefetch now = ahead;  // a local copy stays in registers
-  int prefetched = 0;
+  Running<T, R, rows> now{.b = b, .ahead = ahead};
   for (auto [upper, lower, stride, length] : a) {
     for (; length > 0; --length) {
-      __builtin_prefetch(b + 6 * P::columns);
-      __builtin_prefetch(b + 6 * P::columns + P::width);
-      V left, right;
-      std::memcpy(&left, b, sizeof left);
-      std::memcpy(&right, b + P::width, sizeof right);
-      b += P::columns;
-      if (length % Prefetcher::every == 0) {
-        now.step();
-        if (prefetched < rows) {
-          const auto* const row = to.c + to.rows[prefetched++];
-          __builtin_prefetch(row, 1);
-          __builtin_prefetch(row + P::width, 1);
-        }
-      }
+      typename Vector<T, R>::type left, right;
+      now.next(left, right, to, length);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
-        const T one = !along_k   ? upper[i]
-                      : i < half ? upper[i * stride]
-                                 : lower[(i - half) * stride];
-        add_product(sums[i][0], one, left);
-        add_product(sums[i][1], one, right);
+        const T one = *line_of<along_k, R::rows / 2>(upper, lower, stride, i);
+        now.sums[i][0] += one * left;
+        now.sums[i][1] += one * right;
       }
       upper += along_k ? 1 : stride;
       lower += 1;
     }
   }
-  ahead = now;
-  store_half<0, Sum<T>, R, rows>(sums, to, valid_rows, valid_columns);
-  store_half<1, Sum<T>, R, rows>(sums, to, valid_rows, valid_columns);
+  ahead = now.ahead;
+  store_half<0, T, R, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<1, T, R, rows>(now.sums, to, valid_rows, valid_columns);
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
 template <class T, class R, bool along_k>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
-                                                         const Target<Sum<T>>& to, int valid_rows,
+                                                         const Target<T>& to, int valid_rows,
                                                          int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
-  if (std::is_same_v<T, double> || valid_rows > half)
+  if (!std::is_same_v<T, float> || valid_rows > half)
     multiply_rows_of_panel<T, R, along_k, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > quarter)
     multiply_rows_of_panel<T, R, along_k, half>(a, b, to, valid_rows, valid_columns, ahead);
@@ -254,14 +245,53 @@ void with_widest_registers(const auto& body) {
 #else
 void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
+
+// vdpbf16ps adds the product of the upper halves, then the product of the lower halves, and rounds to float each time.
+// Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
+inline constexpr bool has_pair_kernel = true;
+/// Returns whether this machine multiplies pairs of bf16.
+[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
+
+template <bool along_k, int rows>
+[[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
+    std::span<const Run<Pair>> a, const Pair* b, const Target<float>& to, int valid_rows,
+    int valid_columns, Prefetch& ahead) {
+  using V = typename Vector<Pair, Avx512>::type;
+  Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
+  for (auto [upper, lower, stride, length] : a) {
+    for (; length > 0; --length) {
+      V left, right;
+      now.next(left, right, to, length);
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i) {
+        const auto pair = *line_of<along_k, Avx512::rows / 2>(upper, lower, stride, i);
+        const V all = std::bit_cast<std::uint32_t>(pair) - V{};
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
+        asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
+      }
+      upper += along_k ? 1 : stride;
+      lower += 1;
+    }
+  }
+  ahead = now.ahead;
+  store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
+  store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
+}
 template <bool along_k>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   const Pair* b, const Target<float>& to,
                                                   int valid_rows, int valid_columns,
                                                   Prefetch& ahead) {
-  multiply_panel_inline<Pair, Avx512, along_k>(a, b, to, valid_rows, valid_columns, ahead);
+  if (valid_rows > 8)
+    multiply_rows_of_pairs<along_k, 14>(a, b, to, valid_rows, valid_columns, ahead);
+  else if (valid_rows > 4)
+    multiply_rows_of_pairs<along_k, 8>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_pairs<along_k, 4>(a, b, to, valid_rows, valid_columns, ahead);
 }
+#else
+inline constexpr bool has_pair_kernel = false;
+[[nodiscard]] inline bool multiplies_pairs() { return false; }
 #endif
 
 }  // namespace dhp::detail::cpu
