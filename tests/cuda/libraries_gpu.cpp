@@ -1,11 +1,13 @@
 // cuBLASLt and cuDNN compared with the Cpu in double, on the same rounded inputs; needs a GPU, and nvcc for fallbacks.
 #ifdef __CUDACC__
 #include <dhp/cpu/attention.hpp>
+#include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/activation.hpp>
+#include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
@@ -99,7 +101,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
              squares = side.fresh_sums({layer.out_channels});
         const auto zero = Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(
             side.dev, mean.dtype(), {layer.out_channels});
-        detail::batch_norm_sums(side.dev, with_sums, mean.mut());
+        column_sums(side.dev, with_sums, mean.mut(), 0);
         detail::batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
         CHECK(relative_error(side.values(sums->view().slice(0, 1)), side.values(mean.view())) <=
               4 * tolerance<T>);
