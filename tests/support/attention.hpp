@@ -68,7 +68,7 @@ Results attention_results(Dev& dev, const Sequences<Dev>& samples, const Attenti
 }
 
 struct AttentionCase {
-  std::vector<std::int32_t> lengths;
+  std::vector<std::int32_t> lengths{};
   std::vector<std::int32_t> padding{};  ///< rows after each sample; empty: none
   int heads = 2;
   int size = 8;
