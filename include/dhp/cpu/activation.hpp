@@ -8,7 +8,7 @@
 namespace dhp::detail {
 
 namespace cpu {
-/// The functions of MapRule.
+/// The functions that a MapRule calls.
 struct Mathematics {
   static auto gaussian(auto x) { return cpu::gaussian(x); }
   static auto sigmoid(auto x) { return cpu::sigmoid(x); }

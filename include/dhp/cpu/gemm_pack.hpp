@@ -13,7 +13,7 @@
 
 namespace dhp::detail::cpu {
 
-/// The number of lines that are transposed together: the elements of 16 bytes. Wider shuffles cost more.
+/// The number of lines that are transposed together: the elements of 16 bytes, within which shuffles cost least.
 template <class T>
 inline constexpr int pack_width = 16 / sizeof(T);
 /// A vector of pack_width elements.
@@ -106,7 +106,7 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// g++ 11 and nvcc lack this builtin: both pack element by element.
+// g++ 11 lacks this builtin. It and nvcc pack element by element.
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
 /// Interleaves the lower or the upper halves of two lanes.
 template <bool upper, class V>

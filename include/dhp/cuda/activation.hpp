@@ -7,7 +7,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The functions of MapRule.
+/// The functions that a MapRule calls.
 struct Mathematics {
   template <class A>
   struct Gaussian {
