@@ -188,8 +188,8 @@ template <class T>
   return ((count + line - 1) / line | 1) * line;
 }
 
-/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k. `rows` is at
-/// most P::rows. scratch has room for P::rows lines.
+/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k. `rows` is
+/// at most P::rows. scratch has room for P::rows lines.
 template <class R, class T>
 std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::int64_t rows,
                                      std::int64_t p0, std::int64_t depth, Run<T>* runs,
