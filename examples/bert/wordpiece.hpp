@@ -21,8 +21,8 @@
 namespace examples {
 
 /// The first half: words by the rules of Hugging Face's BertTokenizer. Control characters are dropped, spaces separate
-/// words, and each punctuation mark and each ideograph is a word of its own. An uncased tokenizer lowers letters and, by
-/// default, strips accents.
+/// words, and each punctuation mark and each ideograph is a word of its own. An uncased tokenizer lowers letters and,
+/// by default, strips accents.
 struct BasicTokenizer {
   bool lower_case = true;
   std::optional<bool> strip_accents{};  ///< decomposes letters, drops accents; unset: as lower_case

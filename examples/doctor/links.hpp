@@ -13,8 +13,8 @@
 
 namespace examples::doctor {
 
-/// Returns the partner of a rank in a round of a round-robin tournament, which has as many rounds as ranks; -1: the rank
-/// pauses. The sum of the two ranks of a pair, modulo the number of ranks, is the round.
+/// Returns the partner of a rank in a round of a round-robin tournament, which has as many rounds as ranks; -1: the
+/// rank pauses. The sum of the two ranks of a pair, modulo the number of ranks, is the round.
 [[nodiscard]] constexpr int partner_of(int rank, int round, int ranks) {
   const int partner = (round - rank + ranks) % ranks;
   return partner == rank ? -1 : partner;

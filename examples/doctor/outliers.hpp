@@ -1,6 +1,6 @@
 // Finds the ranks that differ from the others. Each rate is compared with the median of the other rates of its kind:
-// neither one slow rank nor a cluster with two kinds of hosts shifts that median. Facts are texts that should be the same
-// on all ranks: the most common value counts as intended, and problems name the ranks with other values.
+// neither one slow rank nor a cluster with two kinds of hosts shifts that median. Facts are texts that should be the
+// same on all ranks: the most common value counts as intended, and problems name the ranks with other values.
 #pragma once
 
 #include <dhp/comm/rank_list.hpp>

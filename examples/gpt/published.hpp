@@ -47,7 +47,8 @@ namespace examples {
   return json.dump(2) + "\n";
 }
 
-/// Throws if the model is neither GPT-2 nor Llama, or has parts that dhp does not support. adapter: folder of its adapter.
+/// Throws if the model is neither GPT-2 nor Llama, or has parts that dhp does not support. adapter: folder of its
+/// adapter.
 [[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder,
                                                const std::string& adapter = {}) {
   const auto file = PublishedJson::config_of(folder);

@@ -44,8 +44,8 @@ constexpr auto connect_engine = dhp::connect_nccl;
 constexpr auto connect_engine = dhp::connect_gloo;
 #endif
 
-/// The files of --flight-record with the last calls of this process's ranks. They are written when the run ends, even by
-/// an error, and whenever the process gets SIGUSR1, even if it hangs.
+/// The files of --flight-record with the last calls of this process's ranks. They are written when the run ends, even
+/// by an error, and whenever the process gets SIGUSR1, even if it hangs.
 class FlightRecordOutput : dhp::detail::NonCopyable {
  public:
   /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default action.

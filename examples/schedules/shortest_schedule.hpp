@@ -174,9 +174,10 @@ class ScheduleSearch {
     return pass == 0 || finished(state, passes_[pass - 1]) > n[what];
   }
 
-  /// Returns whether each stage, as the only one with limited time, can do its remaining actions in the remaining slots.
-  /// An action has an earliest start and slots that must follow it. If actions could be interrupted, always doing the one
-  /// that most must follow would be best (J. R. Jackson, 1955; J. Carlier, The one-machine sequencing problem, 1982).
+  /// Returns whether each stage, as the only one with limited time, can do its remaining actions in the remaining
+  /// slots. An action has an earliest start and slots that must follow it. If actions could be interrupted, always
+  /// doing the one that most must follow would be best (J. R. Jackson, 1955; J. Carlier, The one-machine sequencing
+  /// problem, 1982).
   [[nodiscard]] bool in_time(const State& state, int left) {
     remaining_.clear();
     starting_.assign(static_cast<std::size_t>(of_.stages * left), -1);

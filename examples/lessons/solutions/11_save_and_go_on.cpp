@@ -9,8 +9,8 @@
 
 using toy::Dev;
 
-/// Trains from the newest checkpoint to the end of step `last` on one rank. Returns the numbers of the samples with which
-/// the steps begin, and with which the next one would.
+/// Trains from the newest checkpoint to the end of step `last` on one rank. Returns the numbers of the samples with
+/// which the steps begin, and with which the next one would.
 std::vector<std::int64_t> train(const std::string& folder, std::int64_t global_batch,
                                 std::int64_t last) {
   Dev dev;

@@ -99,8 +99,8 @@ struct LambDirection {
 };
 
 /// A rule of an update, the same on all devices: prepare<A>(state) returns constants in the accumulation type;
-/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. `moments` is the number
-/// of moments: 0, 1 (m) or 2 (m and v). It is a constant, because nvcc would otherwise not store in packs.
+/// step(constants, state, tile) returns a function (weight, gradient, moments...) -> new weight. `moments` is the
+/// number of moments: 0, 1 (m) or 2 (m and v). It is a constant, because nvcc would otherwise not store in packs.
 template <int moments_>
 struct SgdRule {
   static constexpr int moments = moments_;

@@ -132,7 +132,8 @@ class TrainingRun : detail::NonCopyable {
 
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
   /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if the folder has none, as at
-  /// a first start. files().load() also returns remarks, such as damaged checkpoints that were skipped, or another seed.
+  /// a first start. files().load() also returns remarks, such as damaged checkpoints that were skipped, or another
+  /// seed.
   template <class D = Dev>
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
