@@ -111,35 +111,36 @@ class ImageSource final : public Source<T> {
   struct Row {
     const T* from;
     std::int64_t at;  ///< index of the element within the row
-    bool inside;      ///< whether the row is in the image
+    std::int64_t h;   ///< index of the row within the image; the row may lie outside, too
   };
   /// Returns the row that a pixel meets with row th of taps, from element `tap` of these taps on.
   [[nodiscard]] Row row(const Grid::Pixel& pixel, std::int64_t th, std::int64_t tap) const {
     const auto h = pixel.h * window_.step + window_.first_h + th;
     const auto at = (pixel.w * window_.step + window_.first_w) * channels_ + tap;
-    return {image_ + (pixel.image * height_ + h) * width_ * channels_ + at, at,
-            h >= 0 && h < height_};
+    return {image_ + (pixel.image * height_ + h) * width_ * channels_ + at, at, h};
   }
+  [[nodiscard]] bool inside(const Row& row) const { return row.h >= 0 && row.h < height_; }
   /// Returns whether a row has `count` elements in the image.
   [[nodiscard]] bool has(const Row& row, std::int64_t count) const {
-    return row.inside && row.at >= 0 && row.at + count <= width_ * channels_;
+    return inside(row) && row.at >= 0 && row.at + count <= width_ * channels_;
   }
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
              T* to) const {
     first -= th * tap_row_;  // index within the row of taps
-    for (; count > 0; ++th, first = 0) {
+    for (auto of = row(pixel, th, first); count > 0; first = 0) {
       const auto length = std::min(count, tap_row_ - first);
-      write_row(row(pixel, th, first), length, to);
+      write_row(of, length, to);
       to += length;
       count -= length;
+      of = {of.from + width_ * channels_ - first, of.at - first, of.h + 1};
     }
   }
   /// Writes `count` elements of a row; those outside the image become 0.
   void write_row(const Row& row, std::int64_t count, T* to) const {
     if (has(row, count)) return copy_run(row.from, to, count);
-    const auto begin = row.inside ? std::clamp(-row.at, std::int64_t{0}, count) : count;
-    const auto end = row.inside ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
+    const auto begin = inside(row) ? std::clamp(-row.at, std::int64_t{0}, count) : count;
+    const auto end = inside(row) ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
     std::fill_n(to, begin, T{});
     copy_run(row.from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});

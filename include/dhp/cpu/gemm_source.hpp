@@ -58,6 +58,8 @@ class Source {
   }
   /// If lines lie across k: returns the number of contiguous elements in each piece of a line, or `whole`.
   [[nodiscard]] virtual std::int64_t piece() const { return whole; }
+  /// If lines lie across k: returns the distance of lines that can be read in place, or 0 if they must be copied.
+  [[nodiscard]] virtual std::int64_t stride_in_place() const { return 0; }
   /// Copies elements [first, first + count) of several lines, `stride` apart.
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
@@ -105,6 +107,9 @@ class MatrixSource final : public Source<T> {
         return 1;
       }
     return 0;
+  }
+  [[nodiscard]] std::int64_t stride_in_place() const override {
+    return std::is_same_v<T, S> && spreads<T>(stride_) ? stride_ : 0;
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {
