@@ -11,7 +11,21 @@
 namespace dhp {
 
 // cpu/activation
-DHP_INSTANCE decltype(detail::map_on<Cpu>) detail::map_on<Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::Relu, Cpu>) detail::map_on<detail::Relu, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::ReluGradient, Cpu>)
+    detail::map_on<detail::ReluGradient, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::Gelu, Cpu>) detail::map_on<detail::Gelu, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::GeluGradient, Cpu>)
+    detail::map_on<detail::GeluGradient, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::GeluTanh, Cpu>) detail::map_on<detail::GeluTanh, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::GeluTanhGradient, Cpu>)
+    detail::map_on<detail::GeluTanhGradient, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::Tanh, Cpu>) detail::map_on<detail::Tanh, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::TanhGradient, Cpu>)
+    detail::map_on<detail::TanhGradient, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::Swiglu, Cpu>) detail::map_on<detail::Swiglu, Cpu>;
+DHP_INSTANCE decltype(detail::map_on<detail::SwigluGateGradient, Cpu>)
+    detail::map_on<detail::SwigluGateGradient, Cpu>;
 // cpu/attention
 DHP_INSTANCE decltype(detail::attention_forward_on<Cpu>) detail::attention_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attention_backward_on<Cpu>) detail::attention_backward_on<Cpu>;
@@ -71,9 +85,21 @@ DHP_INSTANCE decltype(detail::cpu::serial_gemm<float>) detail::cpu::serial_gemm<
 DHP_INSTANCE decltype(detail::layer_norm_forward_on<Cpu>) detail::layer_norm_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::layer_norm_backward_on<Cpu>) detail::layer_norm_backward_on<Cpu>;
 // cpu/optimizer
-DHP_INSTANCE decltype(detail::update_weights_on<Cpu>) detail::update_weights_on<Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<detail::SgdRule<0>, Cpu>)
+    detail::update_weights_on<detail::SgdRule<0>, Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<detail::SgdRule<1>, Cpu>)
+    detail::update_weights_on<detail::SgdRule<1>, Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<detail::AdamwRule, Cpu>)
+    detail::update_weights_on<detail::AdamwRule, Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<detail::LambRule, Cpu>)
+    detail::update_weights_on<detail::LambRule, Cpu>;
+DHP_INSTANCE decltype(detail::update_weights_on<detail::MovingAverageRule, Cpu>)
+    detail::update_weights_on<detail::MovingAverageRule, Cpu>;
 DHP_INSTANCE decltype(detail::lamb_squares_on<Cpu>) detail::lamb_squares_on<Cpu>;
-DHP_INSTANCE decltype(detail::layer_rates_on<Cpu>) detail::layer_rates_on<Cpu>;
+DHP_INSTANCE decltype(detail::layer_rates_on<detail::LarsRule, Cpu>)
+    detail::layer_rates_on<detail::LarsRule, Cpu>;
+DHP_INSTANCE decltype(detail::layer_rates_on<detail::LambRate, Cpu>)
+    detail::layer_rates_on<detail::LambRate, Cpu>;
 // cpu/pool
 DHP_INSTANCE decltype(detail::max_pool_forward_on<Cpu>) detail::max_pool_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::max_pool_backward_on<Cpu>) detail::max_pool_backward_on<Cpu>;

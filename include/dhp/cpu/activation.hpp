@@ -8,7 +8,7 @@
 namespace dhp::detail {
 
 namespace cpu {
-/// The functions that a MapRule calls.
+/// The functions that rules of elementwise operations call.
 struct Mathematics {
   static auto gaussian(auto x) { return cpu::gaussian(x); }
   static auto sigmoid(auto x) { return cpu::sigmoid(x); }
@@ -16,16 +16,14 @@ struct Mathematics {
 };
 }  // namespace cpu
 
-void map_on(std::same_as<Cpu> auto& dev, const MapRule& rule, ConstView<Cpu> first,
+template <class Rule>
+void map_on(std::same_as<Cpu> auto& dev, const Rule& rule, ConstView<Cpu> first,
             ConstView<Cpu> second, ConstView<Cpu> third, View<Cpu> y) {
-  const auto with_rule = [&]<class F>(const F& f) {
-    const auto apply = [f](auto... x) { return f(cpu::Mathematics(), x...); };
-    if constexpr (std::is_invocable_v<F, cpu::Mathematics, float>) cpu::map(dev, y, apply, first);
-    else if constexpr (std::is_invocable_v<F, cpu::Mathematics, float, float>)
-      cpu::map(dev, y, apply, first, second);
-    else cpu::map(dev, y, apply, first, second, third);
-  };
-  std::visit(with_rule, rule);
+  const auto apply = [rule](auto... x) { return rule(cpu::Mathematics(), x...); };
+  if constexpr (std::is_invocable_v<Rule, cpu::Mathematics, float>) cpu::map(dev, y, apply, first);
+  else if constexpr (std::is_invocable_v<Rule, cpu::Mathematics, float, float>)
+    cpu::map(dev, y, apply, first, second);
+  else cpu::map(dev, y, apply, first, second, third);
 }
 
 }  // namespace dhp::detail

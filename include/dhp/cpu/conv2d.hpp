@@ -98,7 +98,7 @@ class ImageSource final : public Source<T> {
         write_row(of, all, spare);
         of.from = std::exchange(spare, spare + all);
       }
-      runs[result] = {rows[0].from, rows[1].from, between, length};
+      runs[result] = {rows[0].from, rows[1].from, between, 1, length};
       count -= length;
       tap += length;
       if (tap == tap_row_) tap = 0, ++th;

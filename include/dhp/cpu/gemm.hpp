@@ -130,7 +130,8 @@ struct Blocks {
           // Used if lines of A lie across k.
           const E* const from =
               i < there ? a.run(p0, row + i0 + i, P::rows, nullptr) : packed_a + (i - there);
-          const Run<E> whole{from, from, i < there ? stride_there : stride_a, deep};
+          const Run<E> whole{from, from + P::rows / 2, 1, i < there ? stride_there : stride_a,
+                             deep};
           const auto left = a.along_k
                                 ? runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
                                 : std::span(&whole, 1);
@@ -139,8 +140,7 @@ struct Blocks {
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
             const E* const right = packed_b + j * deep;
-            if (a.along_k) multiply_panel<true>(registers, left, right, at, tall, valid, ahead);
-            else multiply_panel<false>(registers, left, right, at, tall, valid, ahead);
+            multiply_panel(registers, left, right, at, tall, valid, ahead);
           }
         }
         if (p0 + deep == k) done(i0, high);

@@ -55,8 +55,8 @@ struct Vector<Pair, R> {
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs if its lines lie along k; copied lines begin `line` elements apart. Else it is [k][rows]. In panels of
-/// pairs, the upper 16 bits hold the first element of a pair.
+/// list of Runs; copied lines along k begin `line` elements apart. In panels of pairs, the upper 16 bits hold the first
+/// element of a pair.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -68,13 +68,13 @@ struct Panel {
   static constexpr int columns = 2 * width;
 };
 
-/// A range along k of a panel of A. If its lines lie along k, `upper` points to the first half of its lines and `lower`
-/// to the second. Otherwise `upper` points to the whole panel.
+/// A range along k of a panel of A. `upper` points to the first half of its rows and `lower` to the second.
 template <class T>
 struct Run {
   const T* upper;
   const T* lower;
-  std::int64_t stride;  ///< from line to line of a half; if lines lie across k, from step to step
+  std::int64_t stride;  ///< distance of the rows of a half
+  std::int64_t step;    ///< distance of elements along k
   std::int64_t length;  ///< number of elements along k
 };
 
@@ -177,30 +177,30 @@ struct Running {
     __builtin_prefetch(to.c + to.rows[prefetched++] + width, 1);
   }
 };
-/// Returns the address of line i of a panel at the present step along k.
-template <bool along_k, int half, class T>
-[[gnu::always_inline]] inline const T* line_of(const T* upper, const T* lower, std::int64_t stride,
-                                               int i) {
-  return !along_k ? upper + i : i < half ? upper + i * stride : lower + (i - half) * stride;
+/// Returns the address of row i of a panel at the present step along k.
+template <int half, class T>
+[[gnu::always_inline]] inline const T* row_of(const T* upper, const T* lower, std::int64_t stride,
+                                              int i) {
+  return i < half ? upper + i * stride : lower + (i - half) * stride;
 }
 
-template <class T, class R, bool along_k, int rows>
+template <class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
                                                           const Target<T>& to, int valid_rows,
                                                           int valid_columns, Prefetch& ahead) {
   Running<T, R, rows> now{.b = b, .ahead = ahead};
-  for (auto [upper, lower, stride, length] : a) {
+  for (auto [upper, lower, stride, step, length] : a) {
     for (; length > 0; --length) {
       typename Vector<T, R>::type left, right;
       now.next(left, right, to, length);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
-        const T one = *line_of<along_k, R::rows / 2>(upper, lower, stride, i);
+        const T one = *row_of<R::rows / 2>(upper, lower, stride, i);
         now.sums[i][0] += one * left;
         now.sums[i][1] += one * right;
       }
-      upper += along_k ? 1 : stride;
-      lower += 1;
+      upper += step;
+      lower += step;
     }
   }
   ahead = now.ahead;
@@ -209,33 +209,35 @@ template <class T, class R, bool along_k, int rows>
 }
 
 /// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
-template <class T, class R, bool along_k>
+template <class T, class R>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
-  if (!std::is_same_v<T, float> || valid_rows > half)
-    multiply_rows_of_panel<T, R, along_k, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
+  if constexpr (!std::is_same_v<T, float>)
+    multiply_rows_of_panel<T, R, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
+  else if (valid_rows > half)
+    multiply_rows_of_panel<T, R, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, along_k, half>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_panel<T, R, along_k, quarter>(a, b, to, valid_rows, valid_columns, ahead);
+    multiply_rows_of_panel<T, R, half>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_panel<T, R, quarter>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
-template <bool along_k, class T>
+template <class T>
 void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<T>& to,
                     int valid_rows, int valid_columns, Prefetch& ahead) {
-  multiply_panel_inline<T, Native, along_k>(a, b, to, valid_rows, valid_columns, ahead);
+  multiply_panel_inline<T, Native>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
 // Builds for AVX2 (x86-64-v3) select AVX-512 at run time if the machine has it. Builds for older targets do not: they
 // have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
-template <bool along_k, class T>
+template <class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns, Prefetch& ahead) {
-  multiply_panel_inline<T, Avx512, along_k>(a, b, to, valid_rows, valid_columns, ahead);
+  multiply_panel_inline<T, Avx512>(a, b, to, valid_rows, valid_columns, ahead);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
 void with_widest_registers(const auto& body) {
@@ -253,41 +255,38 @@ inline constexpr bool has_pair_kernel = true;
 /// Returns whether this machine multiplies pairs of bf16.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
-template <bool along_k, int rows>
+template <int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::span<const Run<Pair>> a, const Pair* b, const Target<float>& to, int valid_rows,
     int valid_columns, Prefetch& ahead) {
   using V = typename Vector<Pair, Avx512>::type;
   Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
-  for (auto [upper, lower, stride, length] : a) {
+  for (auto [upper, lower, stride, step, length] : a) {
     for (; length > 0; --length) {
       V left, right;
       now.next(left, right, to, length);
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
-        const auto pair = *line_of<along_k, Avx512::rows / 2>(upper, lower, stride, i);
+        const auto pair = *row_of<Avx512::rows / 2>(upper, lower, stride, i);
         const V all = std::bit_cast<std::uint32_t>(pair) - V{};
         asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][0]) : "v"(all), "v"(left));
         asm("vdpbf16ps %2, %1, %0" : "+v"(now.sums[i][1]) : "v"(all), "v"(right));
       }
-      upper += along_k ? 1 : stride;
-      lower += 1;
+      upper += step;
+      lower += step;
     }
   }
   ahead = now.ahead;
   store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
   store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
 }
-template <bool along_k>
-[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
-                                                  const Pair* b, const Target<float>& to,
-                                                  int valid_rows, int valid_columns,
-                                                  Prefetch& ahead) {
-  if (valid_rows > 8)
-    multiply_rows_of_pairs<along_k, 14>(a, b, to, valid_rows, valid_columns, ahead);
-  else if (valid_rows > 4)
-    multiply_rows_of_pairs<along_k, 8>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_pairs<along_k, 4>(a, b, to, valid_rows, valid_columns, ahead);
+[[gnu::target("avx512bf16")]] inline void multiply_panel(Avx512, std::span<const Run<Pair>> a,
+                                                         const Pair* b, const Target<float>& to,
+                                                         int valid_rows, int valid_columns,
+                                                         Prefetch& ahead) {
+  if (valid_rows > 8) multiply_rows_of_pairs<14>(a, b, to, valid_rows, valid_columns, ahead);
+  else if (valid_rows > 4) multiply_rows_of_pairs<8>(a, b, to, valid_rows, valid_columns, ahead);
+  else multiply_rows_of_pairs<4>(a, b, to, valid_rows, valid_columns, ahead);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

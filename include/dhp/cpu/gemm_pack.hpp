@@ -203,7 +203,7 @@ std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::
         return {runs, runs + count};
   source.copy(row, rows, p0, depth, scratch, P::line);
   for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
-  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth};
+  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, 1, depth};
   return {runs, runs + 1};
 }
 

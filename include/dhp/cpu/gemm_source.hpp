@@ -103,7 +103,7 @@ class MatrixSource final : public Source<T> {
     if constexpr (std::is_same_v<T, S>)
       if (spreads<T>(stride_)) {
         const T* const upper = data_ + line * stride_ + first;
-        *runs = {upper, upper + half * stride_, stride_, count};
+        *runs = {upper, upper + half * stride_, stride_, 1, count};
         return 1;
       }
     return 0;

@@ -40,22 +40,20 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
 
 namespace dhp::detail {
 
-void update_weights_on(std::same_as<Cpu> auto& dev, const UpdateRule& rule,
+template <class Rule>
+void update_weights_on(std::same_as<Cpu> auto& dev, const Rule& rule,
                        const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                        ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
   cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
-    const auto update = [&]<class Rule>(const Rule& by) {
-      const auto step_of = [&, prepared = by.template prepare<A>(now)](const SegmentTile& tile) {
-        return by.step(prepared, now, tile);
-      };
-      const auto run = [&](auto*... moments) {
-        cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), moments...);
-      };
-      if constexpr (Rule::moments == 0) run();
-      else if constexpr (Rule::moments == 1) run(m.data<A>());
-      else run(m.data<A>(), v.data<A>());
+    const auto step_of = [&, prepared = rule.template prepare<A>(now)](const SegmentTile& tile) {
+      return rule.step(prepared, now, tile);
     };
-    std::visit(update, rule);
+    const auto run = [&](auto*... moments) {
+      cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), moments...);
+    };
+    if constexpr (Rule::moments == 0) run();
+    else if constexpr (Rule::moments == 1) run(m.data<A>());
+    else run(m.data<A>(), v.data<A>());
   });
 }
 
@@ -82,15 +80,12 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
     });
   });
 }
-void layer_rates_on(std::same_as<Cpu> auto&, const LayerRateRule& rule, ConstView<Cpu> state,
+template <class Rule>
+void layer_rates_on(std::same_as<Cpu> auto&, const Rule& rule, ConstView<Cpu> state,
                     ConstView<Cpu> weights, ConstView<Cpu> others, View<Cpu> rates) {
   for (std::int64_t at = 0; at < rates.count(); ++at)
-    rates.data<double>()[at] = std::visit(
-        [&](const auto& rate) {
-          return rate(cpu::step_state(state), weights.data<double>()[at],
-                      others.data<double>()[at]);
-        },
-        rule);
+    rates.data<double>()[at] =
+        rule(cpu::step_state(state), weights.data<double>()[at], others.data<double>()[at]);
 }
 
 }  // namespace dhp::detail

@@ -7,7 +7,7 @@
 
 namespace dhp::detail::cuda {
 
-/// The functions that a MapRule calls.
+/// The functions that rules of elementwise operations call.
 struct Mathematics {
   template <class A>
   struct Gaussian {
@@ -37,21 +37,18 @@ struct ByRule {
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-void map_on(Dev& dev, const MapRule& rule, ConstView<Dev> first, ConstView<Dev> second,
+template <KernelDevice Dev, class Rule>
+void map_on(Dev& dev, const Rule& rule, ConstView<Dev> first, ConstView<Dev> second,
             ConstView<Dev> third, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
-    const auto with_rule = [&]<class F>(const F& f) {
-      const auto map = [&](const auto&... x) {
-        cuda::map(dev, y.count(), cuda::Rounded<T, cuda::ByRule<F>>{{f}}, y.template data<T>(),
-                  x.template data<T>()...);
-      };
-      if constexpr (std::is_invocable_v<F, cuda::Mathematics, float>) map(first);
-      else if constexpr (std::is_invocable_v<F, cuda::Mathematics, float, float>)
-        map(first, second);
-      else map(first, second, third);
+    const auto map = [&](const auto&... x) {
+      cuda::map(dev, y.count(), cuda::Rounded<T, cuda::ByRule<Rule>>{{rule}}, y.template data<T>(),
+                x.template data<T>()...);
     };
-    std::visit(with_rule, rule);
+    if constexpr (std::is_invocable_v<Rule, cuda::Mathematics, float>) map(first);
+    else if constexpr (std::is_invocable_v<Rule, cuda::Mathematics, float, float>)
+      map(first, second);
+    else map(first, second, third);
   });
 }
 

@@ -141,19 +141,16 @@ struct LayerRate {
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-void update_weights_on(Dev& dev, const UpdateRule& rule, const SegmentTable<Dev>& table,
+template <KernelDevice Dev, class Rule>
+void update_weights_on(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
                        ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
                        View<Dev> masters) {
   const auto pieces = cuda::pieces_of(table);
   visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::UpdateTensors<A> in{gradient.data(), data_or_null<A>(m), data_or_null<A>(v),
                                     data_or_null<A>(masters)};
-    const auto run = [&]<class Rule>(const Rule& by) {
-      launch(dev, pieces.grid(dev),
-             cuda::UpdateWeights<T, Rule>{by, cuda::step_state<Dev>(state), pieces, in});
-    };
-    std::visit(run, rule);
+    launch(dev, pieces.grid(dev),
+           cuda::UpdateWeights<T, Rule>{rule, cuda::step_state<Dev>(state), pieces, in});
   });
 }
 

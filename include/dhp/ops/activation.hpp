@@ -76,11 +76,10 @@ struct SwigluGateGradient {
     return dy * up * s * (1.0f + gate * (1.0f - s));
   }
 };
-using MapRule = std::variant<Relu, ReluGradient, Gelu, GeluGradient, GeluTanh, GeluTanhGradient,
-                             Tanh, TanhGradient, Swiglu, SwigluGateGradient>;
 
 struct ActivationRules {
-  MapRule forward, backward;
+  std::variant<Relu, Gelu, GeluTanh, Tanh> forward;
+  std::variant<ReluGradient, GeluGradient, GeluTanhGradient, TanhGradient> backward;
   bool saves_output;
 };
 [[nodiscard]] inline ActivationRules rules_of(Activation kind) {
@@ -119,7 +118,8 @@ void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up,
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
   detail::check_like("activation: y", y, x);
-  map_on(dev, detail::rules_of(kind).forward, x, InView<Dev>(), InView<Dev>(), y);
+  std::visit([&](auto rule) { map_on(dev, rule, x, InView<Dev>(), InView<Dev>(), y); },
+             detail::rules_of(kind).forward);
 }
 
 /// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
@@ -128,7 +128,8 @@ void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<De
                          OutView<Dev> dx) {
   detail::check_like("activation: dy", dy, saved);
   detail::check_like("activation: dx", dx, saved);
-  map_on(dev, detail::rules_of(kind).backward, saved, dy, InView<Dev>(), dx);
+  std::visit([&](auto rule) { map_on(dev, rule, saved, dy, InView<Dev>(), dx); },
+             detail::rules_of(kind).backward);
 }
 
 }  // namespace dhp

@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <variant>
 
 namespace dhp {
 
@@ -186,9 +185,6 @@ struct MovingAverageRule {
   }
 };
 
-using UpdateRule = std::variant<SgdRule<0>, SgdRule<1>, AdamwRule, LambRule, MovingAverageRule>;
-using LayerRateRule = std::variant<LarsRule, LambRate>;
-
 template <Device Dev>
 void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
                    ConstView<Dev> rates) {
@@ -210,7 +206,7 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   check_flat<Dev>("adamw_update", "v", table, v);
   check_masters<Dev>("adamw_update", table, masters);
   if (table.tile_count() > 0)
-    update_weights_on(dev, UpdateRule(AdamwRule{{update}}), table, state, gradient, m, v, masters);
+    update_weights_on(dev, AdamwRule{{update}}, table, state, gradient, m, v, masters);
 }
 
 /// The first pass of LAMB. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which this
@@ -245,8 +241,8 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
   check_flat<Dev>("lamb_update", "v", table, v);
   check_masters<Dev>("lamb_update", table, masters);
   if (table.tile_count() > 0)
-    update_weights_on(dev, UpdateRule(LambRule{{update}, data_or_null<double>(rates)}), table,
-                      state, gradient, m, v, masters);
+    update_weights_on(dev, LambRule{{update}, data_or_null<double>(rates)}, table, state, gradient,
+                      m, v, masters);
 }
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if |w| or the divisor is
 /// 0. The inputs are squared norms of weights and of unscaled gradients, f64 [P].
@@ -255,7 +251,7 @@ void lars_rates(Dev& dev, const LarsRule& rule, InView<Dev> state, InView<Dev> w
                 InView<Dev> gradients, OutView<Dev> rates) {
   check_step_state<Dev>(state);
   check_squares<Dev>("lars_rates", weights, gradients, rates);
-  layer_rates_on(dev, LayerRateRule(rule), state, weights, gradients, rates);
+  layer_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
 /// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. The squared norms of
@@ -265,7 +261,7 @@ void lamb_rates(Dev& dev, InView<Dev> state, InView<Dev> weights, InView<Dev> di
                 OutView<Dev> rates) {
   check_step_state<Dev>(state);
   check_squares<Dev>("lamb_rates", weights, directions, rates);
-  layer_rates_on(dev, LayerRateRule(LambRate()), state, weights, directions, rates);
+  layer_rates_on(dev, LambRate(), state, weights, directions, rates);
 }
 
 }  // namespace detail
@@ -286,10 +282,12 @@ void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::Segment
         update.momentum, " needs a buffer for it");
   if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
   const auto* const by_parameter = detail::data_or_null<double>(rates);
-  detail::UpdateRule rule = detail::SgdRule<1>{update, by_parameter};
-  if (momentum.empty()) rule = detail::SgdRule<0>{update, by_parameter};
-  if (table.tile_count() > 0)
+  const auto update_by = [&](const auto& rule) {
     update_weights_on(dev, rule, table, state, gradient, momentum, OutView<Dev>(), masters);
+  };
+  if (table.tile_count() == 0) return;
+  if (momentum.empty()) update_by(detail::SgdRule<0>{update, by_parameter});
+  else update_by(detail::SgdRule<1>{update, by_parameter});
 }
 
 /// Updates exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value +
@@ -304,8 +302,8 @@ void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
   check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
         table.accumulation());
   if (table.tile_count() > 0)
-    update_weights_on(dev, detail::UpdateRule(detail::MovingAverageRule{momentum, parts}), table,
-                      state, sums, OutView<Dev>(), OutView<Dev>(), OutView<Dev>());
+    update_weights_on(dev, detail::MovingAverageRule{momentum, parts}, table, state, sums,
+                      OutView<Dev>(), OutView<Dev>(), OutView<Dev>());
 }
 
 }  // namespace dhp
