@@ -89,9 +89,9 @@ struct Blocks {
     const auto k = along(length);
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
-    // If lines of A lie along k, one panel at a time is copied and stays in L1. Otherwise, packing groups is faster,
-    // unless whole panels can be read in place.
-    const auto stride_there = a.along_k ? 0 : a.stride_in_place();
+    // If lines of A lie along k, one panel at a time is read in place, or copied, and stays in L1. If they lie across k,
+    // whole panels are read in place if possible; other rows are copied in groups, which is faster.
+    const auto stride_in_place = a.along_k || k == 0 ? 0 : a.stride_in_place();
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
@@ -115,8 +115,8 @@ struct Blocks {
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        const auto there = stride_there > 0 ? high / P::rows * P::rows : 0;
-        if (!a.along_k) a.copy(p0, deep, row + i0 + there, high - there, packed_a, stride_a);
+        const auto in_place = stride_in_place > 0 ? high / P::rows * P::rows : 0;
+        if (!a.along_k) a.copy(p0, deep, row + i0 + in_place, high - in_place, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
         const auto below = i0 + high;
@@ -129,8 +129,8 @@ struct Blocks {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           // Used if lines of A lie across k.
           const E* const from =
-              i < there ? a.run(p0, row + i0 + i, P::rows, nullptr) : packed_a + (i - there);
-          const Run<E> whole{from, from + P::rows / 2, 1, i < there ? stride_there : stride_a,
+              i < in_place ? a.run(p0, row + i0 + i, P::rows, nullptr) : packed_a + (i - in_place);
+          const Run<E> whole{from, from + P::rows / 2, 1, i < in_place ? stride_in_place : stride_a,
                              deep};
           const auto left = a.along_k
                                 ? runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
