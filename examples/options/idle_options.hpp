@@ -10,13 +10,14 @@
 #include <filesystem>
 #include <string>
 #include <tuple>
+#include <variant>
 
 namespace examples {
 
 /// Appends a sentence to options.idle for each given option that has no effect.
-inline void note_idle(const CLI::App& app, RunOptions& options, const std::string& optimizer,
-                      const std::string& reducer) {
-  const bool has_momentum = optimizer == "sgd" || optimizer == "lars";
+inline void note_idle(const CLI::App& app, RunOptions& options, const std::string& reducer) {
+  const bool has_momentum = std::visit(
+      [](const auto& optimizer) { return requires { optimizer.momentum; }; }, options.optimizer);
   const bool plans = options.axes == "auto" || options.elastic_axes;
   const bool adapts = !options.tuning.adapters.layers.empty();
   const bool reads = !options.synthetic();

@@ -357,7 +357,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(app, options.run, words);
-    note_idle(app, options.run, words.optimizer.name, words.reducer.name);
+    note_idle(app, options.run, words.reducer.name);
     if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });

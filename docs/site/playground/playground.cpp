@@ -82,7 +82,8 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
   }
   out += "],\"schedules\":[";
   for (const char* comma = ""; const auto& schedule : dhp::built_in_schedules())
-    out += std::exchange(comma, ",") + quoted(schedule.name());
+    out += dhp::concat(std::exchange(comma, ","), "[", quoted(schedule.name()), ",",
+                       schedule.needed_chunks().value_or(0), "]");  // 0: any number
   return out + "]}";
 }
 

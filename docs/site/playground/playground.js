@@ -49,7 +49,8 @@
   const idle = (answer) => mean(answer.stages.map((stage) => stage.idle));
 
   // --- the question ---
-  form.elements.schedule.innerHTML = (ask("").schedules ?? [])
+  const needed_chunks = Object.fromEntries(ask("").schedules ?? []); // 0: any number
+  form.elements.schedule.innerHTML = Object.keys(needed_chunks)
     .map((name) => `<option${name === "1f1b" ? " selected" : ""}>${name}</option>`).join("");
   const fields = [...form.elements].filter((field) => field.name);
   let strange = []; // what an address asks and the page has no field for: the library refuses it
@@ -149,7 +150,7 @@
     timeline(answer, Number(chosen.chunks));
     const others = [...form.elements.schedule.options].map(({ value: schedule }) => {
       const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);
-      const chunks = schedule === "interleaved" ? more : 1;
+      const chunks = needed_chunks[schedule] || more;
       const other = ask(`${text}&schedule=${schedule}&chunks=${chunks}`);
       const cells = other.refused ? ["", "", "", other.refused] : [number(other.makespan), percent(idle(other)),
         Math.max(...other.stages.map((stage) => stage.in_flight)),
@@ -193,8 +194,7 @@
     else if (event.target.name in examples["BERT base"]) $("example").value = "your own";
     if (event.target.name === "schedule") {
       const chunks = form.elements.chunks;
-      const least = /interleaved|-v$/.test(event.target.value) ? 2 : 1;
-      chunks.value = event.target.value === "interleaved" ? Math.max(least, chunks.value) : least;
+      chunks.value = needed_chunks[event.target.value] || Math.max(2, chunks.value);
     }
     show();
     history.replaceState(null, "", `#${question()}`);
