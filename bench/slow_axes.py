@@ -24,7 +24,8 @@ MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1"
 LONG = ["--preset", "tiny", "--sequence-length", "8192"]
 # Options, the source file whose calls count, and the share of their link time that can overlap with computation.
 WAYS = {
-    # Keys and values overlap, forward and backward, and the first message of their gradients; the second returns them.
+    # Keys and values overlap in both passes, and so does the first message of their gradients. The second one, which
+    # returns the gradients to their rank, does not.
     "ring": ([*LONG, "--context-parallel", "2"], "ring_attention.hpp", 6 / 8),
     # Attention needs the exchange before it, and the next product needs the exchange after it.
     "heads": ([*LONG, "--context-parallel", "2", "--context-attention", "heads"], "context.hpp", 0),

@@ -24,7 +24,7 @@ function(dhp_reached_headers out file)
   set(${out} "${reached}" PARENT_SCOPE)
 endfunction()
 
-# dhp_needed_libraries(<out> <header>...): the targets of parts and libraries of which headers are among these.
+# dhp_needed_libraries(<out> <header>...): the targets of the parts and libraries that these headers belong to.
 function(dhp_needed_libraries out)
   set(needed "")
   foreach(library IN LISTS dhp_parts dhp_file_libraries)

@@ -142,7 +142,7 @@ class Unigram {
   std::int64_t total_;
 };
 
-/// Counts the tokens that training can hide: in each pair's sentences as shortened for a sample, all but special ones.
+/// Counts the tokens that training can hide: all but the special ones, in pairs of sentences as cut for a sample.
 [[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
                                         const MaskedLmOptions& options) {
   Unigram unigram(vocabulary.size());

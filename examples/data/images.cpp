@@ -60,8 +60,8 @@ bool has_folder(const std::string& directory) {
   });
 }
 
-/// Returns the statistics that normalize images: ImageNet's with --normalize imagenet; the saved ones if a model of
-/// --load is evaluated or, unless they are ImageNet's, continued; otherwise those of the training images.
+/// Returns the statistics that normalize images: ImageNet's with --normalize imagenet; else those saved with the model
+/// of --load, if it is only evaluated, or if its training continues and they are not ImageNet's; else the data's own.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train,
                                      int channels) {
   constexpr std::int64_t enough = 5000;
@@ -298,7 +298,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
                ": is not read with synthetic images; use --held-out, which keeps a part of them");
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
-    // Makes so many images that --samples are left for training after some are held out.
+    // Makes enough images: --samples of them train, and the held-out ones come on top.
     const auto wanted = options.run.samples > 0 ? options.run.samples : 2048;
     const double all = std::ceil(static_cast<double>(wanted) / (1 - options.run.held_out));
     const SyntheticImages images({.samples = static_cast<std::int64_t>(all),

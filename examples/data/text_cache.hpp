@@ -78,7 +78,7 @@ struct TextCacheOptions {
   return state;
 }
 
-/// Returns the text of JSON, with U+FFFD for what is no UTF-8: the name of a file may have any bytes.
+/// Returns JSON as text. U+FFFD replaces bytes that are not UTF-8, because a file's name may have any bytes.
 [[nodiscard]] inline std::string json_text(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -60,7 +60,7 @@ void complete(DoctorOptions& options, int ranks) {
              ", which does not divide the number of ranks, ", ranks, "; start a multiple of it");
   dhp::check(options.faulty_rank < ranks, "--inject-rank ", options.faulty_rank,
              " is none of the ranks, 0 to ", ranks - 1);
-  // The doctor finds a wrong product on one rank, a slow link by other links, and all other faults by another rank.
+  // A wrong product shows on one rank alone. A slow link shows beside other links, other faults beside another rank.
   const int least = options.fault == "slow-link" ? 3 : options.fault == "wrong-gemm" ? 1 : 2;
   dhp::check(options.fault.empty() || ranks >= least, "--inject ", options.fault,
              " shows only beside other ranks: start at least ", least);

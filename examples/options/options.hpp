@@ -24,7 +24,7 @@ class Stopping;
 
 enum class RanksAre { threads, processes, on_gpus };
 
-/// The library's options, which lack only what the run's length and data determine, and those of the program.
+/// The options of the library and of the program. Values that follow from the run's length and data are not set yet.
 struct RunOptions : dhp::AllTrainingOptions {
   std::optional<dhp::LayoutRules> elastic{};  ///< limits on the number of replicas
   bool elastic_axes = false;   ///< lets tensor and pipeline axes change, too; else they stay

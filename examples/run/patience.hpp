@@ -32,8 +32,8 @@ class Patience {
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 
-  /// Takes the measures of an evaluation after `step`. Throws if the measure is missing. due: a run without a restart
-  /// has this evaluation, too; another one is only the first value of a run that has none.
+  /// Takes the measures of an evaluation after `step`. Throws if the measure is missing. due: false for an additional
+  /// evaluation, which an uninterrupted run would not make; it counts only if there is no value yet.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found,
             bool due = true) {
     if (measure_.empty()) return;

@@ -35,7 +35,7 @@ namespace examples {
 
 class RankRun {
  public:
-  /// training: the library's options, made from those of the setup. Keeps references. Collective.
+  /// training: the library's options, made by setup.options.training(). Keeps references. Collective.
   RankRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup,
           const dhp::AllTrainingOptions& training)
       : dev_(dev),
@@ -72,8 +72,8 @@ class RankRun {
         options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
     return dhp::Loader(dev_, samples, loading).next();
   }
-  /// Throws if replicas get too few or unequally many micro-batches. Checks an epoch's first step, which stands for all
-  /// but the last, and the last, which may be short. total: steps of the run.
+  /// Throws if replicas get too few or unequally many micro-batches. Checks an epoch's first step and its last one,
+  /// which may be short; all others are like the first. total: steps of the run.
   void check_shares(std::int64_t total) const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;

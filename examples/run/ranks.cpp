@@ -114,7 +114,7 @@ struct ProcessSetup {
     records.write();
     std::_Exit(1);
   }
-  /// Returns what the options of all engines have. The result refers to this setup.
+  /// Returns options with the fields that all engines share. The result refers to this setup.
   template <class Options>
   [[nodiscard]] Options shared_by_engines() const {
     Options result;

@@ -88,8 +88,8 @@ struct TrainingSetup : PlannedTraining {
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Prints a description of the data; returns the setup of the model describe(build, config). Keeps a reference to the
-/// config.
+/// Prints the data's description and returns the setup for training the model that describe(build, config) returns.
+/// Keeps a reference to the config.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
                                      const TrainerData& data, const auto& config, auto describe) {
   if (options.prints()) {
@@ -119,7 +119,7 @@ struct TrainingSetup : PlannedTraining {
   };
 }
 
-/// The rest of run_trainer(). exit_status: set if the command line ends the program.
+/// Does the work of run_trainer() after parse(). exit_status: set if the command line ends the program.
 [[nodiscard]] int run_with_options(const RunOptions& options, std::optional<int> exit_status,
                                    const std::function<int(ConnectedRank* met)>& load_and_train);
 /// Runs a trainer. parse() reads the options. train(options, met) reads data, calls run_training and returns its exit

@@ -127,7 +127,7 @@ TEST_CASE("sentence pairs: with a held-out fraction of 0 all pairs are for train
   CHECK(trained != list(all_pairs(text)));  // in a random order
   std::sort(trained.begin(), trained.end());
   CHECK(trained == list(all_pairs(text)));
-  // Two held-out pairs are then enough.
+  // Without held-out pairs, a text of two pairs is enough.
   CHECK(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0, 0).train.size() == 2);
   CHECK_THROWS_AS((void)split.held_out.get(0), dhp::Error);
 }

@@ -16,7 +16,7 @@ class MemoryStore final : public KeyValueStore {
   [[nodiscard]] std::string description() const override { return "store in memory"; }
   [[nodiscard]] bool is_held_here() const override { return held_here; }
   bool held_here = false;  // the answer of is_held_here()
-  /// Is called after each read of a key or prefix, before the reader goes on.
+  /// Called after each read of a key or prefix, before the reader continues.
   std::function<void(const std::string& key)> after_read{};
   /// From now on every access throws.
   void vanish() {

@@ -1,7 +1,7 @@
-// A Cuda device over a fake of CUDA's runtime: copies through page-locked memory, the memory that it holds, and
-// what it refuses. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
+// A Cuda device over a fake of CUDA's runtime: copies through page-locked memory, the memory that it holds, and its
+// refusals. Needs no GPU. A program of its own, because the fake defines cudaMalloc and similar functions.
 #include <tests/cuda/fake_cuda.hpp>
-// The fake first: what follows calls it.
+// The fake comes first, because the headers below call it.
 #include <dhp/device/cuda.hpp>
 #include <dhp/dlpack.hpp>
 #include <dhp/train/state_copy.hpp>

@@ -16,7 +16,7 @@ compile=("${CXX:-c++}" -std=c++20 -O0 -march=native -U_FORTIFY_SOURCE -DDOCTEST_
   -DDHP_HAS_PROCESSES=1 -DDHP_HAS_ZLIB=1 -DDHP_HAS_PNG=1 -DDHP_HAS_JPEG=1 -DDHP_HAS_UTF8PROC=1)
 folders=(-Iinclude -I. -Itests -isystem "${CUDA_HOME:-/usr/local/cuda}/include")
 
-# try FOLDER TEST COLOR WORDS: compiles and runs a test with the files of a folder, and prints its color.
+# try FOLDER TEST COLOR WORDS: compiles and runs a test with the files of a folder. It must be COLOR, red or green.
 try() {
   local kernels=() color=green
   [[ $2 != cuda/* || $2 == *_fake ]] || kernels=(-include tests/cuda/emulator.hpp -include dhp/cuda/kernels.hpp)

@@ -38,7 +38,7 @@ for model, options in SMALL.items():
     assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                for each in found), found
     assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
-# Of up to 100,000 layouts none is left out.
+# Up to 100,000 layouts are all tried.
 page = page_of(H100, "--gpus", "768", *SMALL["bert"], "--global-batch", "2304")
 assert "the best of 99482 layouts" in page, page
 # More ranks than a process can start as threads.

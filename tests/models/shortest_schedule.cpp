@@ -28,7 +28,8 @@ void is_proven(int length, const ScheduleProblem& of) {
 
 /// Returns the slots of the shortest schedule, by trying all actions and waits without a bound.
 int by_trying_all(const ScheduleProblem& of) {
-  // By stage: begun forwards and backwards of two chunks, begun weights; slots left of the last action, and its kind.
+  // Of each stage: the number of begun forwards (chunk 0, chunk 1), backwards (the same) and weight gradients; how many
+  // slots the last action still takes, and its kind.
   using State = std::vector<std::array<int, 7>>;
   const int last = of.parts() - 1;
   const int costs[] = {of.forward, of.forward, of.backward_input, of.backward_input,
@@ -119,7 +120,7 @@ TEST_CASE("shortest schedule: in a V with little memory, a stage keeps room for 
 }
 
 TEST_CASE("shortest schedule: if none is shorter than a known one, that one is proven") {
-  // With memory for one, a micro-batch goes to the end and back, and its weight gradient ends, before the next begins.
+  // With memory for one micro-batch, the next one begins only after the weight gradient of the one before it.
   const auto found = found_for({.stages = 2, .micro_batches = 3, .memory = 1}, 3 * (2 * 2 + 1));
   CHECK(!found.length);
   CHECK(found.at_least == 15);

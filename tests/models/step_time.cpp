@@ -114,7 +114,7 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, during the next forwar
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
   CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
-  // The slow link carries the weights, 16 s, and the sums of two micro-batches, 16 s each; it waits for passes between.
+  // The slow link carries the weights in 16 s, and then the sums of each micro-batch in 16 s, once its pass is done.
   cluster.device.bytes_per_s = 0.5e6;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }

@@ -38,7 +38,7 @@ Results by_loops(const BatchNormCase& each) {
   return found;
 }
 
-// Rows are around the tiles of 64 and 128, columns around the vector width and the blocks of 128.
+// Numbers of rows near the tiles of 64 and 128; numbers of columns near the vector width and the blocks of 128.
 const std::vector<Shape> shapes{{0, 4}, {2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 131}};
 
 }  // namespace

@@ -12,7 +12,7 @@ struct BatchNormCase {
   Shape shape;
   std::int64_t skip = 0;
   bool relu = false;  ///< behind the norm
-  /// That of about three ranks with as many rows.
+  /// The number of rows on about three ranks like this one.
   [[nodiscard]] double count() const { return 3.0 * static_cast<double>(shape.rows()) + 1; }
 };
 /// The random operands of a case.

@@ -23,7 +23,7 @@ namespace {
 struct Operand {
   DType type;
   Shape shape;
-  /// What the op accepts: any number of rows or columns, any size, any floating-point type, or all of these.
+  /// The freedom of an operand: any number of rows or columns, any size, any floating-point type, or all of these.
   enum Free { nothing, rows, columns, size, floats, all } free = nothing;
 };
 using Operands = std::vector<Tensor<Cpu>>;

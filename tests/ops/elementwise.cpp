@@ -4,7 +4,7 @@
 
 namespace {
 
-// Sizes are around the vector width and around the size of a tile.
+// Sizes near the vector width and near the size of a tile.
 const std::vector<std::int64_t> sizes{0, 1, 7, 513, detail::cpu::elementwise_tile + 3};
 
 template <class T>

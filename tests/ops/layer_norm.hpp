@@ -45,7 +45,7 @@ Results norm_results(auto& side, const NormCase& each) {
                       side.sums(per_row, 5), dx, dgamma.mut(), dbeta.mut(), each.beta);
   return side.results(y, inv_std, dx, dgamma, dbeta, mean);
 }
-/// Sums over the rows may cancel.
+/// Returns the scale of errors of sums over rows: the terms may cancel, so the sum itself may be small.
 inline double size_of_sums(const Shape& shape) {
   return 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;
 }
@@ -71,7 +71,7 @@ struct ResidualCase {
   Shape shape;
   double p = 0.3;
   std::int64_t skip = 0;  ///< offset of the rows of x and of dy
-  /// What the sum overwrites. Unless nothing, both gradients overwrite their inputs.
+  /// The tensor that the sum overwrites. Unless it is `nothing`, both gradients overwrite their inputs, too.
   Over over = nothing;
   bool numbered = false;  ///< rows have given numbers
   RandomStream random{.seed = 0x123456789abcdefu, .series = 3, .use = 5};

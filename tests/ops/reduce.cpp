@@ -5,7 +5,7 @@
 
 TEST_CASE_TEMPLATE("reductions: column_sums adds to beta times the old values", T, double, float,
                    bf16, f16) {
-  // Rows are around the tile of 128, columns around the vector width.
+  // Numbers of rows near the tile of 128, numbers of columns near the vector width.
   for (const auto& shape : {Shape{0, 5}, {1, 1}, {3, 7}, {129, 33}, {2, 70, 8}, {1000, 1}})
     for (const double beta : {0.0, 1.0, -0.5}) {
       const ColumnSums each{.shape = shape, .beta = beta};

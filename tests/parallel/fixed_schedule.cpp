@@ -35,10 +35,10 @@ TEST_CASE("fixed schedule: parts of the model are numbered across stages, as in 
             "line 2, cell 2: 3F0 is of a part that stage 0 of 2 holds"));
   CHECK(has(message_of([] { (void)lists_of("0F0\n1F0,3F0\n2F0"); }),
             "line 2, cell 2: 3F0 is of a part that stage 0 of 3 holds"));
-  // With idle cells, spaces and the line ends of Windows.
+  // Idle cells, spaces and the line ends of Windows are accepted.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));
-  // As spreadsheets and editors leave it: a byte order mark, blank lines at the end.
+  // So are a byte order mark and blank lines at the end, which spreadsheets and editors write.
   CHECK(lists_of("\xEF\xBB\xBF"
                  "0F0,0B0\r\n1F0,1B0\r\n\r\n \n") == lists_of("0F0,0B0\n1F0,1B0\n"));
 }

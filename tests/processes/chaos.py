@@ -26,7 +26,7 @@ from generations import curve, first_difference, last_step, told
 RUN = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "96", "--global-batch", "12",
        "--micro-batch", "2", "--deterministic", "--evaluate-samples", "2", "--steps", "99999", "--threads", "1"]
 TIMEOUT_S = 2  # time limit of the ranks' waits
-HANG_S = 150  # longest time without a step, and for a process or a job to end after it was told to
+HANG_S = 150  # limit of the time without a step, and of the time in which a process or a job ends when it is told to
 LAYOUTS = {"data": [], "tensor": ["--tensor-parallel", "2"], "pipeline": ["--pipeline-parallel", "2"],
            "zero-1": ["--zero", "1", "--shard-redundancy", "1", "--optimizer", "lamb"],
            "zero-3": ["--zero", "3", "--shard-redundancy", "1", "--optimizer", "lamb"],
@@ -108,7 +108,7 @@ class Chaos:
         self.journal, self.due, self.count = [], [], itertools.count()
         self.longest_s, self.step, self.step_at, self.over = 0.0, 0, time.monotonic(), False
 
-    # The journal of events, and checks.
+    # The journal and the checks.
     def note(self, what, text):
         self.total[what] += 1
         self.journal.append(f"{time.monotonic() - self.job.start:8.3f} s, after step {last_step(self.metrics)}: {what} {text}")

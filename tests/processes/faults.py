@@ -11,7 +11,7 @@ import sys
 import ranks
 
 LIMIT_S = 3
-# The errors of the other ranks: one of these.
+# Words of the other ranks' error: each must print one of the list.
 SENTENCES = {
     "sleep": ["which is alive and in no call; its last one, barrier at misbehaving.hpp:"],
     "stop": ["has not been heard of for", "is gone ("],
@@ -28,7 +28,7 @@ def check(program, what, who, tries=3):
     with ranks.Job(4, [program, what, str(who), str(LIMIT_S)]) as job:
         others = job.wait(300, without=[who])
         last = max(end.seconds for end in others)
-        # Meeting and the rounds before the fault take milliseconds only.
+        # The time from the start counts: the rendezvous and the rounds before the fault take only milliseconds.
         for end in others:
             if end.status == 0:
                 wrong.append(f"rank {end.rank} ended with status 0")
@@ -36,7 +36,7 @@ def check(program, what, who, tries=3):
             place = "misbehaving.hpp:" in end.output or what == "throw"
             if not (named and place and any(text in end.output for text in SENTENCES[what])):
                 wrong.append(f"rank {end.rank} wrote, with status {end.status}: {end.output.strip()}")
-        # The odd rank ends by itself, too. A stopped one ends after SIGCONT.
+        # The faulty rank ends, too; a stopped one after SIGCONT.
         if what == "stop":
             os.kill(job.processes[who].pid, signal.SIGCONT)
         end = job.wait(300)[who]

@@ -58,7 +58,7 @@ struct Weights {
   }
 
   [[nodiscard]] static bool is_narrow(const Kind& kind) { return is_16_bit<T> && !kind.exact; }
-  /// Parameters are numbered backwards, so that a test fails if code takes a number for a place in the table.
+  /// Parameters are numbered backwards, so that a test fails if code mistakes a number for a place in the table.
   [[nodiscard]] std::size_t parameter(std::size_t kind) const { return kinds.size() - 1 - kind; }
   [[nodiscard]] std::int64_t size() const { return firsts.back(); }
   /// All tensors that an update may write.

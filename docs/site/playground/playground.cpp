@@ -98,12 +98,12 @@ std::string buffer;
 
 extern "C" {
 
-/// Room for a question of so many bytes.
+/// Returns memory for a question of this many bytes.
 [[clang::export_name("question")]] char* question(unsigned bytes) {
   buffer.assign(bytes, '\0');
   return buffer.data();
 }
-/// Answers it. An Error ends the call with a trap (below); its sentence is the answer then.
+/// Answers the question. An Error ends the call by a trap (below), and its sentence becomes the answer.
 [[clang::export_name("answer")]] void answer() {
   buffer = to_json(playground::estimate(playground::parse(std::string(buffer))));
 }

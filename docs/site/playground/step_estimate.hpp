@@ -1,7 +1,7 @@
-// What one step of a layout takes and moves, stage by stage, before anything is allocated: the times of a schedule, the
-// bytes on each axis, the memory of a rank. The model is a list of equal layers, each with two all-reduces of its
-// output in each direction on the tensor axis, as a transformer's block has them, and with keys and values of the
-// output's size, which go around the ring of the context axis.
+// Estimates one step of a layout, stage by stage, before anything is allocated: the times of a schedule, the bytes on
+// each axis, the memory of a rank. The model is a list of equal layers. As in a transformer's block, each layer has two
+// all-reduces of its output in each direction on the tensor axis, and keys and values of the output's size, which
+// travel around the ring of the context axis.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -58,12 +58,12 @@ struct Question {
   }
 };
 
-/// Of a rank, in bytes, with AdamW: two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
+/// Bytes of a rank with AdamW: two moments of 32 bits and, for 16-bit weights, a 32-bit copy of them.
 struct Memory : examples::StateBytes {
   double activations = 0;
 };
 
-/// What a rank sends in a step, in bytes.
+/// Bytes that a rank sends in a step.
 struct Traffic {
   double data = 0;
   double tensor = 0;
@@ -121,7 +121,7 @@ inline void check_question(const Question& q) {
   const auto times = dhp::simulate(lists, costs);
 
   Answer answer{times.makespan, report.max_messages, {}};
-  // Of a rank's rows: what a layer gives, keeps inside, and has as keys and values.
+  // Bytes for a rank's rows: a layer's output, the tensors that it keeps inside, and its keys and values.
   const double boundary = q.boundary / q.context, inside = q.inside / q.tensor / q.context,
                keys = 2 * boundary / q.tensor;
   const double kept = boundary + (q.recompute ? 0 : inside);
@@ -161,7 +161,7 @@ inline void check_question(const Question& q) {
     stage.sent.tensor =
         2 * passes *
         dhp::sent_bytes(dhp::CallKind::all_reduce, static_cast<std::int64_t>(boundary), q.tensor);
-    // Gradients of keys and values are 32-bit sums, and go once further.
+    // Gradients of keys and values are 32-bit sums, and take one more step around the ring.
     if (q.context > 1)
       stage.sent.context =
           keys * ((q.context - 1) * passes + q.context * (q.half ? 2 : 1) * backward);

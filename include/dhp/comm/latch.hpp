@@ -63,8 +63,8 @@ class Latch : detail::NonCopyable {
     std::atomic<std::source_location> where{};
   };
   std::vector<Waits> waits{};  ///< by rank
-  std::timespec look{6, 0};    ///< time between two looks at `waits`
-  /// Returns the number of begun waits if each rank that has not finished is in one; otherwise 0.
+  std::timespec look{6, 0};    ///< time between two checks of `waits`
+  /// Returns the number of waits begun so far if every unfinished rank is waiting; otherwise 0.
   [[nodiscard]] std::uint64_t all_wait() const {
     std::uint64_t begun = 0;
     for (std::size_t rank = 0; rank < waits.size(); begun += waits[rank++].begun)

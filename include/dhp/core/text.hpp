@@ -84,7 +84,7 @@ class TextPart {
 [[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
 
 namespace detail {
-/// Returns a number of things, such as "1 step" or "2 steps".
+/// Returns a number with its noun: "1 step" or "2 steps".
 [[nodiscard]] std::string pluralize(std::integral auto number, std::string_view thing) {
   const bool takes_es = thing.ends_with('s') || thing.ends_with("tch");
   return concat(number, " ", thing, number == 1 ? "" : takes_es ? "es" : "s");

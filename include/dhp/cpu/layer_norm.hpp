@@ -96,7 +96,7 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
 namespace dhp::detail {
 
 // Each row goes through a buffer of A in the L1 cache: outputs may alias inputs, and loops still vectorize.
-/// With a sum: normalizes sum = residual + dropout(x).
+/// If `sum` is given, normalizes sum = residual + dropout(x).
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
                            View<Cpu> inv_std, const NormBranch<Cpu>& branch,
@@ -129,7 +129,7 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
     });
   });
 }
-/// With a dropped_dx: also writes the dropout of the unrounded gradient there.
+/// If dropped_dx is given, writes the dropout of the unrounded gradient to it.
 void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                             ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
                             View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta,

@@ -5,7 +5,7 @@
 
 namespace dhp::detail {
 
-/// With a sum: normalizes sum = residual + dropout(x).
+/// If `sum` is given, normalizes sum = residual + dropout(x).
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
                            double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std,
@@ -24,7 +24,7 @@ void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, Con
                                                     all.residual, in.gamma, in.beta, all.sum, in.y);
   });
 }
-/// With a dropped_dx: also writes the dropout of the unrounded gradient there.
+/// If dropped_dx is given, writes the dropout of the unrounded gradient to it.
 template <KernelDevice Dev>
 void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> gamma,
                             ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dx,

@@ -43,7 +43,7 @@ struct PlanSource {
   }
 
  private:
-  /// Includes the rules, because a kept plan is used without checking them again.
+  /// Returns the key of a kept plan. It contains the rules, because they are not checked when the plan is used again.
   [[nodiscard]] std::string key(const std::string& name) const {
     return concat(problem, rules.deterministic ? ", deterministic" : "",
                   rules.full_precision ? ", full precision" : "", " by ", name);

@@ -29,9 +29,9 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// max_candidates: the most that are timed. max_compiled: the most of them that must be compiled, about a second
-  /// each. The fastest need not be a favorite: on an H100, ResNet-50's first layer took 1.5 ms with the best of cuDNN's
-  /// first four, and 0.4 ms with the best of all that PyTorch tries.
+  /// max_candidates: how many candidates may be timed. max_compiled: how many of these may need compiling, which takes
+  /// about a second each. The fastest need not be a favorite: on an H100, ResNet-50's first layer took 1.5 ms with the
+  /// best of cuDNN's first four, and 0.4 ms with the best of all that PyTorch tries.
   static constexpr std::size_t max_candidates = 16, max_compiled = 4;
 
   explicit Tuning(Cuda& dev)

@@ -91,8 +91,8 @@ class Batching {
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Returns the number of steps, from the start of the run, until a number of epochs is done, and `more` steps of the
-  /// next epoch; at most 2^62 and `more`.
+  /// Returns the number of steps from the start of the run to the end of the given number of epochs, plus `more` steps
+  /// of the next epoch. Returns 2^62 instead of a larger number.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs, std::int64_t more = 0) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // epochs after the epoch of from_
     if (whole < 0) {

@@ -65,7 +65,7 @@ class DelayedReducer final : public Replicas<Dev> {
     if (delay_ > 0) statistics_.put(*dev_);
   }
 
-  /// Without a preceding finish(), weights were loaded, so the delay starts anew.
+  /// If finish() was not called before, weights were loaded, and the delay starts anew.
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }

@@ -86,7 +86,7 @@ template <class Dev>
   cast(dev, x.view(), made.mut());
   return made;
 }
-/// Returns `result`, which a pass of a layer made. Throws NotFinite if the tape asks for a check and it fails.
+/// Returns `result`, the output of a layer's pass. Throws NotFinite if the tape asks for a check and it fails.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> looked_at(Dev& dev, const std::string& name, const char* what,
                                     const Tape<Dev>& tape, Tensor<Dev> result) {
@@ -96,7 +96,7 @@ template <class Dev>
   if (found.template to_host<double>(dev)[0] != 0) throw NotFinite(name, what);
   return result;
 }
-/// Returns looked_at(body()), one pass of a layer; errors name the layer.
+/// Runs body(), one pass of a layer, and returns its output, checked by looked_at(). Errors name the layer.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape,
@@ -113,7 +113,7 @@ template <class Dev>
 }  // namespace detail
 
 namespace detail {
-/// Base of a layer L with backward_onto: gives it backward, which adds to nothing.
+/// Base of a layer L that has backward_onto. Its backward() calls backward_onto with an empty tensor to add to.
 template <class Dev, class L>
 struct AddsOnto {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {

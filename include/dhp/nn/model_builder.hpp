@@ -174,7 +174,7 @@ class ModelBuilder {
   [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
     return make_pieces(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
-  /// Throws Error unless the parameter has the placement that the one of `other`, in the same layer, requires.
+  /// Throws Error unless the parameter has the placement that `other`, a parameter of the same layer, requires.
   void check_matching_placement(const ParameterSpec& parameter, Placement required,
                                 const ParameterSpec& other) const {
     if (parameter.placement != required)

@@ -28,7 +28,7 @@ struct Magnitude {
 struct IsNonfinite {
   constexpr double operator()(double value) const { return value - value == 0 ? 0 : 1; }
 };
-/// What a sum adds for each element.
+/// The summand of each element.
 using Summed = std::variant<Itself, Square, Magnitude, IsNonfinite>;
 }  // namespace detail
 

@@ -107,7 +107,7 @@ struct StageLists : std::vector<std::vector<Action>> {
   [[nodiscard]] detail::Wiring wiring(int chunks) const {
     return {static_cast<int>(size()), chunks, v_shaped};
   }
-  /// Returns the numbers of chunks and of micro-batches that the passes name: a pass beyond the last one of both.
+  /// Returns a pass whose chunk and micro-batch are the numbers of chunks and of micro-batches in these lists.
   [[nodiscard]] Action end_of_passes() const {
     Action end;
     for (const auto& list : *this)

@@ -206,7 +206,7 @@ class Checkpoint {
     return record;
   }
 
-  /// Returns what a run normally keeps when it goes on, by the names in the index.
+  /// Returns the facts that normally stay the same in a resumed run, by their names in the index.
   [[nodiscard]] nlohmann::ordered_json kept() const {
     nlohmann::ordered_json facts{{"seed", store_.options().seed}};
     if (const auto settings = optimizer_.settings(); !settings.empty())

@@ -10,7 +10,7 @@ RankState::OpenCall call(const std::string& what, double age_s, std::vector<int>
                          const std::string& series = "world") {
   return {series, 1, what, what, "a.cpp:1", age_s, std::move(needs)};
 }
-// A world of three ranks. update() and cause() count as a report of the given ranks at now_s.
+// A world of three ranks. update() and cause() report the states of the given ranks at time now_s.
 struct Three {
   FailureDetector detector{3, {30}};
   RankState states[3];

@@ -105,8 +105,9 @@ TEST_CASE("watchdog: a silent rank ends the world") {
   CHECK(has(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
 
-// Whether rank 1, the last of the worlds, reports its lost connection with `expected`, and the first world gets the
-// same error. Rank 1 waits two seconds for more news. A busy machine may take longer, so the check is repeated.
+// Returns whether rank 1 reports its lost connection with `expected` and, if all_hear, rank 0 gets the same error.
+// make() returns the worlds of both. Rank 1 waits two seconds for the cause. A busy machine may take longer, so the
+// check is repeated.
 bool says_of_lost(int peer, const std::string& expected,
                   const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
                   bool all_hear = true) {

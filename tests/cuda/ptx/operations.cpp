@@ -226,7 +226,7 @@ void conversions(Table& table, const std::string& from) {
   }
 }
 
-/// A sum or difference of T, with carry in from from[2] and carry out to to[1].
+/// A sum or difference of T. Reads a carry in `from[2]` and writes the new carry to `to[1]`.
 template <class T, bool subtracts>
 void with_carry(Register* registers, const Instruction& instruction, Mask mask) {
   const auto [a, b, c] = std::array{instruction.from[0], instruction.from[1], instruction.from[2]};

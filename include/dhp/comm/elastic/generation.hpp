@@ -25,7 +25,7 @@ struct ElasticOptions {
   /// Seconds to wait for a silent member to which no connection has broken.
   double silent_s = 2;
   double lost_s = 0.3;  ///< seconds to wait if a connection to the member has broken
-  /// A process that was left out of the job and is asked to stop keeps the store for the others for this many seconds.
+  /// Seconds for which a process that holds the store, but is no longer a member, keeps it running when asked to stop.
   double store_stays_s = 30;
   /// Polled while this process waits as a newcomer or for enough ranks; if it returns true, the wait ends. Null: never.
   std::function<bool()> gives_up{};

@@ -1,5 +1,5 @@
 // Membership lets the members of an elastic job agree on generations, through the job's store. set_unless() is atomic,
-// so exactly one proposal for a generation wins, and members that missed it can write nothing more. So even a broken
+// so exactly one proposal for a generation wins, and members that missed it can write nothing more. Even a broken
 // network cannot split a job in two.
 #pragma once
 
@@ -69,7 +69,7 @@ class GenerationStore final : public KeyValueStore {
     for (auto& [key, value] : found.entries) key.erase(0, prefix_.size());
     return found;
   }
-  // The store names members; this one names their ranks.
+  // The job's store names members, a generation's store names their ranks.
   [[nodiscard]] Answer who_has_left(Request request) {
     Answer found;
     if (request.kind == Request::Kind::list) {
@@ -102,8 +102,8 @@ struct Newcomer {
 
 class Membership {
  public:
-  /// Announces this process. If no generation has a live member, newcomers propose the next one when all `started`
-  /// processes are there: the newcomer of hint 0 immediately, the others a little later, in case it is lost.
+  /// Announces this process. If no generation has a live member, newcomers propose the next one once all `started`
+  /// processes are announced: the newcomer of hint 0 immediately, the others a little later, in case that one is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -182,7 +182,7 @@ class Membership {
     }
   }
 
-  /// Returns why next() waited last.
+  /// Returns the reason for the latest wait in next().
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
   /// Returns whether the newcomers would make a larger layout possible.
   [[nodiscard]] bool could_grow(const Generation& now) {
@@ -196,7 +196,7 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
-  /// Notes that the job has begun to train, and so to own its files.
+  /// Records that the job has begun to train. From now on it owns its files.
   void begin() { store_->set(begun_key, ""); }
   [[nodiscard]] bool has_begun() { return store_->find(begun_key).has_value(); }
   /// Tells all processes that no further generation will come. why: the reason; empty if the job is done.

@@ -28,7 +28,7 @@ class NcclBranch final : public CudaBranch {
 
   /// Adds a call of the step that is being recorded.
   void add(const CommCall& call) {
-    // A kind is a series with one order on all its ranks: the collectives of the group, or the messages of an edge.
+    // Calls of one kind have the same order on all their ranks: the group's collectives, or the messages of an edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
       return kind.first.kind == call.kind && kind.first.other == call.other;

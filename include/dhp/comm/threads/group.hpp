@@ -223,7 +223,7 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
-  // Waits for a change of the word. Ends the world if all ranks wait and the process computes nothing for 20 looks.
+  // Waits for a change of the word. Ends the world if, in 20 checks, all ranks wait and the process computes nothing.
   void block(WaitWord& word, std::uint32_t seen, int rank, const CommCall& call) {
     auto& mine = latch_->waits[as_size(world_rank(rank))];
     mine.operation = name_of(call.kind);

@@ -246,7 +246,7 @@ class Watchdog : public Latch {
   [[nodiscard]] Decision inspect(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        // The limit is read before the rank's calls, because the end of a call may end the section.
+        // Reads the limit before the rank's calls: when a call ends, its section and the section's limit may end too.
         states[at].limit = deadlines_->limit();
         states[at].read(*options_.recorders[at], calls_before_[at]);
       }
