@@ -1,6 +1,6 @@
 # awk -f curves.awk RUN.jsonl... > curves.html: writes a page for any browser with the loss curves of runs, from their
 # files of --metrics.
-# In a locale with decimal commas mawk reads and writes them; files and pages have points.
+# In a locale with decimal commas, mawk reads and writes commas, but files and pages have points.
 function number(text) { sub(/[.]/, substr(1 / 2, 2, 1), text); return text + 0 }
 function fixed(v) { v = sprintf("%.1f", v); sub(/,/, ".", v); return v }
 function value(name) {

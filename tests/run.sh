@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-# A compiler needs 1 to 2 GB. A computing test counts as three jobs, a waiting one as one job, of four for each core.
+# A compiler needs 1 to 2 GB. ctest gets four jobs for each core: a computing test takes three, a waiting one takes one.
 jobs=$(nproc)
 which=(-LE acceptance)
 programs=()

@@ -39,7 +39,7 @@ struct BertScoring : RowScoring {
 struct ImageScoring : RowScoring {
   std::shared_ptr<const SavedResNet> resnet{};
 };
-/// samples: the text of --input; with prompts, the first one as an example of shapes.
+/// samples: the text of --input or, with prompts, the first prompt, which shows the shapes.
 struct GptScoring : ScoredModel {
   GptConfig config{};
   std::int64_t bytes = 0;  ///< size of the text

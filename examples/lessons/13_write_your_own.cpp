@@ -24,7 +24,7 @@ Model<Cpu> describe(ModelBuilder<Cpu>& build) {
   return model;
 }
 
-/// Trains with all own parts, on every rank.
+/// Trains with all user-written parts, on every rank.
 Seen train(Comm<Cpu> world, MeshShape layout) {
   Cpu dev;
   Seen seen;

@@ -17,7 +17,10 @@ namespace examples {
 /// Appends a sentence to options.idle for each given option that has no effect.
 inline void note_idle(const CLI::App& app, RunOptions& options, const std::string& reducer) {
   const bool has_momentum = std::visit(
-      [](const auto& optimizer) { return requires { optimizer.momentum; }; }, options.optimizer);
+      [](const auto& optimizer) {
+        return requires { optimizer.momentum; };
+      },
+      options.optimizer);
   const bool plans = options.axes == "auto" || options.elastic_axes;
   const bool adapts = !options.tuning.adapters.layers.empty();
   const bool reads = !options.synthetic();

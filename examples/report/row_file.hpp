@@ -40,7 +40,8 @@ class RowFile {
   std::int64_t written_ = 0;
 };
 
-/// Throws unless the name is empty or ends in .csv, .jsonl or .npy; on the rank that `writes` it, also if it cannot.
+/// Throws unless the name is empty or ends in .csv, .jsonl or .npy. On the rank that writes the file, also throws if it
+/// cannot be written.
 void check_row_file(const std::string& path, bool writes);
 /// Calls put(file), which adds all rows. The file appears when it is complete.
 void write_rows(const RowFileOptions& options, const std::function<void(RowFile&)>& put);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # budget.sh TIMES MEGABYTES OBJECT PEER COMPILER ARG...                       or
 # budget.sh TIMES MEGABYTES OBJECT PEER --recorded COMPILE_COMMANDS SOURCE
-# Compiles a source and PEER in turns. Compares memory with MEGABYTES, and CPU seconds (user + system) with TIMES those
-# of PEER, because seconds alone depend on the machine and its load.
+# Compiles a source and PEER in turns. The source may take MEGABYTES of memory, and TIMES as many CPU seconds (user +
+# system) as PEER. The limit is no number of seconds, because these depend on the machine and its load.
 set -u
 times=$1 megabytes=$2 object=$3 peer=$4
 shift 4

@@ -64,7 +64,7 @@ TEST_CASE("fallback attention agrees for any head size, some of the heads, much 
   check_attention<float, Gpu>(
       {.lengths = {17}, .padding = {1}, .heads = 1, .size = 64, .total_heads = 1});
   check_attention<double, Gpu>({.lengths = {3}, .heads = 1, .size = 256, .total_heads = 1});
-  // The second half of eight heads drops the same probabilities as in the whole.
+  // Heads 4 to 7 of eight, computed alone, drop the same probabilities as beside the others.
   check_attention<double, Gpu>({.lengths = {6, 4},
                                 .padding = {1, 0},
                                 .heads = 4,

@@ -314,7 +314,7 @@ TEST_CASE("fused norm: a convolution's backward pass includes the previous norm'
     CAPTURE(between);
     const LayerCase each{.shape = pixels};
     const auto make = [=] { return blocks(between); };
-    // The first block's is not fused.
+    // The first block's backward pass is not fused.
     CHECK(calls_of(each, make) ==
           Calls{.norm_backward = between ? 4 : 2, .sums = 6, .apply = 6, .to_norm = 4});
     CHECK(calls_of(each, make, {&Calls::norm_backward}).norm_backward == 0);

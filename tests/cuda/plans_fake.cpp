@@ -189,7 +189,7 @@ TEST_CASE("plans fake: plans of another cuDNN version are ignored and replaced")
     const auto then = process(options);
     CHECK(then.ran);
     CHECK(then.compilations == compiled);
-    // With timed choices, there is none for this version, so the device asks for no kept plan.
+    // With timing, no choice is kept for this version, so the device looks for no kept plan.
     REQUIRE(then.refusals.size() == (deterministic ? 1 : 0));
     if (deterministic)
       CHECK(has(then.refusals[0], "(it is of another GPU, driver or library version)"));

@@ -339,7 +339,7 @@ TEST_CASE("tuning fake: a file's choice applies to all sizes of its class withou
     Cuda dev(options);
     Products products(dev);
     const auto before = starts();
-    // No size is timed, in any order, even if the algorithm of its class cannot run it.
+    // In whatever order sizes come, none is timed, not even one that the algorithm of its class cannot run.
     for (const auto pass : {Pass::y, Pass::dx, Pass::dw}) {
       CHECK(products.algorithm_of(pass, 101) == 2);
       CHECK(products.algorithm_of(pass, 104) == 2);

@@ -54,7 +54,8 @@ std::string chunk(const std::string& type, const std::string& data) {
 }
 
 TEST_CASE("png: the passes of an interlaced file of 16 bits make one image") {
-  // The first pixels of rows 0 and 2, their second ones, then row 1; each line of a pass begins with its filter, 0.
+  // One pass has the first pixels of rows 0 and 2, the next their second pixels, the last row 1. A line of a pass
+  // begins with its filter, 0.
   const std::string passes("\0\1\1\0\5\5\0\2\2\0\6\6\0\3\3\4\4", 17);
   std::string packed(compressBound(passes.size()), '\0');
   auto size = static_cast<uLongf>(packed.size());

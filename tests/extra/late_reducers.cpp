@@ -33,8 +33,8 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica
 
 using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 
-// y = w x, w = 1 at first, target 0. Calls body(dev, trainer, store, next, replica) on each replica; next(step):
-// batches.
+// Trains y = w x for the target 0, from w = 1. Calls body(dev, trainer, store, next, replica) on each replica.
+// next(step) returns the step's batches.
 template <class Body>
 void on_replicas(const Settings& settings, Body body) {
   const RunSettings run{.compute = settings.compute,

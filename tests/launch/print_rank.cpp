@@ -1,4 +1,4 @@
-// Prints this process's rank by the environment in one line, or an error if the variables make no sense.
+// Prints in one line the rank that the environment gives this process, or an error if the variables contradict.
 #include <dhp/comm/rendezvous/process_rank.hpp>
 
 #include <cstdio>

@@ -59,7 +59,7 @@ def part_of_best(part, *asked, more):
     return [layouts(*asked, *options)[0]["parts"][part] for options in more]
 
 
-# With a part of the keys, attention costs as much as the pairs of that part.
+# Attention to a part of the keys costs as much as its query-key pairs.
 seconds = part_of_best("layers", H100, "--model", "gpt", "--preset", "tiny", "--sequence-length", "8192",
                        "--global-batch", "2", "--micro-batch", "1", "--recompute",
                        more=[["--gpus", ranks, "--context-parallel", ranks] for ranks in ("1", "2")])

@@ -51,7 +51,7 @@ inline Model<Cpu> right_model(ModelBuilder<Cpu>& build) {
 inline constexpr std::size_t attention = 4, feed_forward = 6;
 
 /// The loss of masked words, with smoothed labels. local: each rank smooths over its own words, so targets add up to
-/// more than 1. Made from public parts: adds the loss of smoothing 1.
+/// more than 1. It consists of public parts: a smoothed loss, to which it adds some loss of smoothing 1.
 class SmoothedWords {
  public:
   SmoothedWords(ModelBuilder<Cpu>& build, const ParameterList<Cpu>& table, bool local)

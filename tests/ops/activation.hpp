@@ -19,7 +19,7 @@ inline std::vector<double> numbers_with_tails(std::int64_t count) {
   return made;
 }
 
-/// Returns y and dx of elements from `skip` on; as the saved tensor the gradient gets x, so it need not be an output.
+/// Returns y and dx of elements from `skip` on. The gradient gets x as its saved tensor, even if it expects y there.
 Results activation_results(auto& side, Activation kind, std::int64_t count, std::int64_t skip,
                            bool in_place = false) {
   const auto part = [&](auto view) { return view.slice(skip, count); };

@@ -27,7 +27,7 @@ Results by_loops(const NormCase& each) {
     for (std::size_t c = 0; c < columns; ++c) variance += std::pow(x[at(c)] - mean, 2) / width;
     found[1].push_back(1 / std::sqrt(variance + 1e-2));
     found[5].push_back(mean);
-    // The backward pass gets other statistics.
+    // The backward pass gets statistics that are not those of x, to show that it uses what it gets.
     const auto normal = [&](std::size_t c) {
       return (x[at(c)] - (each.rms ? 0 : means[row])) * inverses[row];
     };

@@ -122,7 +122,7 @@ TEST_CASE("moves: weights are gathered one pass ahead, for at most two layers") 
   for_each_case(2, {1, 4}, check_case, {unit_per_layer});
 }
 
-/// The errors after body(list, position) has changed one move of this kind: each sentence once, without numbers.
+/// Lets body(list, position) change each move of this kind, one at a time. Returns each error once, without numbers.
 std::string refusals(Kind kind, FunctionRef<void(List&, std::ptrdiff_t)> body) {
   std::set<std::string> errors;
   for_each_case(2, {1, 3}, [&](const Case& of) {

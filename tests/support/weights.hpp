@@ -22,7 +22,7 @@ inline std::vector<std::int64_t> firsts_of(const std::vector<Kind>& kinds) {
   return firsts;
 }
 
-/// Segments about as long as a tile, of one element, empty, and many short ones; some decay, some are exact.
+/// Segments of about a tile, of one element and of none, and many short ones. Some decay, some are exact.
 inline std::vector<Kind> kinds_around_a_tile() {
   std::vector<Kind> kinds{{1},
                           {dhp::detail::segment_tile, false},

@@ -12,7 +12,7 @@ namespace {
   const int last = save.empty() ? 0 : 1;
   return CheckpointCases<Cpu>({}, {}).run(layout, settings, load, save, last, -1, how);
 }
-/// Writes every other tensor to one file, the rest to another, and an index.
+/// Writes the tensors to two files, in turn, and an index of them.
 void part(const SafeTensors& whole, const std::string& folder) {
   SafeTensorsWriter shards[2];
   nlohmann::json index;

@@ -38,7 +38,7 @@ class Ledger {
   void clear() { launches_.clear(); }
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
 
-  /// The shares of rows, and of pairs of rows, of a batch's rounded attention problem that hold tokens.
+  /// In a batch's rounded attention problem, the share of rows that are tokens, and of pairs that are pairs of tokens.
   double attention_rows = 1, attention_pairs = 1;
 
  private:

@@ -15,7 +15,8 @@ namespace dry {
 /// Returns a readable name, such as "MapColumns<8, BatchNormApply<f16, true>>".
 [[nodiscard]] std::string kernel_name(const char* mangled);
 
-/// Returns the bytes behind pointers: two into one tensor are parts of one pass, two equal ones an update in place.
+/// Returns the bytes behind pointers. Two pointers into one tensor count as one pass, two equal ones as an update in
+/// place.
 [[nodiscard]] double bytes_of_pointers(const std::uintptr_t* words, std::size_t count);
 
 template <class Kernel>

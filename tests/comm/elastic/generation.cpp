@@ -102,7 +102,7 @@ TEST_CASE("next generation: members keep their order if other axes change") {
   CHECK(next_generation({}, {}, {1}, all)->layout == MeshShape{1, 1, 1});
 }
 
-// For all lost and new members: no member has two ranks, the layout is full, and it has as many replicas as fit.
+// Whichever members are lost and join: no member has two ranks, the layout is full, and as many replicas as fit run.
 TEST_CASE("next generation: the rules hold for every loss in every small layout") {
   for (int tensor = 1; tensor <= 2; ++tensor)
     for (int pipeline = 1; pipeline <= 2; ++pipeline)

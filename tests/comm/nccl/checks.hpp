@@ -15,7 +15,7 @@ inline bool holds(Cuda& dev, const Tensor<Cuda>& got, const Values& expected) {
   });
   return values == expected;
 }
-// Parts of the world, ordered by key, and ranks of no part.
+// Splits the world into parts, ordered by key, some of which leave out ranks; returns what is wrong in them.
 inline std::string wrong_parts(Comm<Cuda>& world, Cuda& dev) {
   const int n = world.size(), me = world.rank();
   std::string wrong;

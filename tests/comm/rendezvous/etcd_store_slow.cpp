@@ -87,7 +87,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
   Child child([&](const Child::Send& send) {
     EtcdStore own(etcd.options(), member(3));
     std::string end;
-    // Calls fail before and after the thread that renews the lease finds out. SIGSTOP may come during any write.
+    // Calls fail at once, even before the renewing thread notices that the lease has ended. SIGSTOP may hit any write.
     try {
       own.set("ready", "");
       for (int i = 0;; ++i) own.set("written", concat(i));

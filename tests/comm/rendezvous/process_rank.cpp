@@ -24,7 +24,7 @@ std::string read(const Variables& variables, const RankOverrides& given = {}) {
     return error_for.substr(0, end);
   }
 }
-// A job without a name is called by its port.
+// A job without a name is named after its port.
 std::string at_port_of_none(const std::string& host) {
   const auto port = ProcessRank::port_of_job("job");
   return concat("at ", host, " ", port, ", job job-", port);
