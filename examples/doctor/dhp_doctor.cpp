@@ -32,8 +32,8 @@ using Dev = dhp::DefaultDevice;
   return exam;
 }
 
-/// The network check: bandwidth and latency of an all_reduce over each axis of the mesh, by the measurement with which
-/// trainers begin. All groups of an axis are measured at the same time.
+/// The network check: measures bandwidth and latency of an all_reduce over each axis of the mesh, like trainers at
+/// their start. All groups of an axis are measured at the same time.
 [[nodiscard]] Finding check_network(Examination<Dev>& exam) {
   if (exam.size() == 1) return skipped("one rank has no partner");
   Finding finding;

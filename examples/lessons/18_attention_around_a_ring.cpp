@@ -68,7 +68,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   Seen seen;
   std::vector<RunningSoftmax> sums(mine.size());
   for (int step = 0; step < n; ++step) {
-    // The keys and values held now are of the tokens `owner`. They are sent on before they are used, to overlap both.
+    // The rank now has keys and values of the tokens `owner`. It sends them on before it uses them, to overlap both.
     const auto owner = tokens_of((me - step + n) % n, n, from_both_ends);
     if (step + 1 < n) world.send(dev, held.share(), (me + 1) % n);
     const auto kv = held.to_host<float>(dev);

@@ -52,7 +52,7 @@ Results by_loops(const ConvCase& layer, double beta) {
 TEST_CASE_TEMPLATE("conv2d agrees with loops, also over several tiles", T, double, float, bf16,
                    f16) {
   auto layers = cases();
-  // More pixels, channels and taps than one tile or one block along k holds, and several tiles of weights.
+  // Pixels, channels and taps fill more than one tile and more than one block along k; weights fill several tiles.
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
   // Channels fill panels of A (6 or 14 rows), so that dw is computed as its transpose.
   layers.push_back({{2, 9, 9, 12}, 16, {3, 1, 1}});

@@ -10,8 +10,8 @@
 
 namespace tests {
 
-/// Runs body(send) in a child process, which uses no doctest, and ends with status 0, or 1 after an exception.
-/// send(text) tells the test. The child is killed at the latest when this object ends.
+/// Runs body(send) in a child process, without doctest. Its exit status is 0, or 1 after an exception. send(text) sends
+/// a text to the test. When this object ends, the child is killed if it still runs.
 class Child {
  public:
   using Send = std::function<void(const std::string&)>;

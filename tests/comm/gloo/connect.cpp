@@ -1,4 +1,4 @@
-// A rank chooses the address on which it listens for the others, by what it knows of their machines.
+// A rank chooses the address on which it listens for the others. The choice depends on the machines of all ranks.
 #include <dhp/comm/gloo/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 
