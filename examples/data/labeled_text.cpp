@@ -150,8 +150,9 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
     if (const auto read = std::from_chars(label.data(), end, number);
         read.ec == std::errc() && read.ptr == end) {
       const auto [same, fresh] = numbers.emplace(number, label);
-      dhp::check(fresh, data.path, ", line ", line, ": the label ", label, " is the number ",
-                 same->second, " of line ", found[same->second], "; write one of them");
+      dhp::check(fresh, data.path, ", line ", line, ": the label ", label,
+                 " is the same number as ", same->second, " of line ", found[same->second],
+                 "; write it in one way");
     }
     const auto [same, fresh] = small.emplace(dhp::detail::lower_case(label), label);
     if (!fresh)

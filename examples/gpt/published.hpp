@@ -89,7 +89,7 @@ namespace examples {
     for (const auto id : ids)
       dhp::check(id >= 0 && id < result.vocabulary, from.path(), ": \"", key, "\" is ", id,
                  ", and the model has the tokens 0 to ", result.vocabulary - 1,
-                 "; write there which one of tokenizer.json is meant");
+                 "; write the id of one of these there, as in tokenizer.json");
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
   // If the tokens are missing, Hugging Face's classes use these defaults.

@@ -278,7 +278,7 @@ TEST_CASE("late reducers: unsupported settings are refused") {
   ParameterStore<Cpu> sharded(dev, {}, {.sharding = {ZeroStage::optimizer}}, {0, 2});
   for (const auto& reducer : {ReducerChoice(Delayed{}), ReducerChoice(TopK{})})
     CHECK(has(message_of([&] { (void)detail::any_reducer(dev, sharded, Comm<Cpu>(), reducer); }),
-              "replicas that shard their state (ZeRO) sum gradients in their own way"));
+              "replicas that shard their state (ZeRO) sum gradients by shards"));
   CHECK(has(message({.reducer = LocalSgd{}, .norms_know = false}),
             "these replicas exchange more than sums of gradients"));
   CHECK(has(late({.reducer = LocalSgd{}},

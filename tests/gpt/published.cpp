@@ -34,9 +34,9 @@ TEST_CASE("published decoders: the begin and end tokens are the model's own") {
   refuses({{"eos_token_id", {0, 60000}}}, "\"eos_token_id\" is 60000");
   refuses({{"bos_token_id", -1}}, "\"bos_token_id\" is -1");
   refuses({{"bos_token_id", 4294967296}}, "\"bos_token_id\" is 4294967296");
-  refuses(
-      {{"vocab_size", 320}},
-      "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319; write there which one");
+  refuses({{"vocab_size", 320}},
+          "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319; write the id of one "
+          "of these there");
 }
 
 TEST_CASE("published decoders: a head that differs from the word table is not tied") {

@@ -130,7 +130,7 @@ TEST_CASE("placements: sizes that ranks cannot share and a late table are refuse
   CHECK(has(message_of([&] {
               build.place({{"*", Placement::columns}});
             }),
-            "place() comes before the layers"));
+            "call place() before making the layers"));
 }
 
 TEST_CASE("placements: a rank's share of rows depends on rows, ranks and groups") {

@@ -203,9 +203,9 @@ TEST_CASE("attention: halves of the keys give the whole result, and wrong parts 
   CHECK(message_of([&] { forward(k); }) == outside);
   CHECK(message_of([&] { backward(dq.mut()); }) == outside);
   parts.keys.pop_back();
-  CHECK(
-      message_of([&] { forward(k); }) ==
-      "attention: queries of 2 samples, keys of 1 and row numbers [10] of i64 do not fit 10 rows");
+  CHECK(message_of([&] { forward(k); }) ==
+        "attention: queries of 2 samples, keys of 1 and row numbers [10] of i64; give both of one "
+        "number of samples, and row numbers i64 [10]");
 }
 
 TEST_CASE("attention: operands that do not fit are refused") {

@@ -138,7 +138,7 @@ TEST_CASE("view: reshapes and slices of dim 0 share the elements") {
   auto x = counting(dev, {4, 3});
   const ConstView<Cpu> view = x;
   CHECK(view.as({2, 6}).data<float>()[6] == 6);
-  CHECK(message_of([&] { (void)view.as({5}); }) == "cannot see [4, 3] as [5]");
+  CHECK(message_of([&] { (void)view.as({5}); }) == "cannot view [4, 3] as [5]");
   const auto middle = view.slice(1, 3);
   CHECK(middle.shape() == Shape{2, 3});
   CHECK(middle.data<float>()[0] == 3);

@@ -38,7 +38,7 @@ TABLES = [
      "comma.csv, line 7: it has 3 fields, and the first line has 2; a text with a comma stands in quotes"),
     ("twice.csv", f"label,label\n{ROWS}", 1, "twice.csv, line 1: column label stands there twice; rename one of them"),
     ("capital.CSV", f"text,label\n{ROWS}A dog.,P\n", 0, "warning: capital.CSV, line 3: the labels p and P differ in capitals"),
-    ("number.csv", f"text,label\n{ROWS}a,1\nb,1.0\n", 1, "number.csv, line 7: the label 1.0 is the number 1 of line 6; write"),
+    ("number.csv", f"text,label\n{ROWS}a,1\nb,1.0\n", 1, "number.csv, line 7: the label 1.0 is the same number as 1 of line 6; write"),
     ("large.csv", f"text,label\n{ROWS}a,9007199254740992\nb,9007199254740993\n", 0, " 4 classes"),
     ("large.jsonl", '{"text": "a b", "label": 18446744073709551616}\n{"text": "c", "label": 18446744073709551617}\n', 1,
      'large.jsonl, line 1: "label" has more digits than a number keeps; write it as a text, in quotes'),

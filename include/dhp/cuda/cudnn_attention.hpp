@@ -47,7 +47,7 @@ template <class Dev>
 /// Throws Error if the refused pass has dropout, because no other kernel has cuDNN's random numbers.
 inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
   check(problem.dropout == 0, "cuDNN cannot do ", text,
-        "; run without its own numbers for dropout (--library-dropout, "
+        "; run without its random numbers for dropout (--library-dropout, "
         "CudaOptions::library_dropout)");
 }
 

@@ -77,7 +77,8 @@ class ModelBuilder {
   /// parameters are replicated. divisible: all split dimensions (such as heads) can be cut into d equal groups for each
   /// divisor d of this number; 0 means that the model has no tensor groups.
   void place(Placements table, std::int64_t divisible = 0) {
-    check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
+    check(parameters_ == 0,
+          "call place() before making the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
     groups_ = groups_of(divisible);
     shares_rows_ = placements_.has(Placement::shares);
@@ -143,10 +144,9 @@ class ModelBuilder {
   void check_described() const {
     placements_.check_used(tensor.size());
     for (const auto& entry : low_rank_.layers)
-      check(
-          std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
-          "no linear layer of the model is called ", entry,
-          ", and none can be adapted; a name is the end of a layer's name, from a dot on or whole");
+      check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
+            "no linear layer of the model is called ", entry,
+            "; give the whole name of a layer to adapt, or its end after a dot");
   }
 
   /// Throws Error if a parameter has no memory, because no part of the model lists it.

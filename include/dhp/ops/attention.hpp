@@ -142,7 +142,7 @@ void check_part(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> logsume
             parts.row_numbers.dtype() == DType::i64,
         "attention: queries of ", parts.queries.size(), " samples, keys of ", parts.keys.size(),
         " and row numbers ", parts.row_numbers.shape(), " of ", parts.row_numbers.dtype(),
-        " do not fit ", q.rows(), " rows");
+        "; give both of one number of samples, and row numbers i64 [", q.rows(), "]");
   check_runs("q", parts.queries, q.rows(), parts.max_length);
   check_runs("k", parts.keys, k.rows(), parts.max_length);
 }

@@ -31,7 +31,7 @@ void check_gemm(InView<Dev> a, InView<Dev> b, InView<Dev> c, GemmOptions options
                 InView<Dev> bias) {
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
-        "; see a tensor of more dims as [rows, columns] first");
+        "; first view a tensor of more dims as [rows, columns]");
   const auto [m, n, k] = gemm_size<Dev>(b, c, options);
   const auto fits_columns = [&](std::int64_t given, std::int64_t wanted) {
     return options.padded ? given >= wanted : given == wanted;

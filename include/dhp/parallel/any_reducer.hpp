@@ -60,8 +60,8 @@ template <class Dev, class Options>
   };
   if (store.is_sharded()) {
     check(std::is_same_v<Options, Bucketed> || std::is_same_v<Options, Plain>,
-          "replicas that shard their state (ZeRO) sum gradients in their own way, which a reducer "
-          "that is late, compresses or is your own would change: choose Bucketed, or no sharding");
+          "replicas that shard their state (ZeRO) sum gradients by shards, which late, compressing "
+          "and user-written reducers do not: choose Bucketed, or no sharding");
     return wrap([&] { return ShardedReducer<Dev>(dev, store, group); });
   }
   return wrap([&] { return make_reducer(dev, store, group, options); });

@@ -66,7 +66,7 @@ class BasicView {
   [[nodiscard]] detail::Elements<BasicView> data() const { return {*this}; }
 
   [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
-    check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
+    check(shape.count() == count(), "cannot view ", shape_, " as ", shape);
     return {data_, dtype_, shape};
   }
   /// Returns entries [first, last) of dim 0.

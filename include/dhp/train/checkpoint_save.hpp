@@ -61,7 +61,8 @@ class CheckpointSave {
     for (const auto& [name, text] : record.files) {
       const auto path = part_ + "/" + name;
       check(name.find('/') == name.npos && name != "index.json" && !is_there(path),
-            "a checkpoint cannot keep a file ", name, " of the program's own; choose another name");
+            "a checkpoint cannot hold the program's file ", name,
+            " under this name; choose another one, without /");
       index.files[name] = checked(text);
       replace_file(path, text);
     }

@@ -141,7 +141,7 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
         " lacks weights of this model: ", listed(fresh, ""));
   for (const auto& name : fresh)
     check(exports(name), file.path(), " has no ", name,
-          ", which would get initial values that --export-adapter does not write; use --export");
+          ", so it would get initial values, which --export-adapter does not write; use --export");
   check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
         " have no initial values; make the store with ParameterStoreOptions::initialize");
   const auto left_over =

@@ -42,8 +42,8 @@ class StepRecorder<Dev> {
     auto signature = signature_of(step);
     const bool promised = how == Recording::promised;
     check(!promised || signature_.empty() || signature == signature_, "step ", step.context.step,
-          ": its inputs have other shapes than those of the steps before, with which all ranks "
-          "were to record it; give it without same_shapes, or do without recording");
+          ": its inputs have other shapes than those of the steps before, but same_shapes promises "
+          "equal ones, for recording; give this step without same_shapes, or do not record");
     if (!graph_) {
       // The first step is not recorded: it loads kernels and chooses plans.
       if (signature != signature_ || (step.batches.empty() && !promised)) {

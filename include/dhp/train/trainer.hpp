@@ -355,9 +355,9 @@ class Trainer {
     mesh_.world().barrier();  // throws if another rank has named the layer
     if (loss_is_bad)
       fail(what,
-           ", but the last layer's output is: the loss itself overflowed; a lower learning rate "
-           "may help");
-    fail(what, ", but every layer's output and input gradient is: ",
+           ", but the last layer's output is finite: the loss itself overflowed; a lower learning "
+           "rate may help");
+    fail(what, ", but every layer's output and input gradient is finite: ",
          model_.store().options().deterministic
              ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
                "rate, or sum in floating point"

@@ -177,7 +177,7 @@ class Membership {
       if (waited_s > options_.timeout_s / 30 && !std::exchange(logged, true))
         log(concat("waits up to ", options_.timeout_s, " s: ", problem));
       check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
-            " of this process within ", options_.timeout_s, " s: ", problem);
+            " took in this process within ", options_.timeout_s, " s: ", problem);
       std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }
   }
