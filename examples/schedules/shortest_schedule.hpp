@@ -175,9 +175,9 @@ class ScheduleSearch {
   }
 
   /// Returns whether each stage, as the only one with limited time, can do its remaining actions in the remaining
-  /// slots. An action has an earliest start and slots that must follow it. If actions could be interrupted, always
-  /// doing the one that most must follow would be best (J. R. Jackson, 1955; J. Carlier, The one-machine sequencing
-  /// problem, 1982).
+  /// slots. An action has an earliest start and slots that must follow it. If actions could be interrupted, it
+  /// would be best to do always the one with the most slots after it (J. R. Jackson, 1955; J. Carlier, The one-machine
+  /// sequencing problem, 1982).
   [[nodiscard]] bool in_time(const State& state, int left) {
     remaining_.clear();
     starting_.assign(static_cast<std::size_t>(of_.stages * left), -1);

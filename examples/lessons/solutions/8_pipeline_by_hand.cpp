@@ -1,5 +1,5 @@
-// Solutions of lesson 8: three stages by hand, one layer each, with one forward, one backward (1F1B) instead of all
-// forwards first.
+// Solutions of lesson 8: three stages by hand, one layer each. They alternate forward and backward passes (1F1B)
+// instead of doing all forwards first.
 #include "lesson.hpp"
 
 #include <algorithm>
