@@ -173,15 +173,12 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                                 directions.data()});
   });
 }
-template <KernelDevice Dev>
-void layer_rates_on(Dev& dev, const LayerRateRule& rule, ConstView<Dev> state,
-                    ConstView<Dev> weights, ConstView<Dev> others, View<Dev> rates) {
-  const auto run = [&]<class Rule>(const Rule& by) {
-    cuda::map(dev, rates.count(), cuda::LayerRate<Rule>{by, cuda::step_state<Dev>(state)},
-              rates.template data<double>(), weights.template data<double>(),
-              others.template data<double>());
-  };
-  std::visit(run, rule);
+template <KernelDevice Dev, class Rule>
+void layer_rates_on(Dev& dev, const Rule& rule, ConstView<Dev> state, ConstView<Dev> weights,
+                    ConstView<Dev> others, View<Dev> rates) {
+  cuda::map(dev, rates.count(), cuda::LayerRate<Rule>{rule, cuda::step_state<Dev>(state)},
+            rates.template data<double>(), weights.template data<double>(),
+            others.template data<double>());
 }
 
 }  // namespace dhp::detail
