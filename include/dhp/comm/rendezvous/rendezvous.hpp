@@ -56,13 +56,31 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return poll_until([&] { return store.list(prefix).size() >= as_size(count); }, timeout_s);
 }
 
+[[nodiscard]] inline std::string this_process() { return concat(host_name(), " ", ::getpid()); }
+
 /// Announces this rank by the key "arrived/<rank>"; throws Error if the key exists.
 inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
   const auto key = concat("arrived/", options.rank);
   const auto other = store.find(key);
   check(!other, "rank ", options.rank, " has arrived at the ", store.description(), " before (",
         other.value_or(""), "); end that start of the job, or give this one a DHP_JOB of its own");
-  store.set(key, concat(host_name(), " ", ::getpid()));
+  store.set(key, this_process());
+}
+
+/// Connects to rank 0's store. If this process has just left another job, waits until rank 0 has left that one, too.
+[[nodiscard]] inline std::shared_ptr<TcpStore> next_store(const RendezvousOptions& options) {
+  std::shared_ptr<TcpStore> store;
+  const auto is_next = [&] {
+    store.reset();
+    store = std::make_shared<TcpStore>(options);
+    try {
+      return store->find(concat("arrived/", options.rank)) != this_process();
+    } catch (const KeyValueStoreLost&) {
+      return false;
+    }
+  };
+  (void)poll_until(is_next, options.timeout_s);
+  return store;
 }
 
 /// Makes rank 0's store. Throws Error if another process has a store of this job at an earlier port.
@@ -150,7 +168,7 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
     detail::gather_ranks(*server, options);
     return server;
   }
-  auto client = std::make_shared<detail::TcpStore>(options);
+  auto client = detail::next_store(options);
   detail::announce(*client, options);
   detail::join_ranks(*client, options);
   return client;
