@@ -94,3 +94,18 @@ TEST_CASE(
             " has no tensor optimizer/exp_avg/first.weight; its weight was frozen then, or the "));
   CHECK(steps_with(false, {.only = true}) == 2);
 }
+
+TEST_CASE("run files: all ranks hear of a refused folder, leave it free, and may save elsewhere") {
+  const Folder folder;
+  for (const auto* owner : {"first", "second"})
+    on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
+      Loader data(dev, samples, {.global_batch = 8, .micro_batch = 2});
+      TrainingRun run(dev, world, TrainingOptions{.layout = {.data = 2}}, network, data);
+      const auto refusal = message_of([&] { run.save(folder / "first"); });
+      if (owner == std::string("first")) return;
+      CHECK(has(refusal, " has checkpoints of another run"));
+      run.save(folder / "second");
+      if (world.rank() == 0) CHECK(dhp::detail::FileLock(folder / "first/.lock").try_lock());
+    });
+  CHECK(dhp::CheckpointFolder(folder / "second").names().size() == 1);
+}

@@ -139,6 +139,11 @@ class Checkpoint {
             ", which rank 0 (host ", hosts[0], ") does; choose a folder that all hosts share");
   }
 
+  /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it. Collective.
+  void fail_together(Dev& dev, const std::string& own) {
+    for (const auto& problem : gather_texts(dev, mesh_.world(), own))
+      if (!problem.empty()) throw SaveFailed(problem);
+  }
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
@@ -152,11 +157,6 @@ class Checkpoint {
     detail::CheckpointSave save(path, state.step, world.rank(), world.size());
     fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
-  }
-  /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it. Collective.
-  void fail_together(Dev& dev, const std::string& own) {
-    for (const auto& problem : gather_texts(dev, mesh_.world(), own))
-      if (!problem.empty()) throw SaveFailed(problem);
   }
   /// Returns the parts of held pieces that this rank writes. Ranks that hold the same elements share the work: large
   /// pieces are cut, and small pieces are assigned in turn.

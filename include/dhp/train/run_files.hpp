@@ -87,12 +87,17 @@ class RunFiles : detail::NonCopyable {
   }
   /// Treats the folder's checkpoints as this run's own; for elastic jobs.
   void adopt(const std::string& folder) { known_[place_of(folder)].prepared = true; }
-  /// Locks a folder and prepares its first save. Throws Error if the folder is not writable, or if it has checkpoints
-  /// of another run and `overwrite` is false.
+  /// Locks a folder and prepares its first save. Throws SaveFailed on all ranks if the folder is not writable, or if it
+  /// has checkpoints of another run and `overwrite` is false; the run may then choose another folder.
   void prepare(const std::string& folder, bool overwrite = false) {
-    (void)hold(folder, folder);
     auto& known = known_[place_of(folder)];
-    known.replaced = checkpoint_.prepare(folder, from_, overwrite);
+    const bool held = known.held;
+    const auto problem = detail::problem_in([&] {
+      (void)hold(folder, folder);
+      known.replaced = checkpoint_.prepare(folder, from_, overwrite);
+    });
+    if (!problem.empty() && !held) known = {};  // the folder stays free for its own run
+    checkpoint_.fail_together(run_.device(), problem);
     checkpoint_.check_shared(run_.device(), folder + "/.lock");
     known.prepared = true;
   }
