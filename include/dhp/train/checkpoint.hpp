@@ -309,7 +309,8 @@ class Checkpoint {
                                         ": its numbers differ by rounding; --deterministic with --",
                                         name, "-groups ", groups, " keeps every bit"));
     for (const auto& [name, pieces] : saved->index().tensors)
-      if (!read.contains(name) && !name.starts_with(master_prefix))
+      if (!read.contains(name) && !read.contains(master_prefix + name) &&
+          !name.starts_with(master_prefix))
         loaded.remarks.push_back(concat("tensor ", name, " of ", loaded.from,
                                         " is not in this model, and was not read"));
     return "";
