@@ -353,15 +353,17 @@ TEST_CASE("training run: earlier checkpoints stay, for any spelling of the loade
   }
 }
 
-TEST_CASE("training run: a relative folder is recognized before it exists") {
+TEST_CASE(
+    "training run: a relative folder is recognized before it exists, and stays during a save") {
   Cpu dev;
   const Folder folder;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path);
   TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
   CHECK(run.files().hold("new", "new").empty());
-  CHECK(message_of([&] { run.save("new"); }) == "no error");
-  std::filesystem::current_path(before);
+  const auto go_away = [&] { std::filesystem::current_path(before); };
+  CHECK(message_of([&] { run.files().save("new", {.may_commit = go_away}); }) == "no error");
+  CHECK(dhp::CheckpointFolder(folder / "new").names().size() == 1);
 }
 
 TEST_CASE("training run: an evaluation on the training data does not change the training") {

@@ -30,9 +30,10 @@ struct RunRecord {
 namespace detail {
 class CheckpointSave {
  public:
-  /// path: the folder of the run, the same on all ranks.
+  /// path: the folder of the run, the same on all ranks. A relative path keeps its meaning if the program changes its
+  /// working directory during the save.
   CheckpointSave(const std::string& path, std::int64_t step, int rank, int ranks)
-      : folder_(path),
+      : folder_(std::filesystem::absolute(path).string()),
         step_(step),
         part_(folder_.path(CheckpointFolder::name_of(step) + ".part")),
         rank_(rank),
