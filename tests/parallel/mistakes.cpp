@@ -198,6 +198,10 @@ TEST_CASE("mistakes: a step without micro-batches, or without some of them, is r
         "a step of no micro-batches trains nothing");
   CHECK(message({.change = [](auto& mine) { mine.batches.pop_back(); }}) ==
         "a step of 2 micro-batches got 1; a single replica takes all");
+  CHECK(
+      has(message({.options = {.layout = {.data = 2}},
+                   .change = [](auto& mine) { mine.batches.resize(mine.batches[0].index == 0); }}),
+          "step 1 has 2 micro-batches, but the replicas of the data axis have 1 in all"));
 }
 
 TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {

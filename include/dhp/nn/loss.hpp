@@ -190,8 +190,8 @@ struct GlobalLoss {
 };
 
 namespace detail {
-/// Returns a request to gather_losses(): 1 to stop, else 0; and a number whose sum over all ranks is 0 if the ranks of
-/// each tensor group have the same micro-batches, or if `compares` is false.
+/// Returns a request to gather_losses(): 1 to stop, else 0; a number whose sum over all ranks is 0 if the ranks of each
+/// tensor group have the same micro-batches, or if `compares` is false; and this rank's number of micro-batches.
 template <class Dev>
 [[nodiscard]] std::vector<double> request_of(Dev& dev, Mesh<Dev>& mesh, bool stops,
                                              const std::vector<MicroBatch<Dev>>& batches,
@@ -209,12 +209,13 @@ template <class Dev>
       for (const auto& [name, x] : batch.side) add(x);
     }
   }
-  return {stops ? 1.0 : 0.0, sum * (group.rank() == 0 ? group.size() - 1.0 : -1.0)};
+  return {stops ? 1.0 : 0.0, sum * (group.rank() == 0 ? group.size() - 1.0 : -1.0),
+          static_cast<double>(batches.size())};
 }
 
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
 /// and the pipeline axis and, if there is a request, over the tensor axis. mine: the losses of this rank's `batches`;
-/// zeros on ranks without the loss. request: f64 [2], values to sum over all ranks; the sums begin an additional last
+/// zeros on ranks without the loss. request: f64 [3], values to sum over all ranks; the sums begin an additional last
 /// row of the result.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,

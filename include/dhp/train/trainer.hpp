@@ -39,7 +39,7 @@ class Trainer {
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         series_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {std::ssize(model.term_names())}),
-        request_(dev, DType::f64, {2}) {
+        request_(dev, DType::f64, {3}) {
     detail::make_copies_agree(dev, mesh);
     check(options.clip >= 0 && options.spike >= 0, "clip and spike are limits of norms, or 0, got ",
           options.clip, " and ", options.spike);
@@ -94,6 +94,11 @@ class Trainer {
     const bool stop_requested = *request > 0;
     check(request[1] == 0, "ranks of one tensor group have different micro-batches in step ",
           ticket.step, "; give them the same, those of their replica Mesh::data_index()");
+    const auto& shape = mesh_.shape();
+    const auto found = request[2] * shape.data / shape.size();
+    check(found == static_cast<double>(ticket.mine.micro_batches), "step ", ticket.step, " has ",
+          ticket.mine.micro_batches, " micro-batches, but the replicas of the data axis have ",
+          found, " in all; each micro-batch belongs to one replica");
     losses.erase(request, losses.end());
     detail::check_counts<Dev>(losses, names, ticket.mine.batches);
     const auto loss = detail::sum_losses(losses, names.size());
@@ -385,7 +390,7 @@ class Trainer {
   Tensor<Dev> state_;    // StepState
   Tensor<Dev> series_;   // i32 [1]: the bits of RandomStream::series
   Tensor<Dev> counts_;   // i64 [terms], counts of this replica's micro-batches
-  Tensor<Dev> request_;  // f64 [2], see request_of()
+  Tensor<Dev> request_;  // f64 [3], see request_of()
   std::atomic<bool> stop_requested_{false};
   bool compared_ = false;
   detail::StepRecorder<Dev> recorder_;
