@@ -109,3 +109,27 @@ TEST_CASE("run files: all ranks hear of a refused folder, leave it free, and may
     });
   CHECK(dhp::CheckpointFolder(folder / "second").names().size() == 1);
 }
+
+TEST_CASE("run files: a checkpoint that is loaded during a save does not change what is saved") {
+  const Folder folder;
+  Cpu dev;
+  const auto train = [&](auto body) {
+    Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
+    TrainingRun run(dev, Comm<Cpu>(), TrainingOptions{}, network, data);
+    body(run);
+    return run.step().loss;
+  };
+  double loss = 0;
+  for (int time = 0; time < 10; ++time) {  // the copy may be fast
+    (void)train([&](auto& run) {
+      for (const auto* to : {"first", "second"}) {
+        (void)run.step();
+        run.save_in_background(concat(folder / to, time));
+      }
+      (void)run.resume(concat(folder / "first", time));
+    });
+    const auto saved = train([&](auto& run) { (void)run.resume(concat(folder / "second", time)); });
+    if (time == 0) loss = train([&](auto& run) { run.step(), run.step(); });
+    CHECK(saved == loss);
+  }
+}

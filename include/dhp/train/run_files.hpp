@@ -34,6 +34,7 @@ class RunFiles : detail::NonCopyable {
   /// Loads a folder's newest checkpoint, a single checkpoint, or published weights, with the rules of Checkpoint::load.
   /// After a checkpoint, the run continues with the next step.
   LoadedCheckpoint load(const std::string& path, const WeightLoading& how = {}) {
+    saver_.before_update(run_.device());  // a save may still copy the state that this replaces
     auto loaded = checkpoint_.load(run_.device(), path, how);
     run_.resume_after(loaded.state);
     from_ = loaded.from;

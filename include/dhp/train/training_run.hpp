@@ -145,7 +145,7 @@ class TrainingRun : detail::NonCopyable {
     files<D>().save(folder);
   }
   /// Saves while training continues. The next save and the end of the run wait for it. The next save or files().wait()
-  /// throws its failure.
+  /// throws its failure. A program that changes weights itself first calls files().wait().
   template <class D = Dev>
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
