@@ -84,7 +84,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
         FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::detail::process_name())
             .write(paths_[at]);
       } catch (const std::exception& error) {  // a failed write must not end a run
-        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+        std::fprintf(stderr, "rank %d: %s\n", rank, dhp::detail::sentence_of(error).c_str());
       }
     }
   }

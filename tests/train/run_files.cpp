@@ -71,11 +71,11 @@ TEST_CASE("run files: a run that goes on with another seed, optimizer setting or
             "this run has \"32 samples in steps of 8 and micro-batches of 4\": "));
 }
 
-TEST_CASE(
-    "run files: a weight that was frozen goes on with a new state of the optimizer, if asked") {
+TEST_CASE("run files: weights are frozen later, and frozen ones trained again, if asked") {
   const Folder folder;
   Cpu dev;
-  const auto steps_with = [&](bool frozen, const WeightLoading& how) {
+  const auto loaded = [&](bool frozen, const char* from, const char* to,
+                          const WeightLoading& how = {}) {
     Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
     TrainingRun run(
         dev, Comm<Cpu>(), TrainingOptions{},
@@ -84,15 +84,19 @@ TEST_CASE(
           return network(build);
         },
         data);
-    if (!frozen) (void)run.files().load(folder / "run", how);
+    LoadedCheckpoint result;
+    if (*from != 0) result = run.files().load(folder / from, how);
     (void)run.step();
-    if (frozen) run.save(folder / "run");
-    return run.steps();
+    run.save(folder / to);
+    return result;
   };
-  CHECK(steps_with(true, {}) == 1);
-  CHECK(has(message_of([&] { steps_with(false, {}); }),
+  (void)loaded(true, "", "run");
+  CHECK(has(message_of([&] { (void)loaded(false, "run", "none"); }),
             " has no tensor optimizer/exp_avg/first.weight; its weight was frozen then, or the "));
-  CHECK(steps_with(false, {.only = true}) == 2);
+  CHECK(loaded(false, "run", "trained", {.only = true}).state.step == 1);
+  const auto remarks = loaded(true, "trained", "again").remarks;
+  REQUIRE(remarks.size() == 1);
+  CHECK(has(remarks[0], " has 4 tensors for which this run has no place; the first is optimizer/"));
 }
 
 TEST_CASE("run files: all ranks hear of a refused folder, leave it free, and may save elsewhere") {

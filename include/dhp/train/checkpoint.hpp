@@ -308,11 +308,15 @@ class Checkpoint {
                                         " groups and this run goes on in ", std::max(own_groups, 1),
                                         ": its numbers differ by rounding; --deterministic with --",
                                         name, "-groups ", groups, " keeps every bit"));
+    std::vector<std::string> unread;
     for (const auto& [name, pieces] : saved->index().tensors)
       if (!read.contains(name) && !read.contains(master_prefix + name) &&
           !name.starts_with(master_prefix))
-        loaded.remarks.push_back(concat("tensor ", name, " of ", loaded.from,
-                                        " is not in this model, and was not read"));
+        unread.push_back(name);
+    if (!unread.empty())
+      loaded.remarks.push_back(
+          concat(loaded.from, " has ", detail::pluralize(unread.size(), "tensor"),
+                 " for which this run has no place; the first is ", unread.front()));
     return "";
   }
 
