@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -93,18 +95,27 @@ inline const std::string& made_directory(const std::string& directory) {
 
 class EventFile {
  public:
-  /// Returns whether a run has written into this directory.
-  [[nodiscard]] static bool any_in(const std::string& directory) {
+  /// Returns the latest time in the names of a directory's event files; 0 if there are none.
+  [[nodiscard]] static double last_in(const std::string& directory) {
+    constexpr std::string_view start = "events.out.tfevents.";
+    double last = 0;
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error))
-      if (entry.path().filename().string().starts_with("events.out.tfevents.")) return true;
-    return false;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+      const auto name = entry.path().filename().string();
+      double time = 0;
+      if (name.starts_with(start))
+        std::from_chars(name.data() + start.size(), name.data() + name.size(), time);
+      last = std::max(last, time);
+    }
+    return last;
   }
 
   /// Opens a new file in the directory. Files of the same run before an interruption may be there: TensorBoard then
-  /// ignores their events from first_step on. Throws Error if the file cannot be written.
+  /// ignores their events from first_step on. The file's name follows theirs even if this host's clock is behind.
+  /// Throws Error if the file cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step)
-      : file_(event_file::made_directory(directory) + "/" + event_file::new_name(now_s()),
+      : file_(event_file::made_directory(directory) + "/" +
+                  event_file::new_name(std::max(now_s(), last_in(directory) + 1e-3)),
               O_WRONLY | O_CREAT | O_EXCL) {
     write(0, event_file::Message().text(3, "brain.Event:2"));
     constexpr std::uint64_t start = 1;  // value of SessionLog's status

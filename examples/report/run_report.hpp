@@ -212,7 +212,7 @@ class RunReport {
   void start_curves(std::int64_t steps_before, bool known) {
     const auto& directory = options_.tensorboard;
     if (directory.empty()) return;
-    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else a new run
+    const bool goes_on = steps_before > 0 && EventFile::last_in(directory) > 0;  // else a new run
     drawn_until_ = goes_on && !known ? steps_before : -1;
     events_ =
         std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
