@@ -137,3 +137,18 @@ TEST_CASE("run files: a checkpoint that is loaded during a save does not change 
     CHECK(saved == loss);
   }
 }
+
+TEST_CASE("run files: a folder that was moved behind a link of its name is still this run's") {
+  const Folder folder;
+  Cpu dev;
+  Loader data(dev, samples, {.global_batch = 8, .micro_batch = 8});
+  TrainingRun run(dev, Comm<Cpu>(), TrainingOptions{}, network, data);
+  for (int step = 1; step <= 2; ++step) {
+    (void)run.step();
+    run.save(folder / "run");
+    if (step > 1) continue;
+    std::filesystem::rename(folder / "run", folder / "moved");
+    std::filesystem::create_directory_symlink(folder / "moved", folder / "run");
+  }
+  CHECK(CheckpointFolder(folder / "moved").names().size() == 2);
+}

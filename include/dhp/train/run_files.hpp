@@ -114,16 +114,19 @@ class RunFiles : detail::NonCopyable {
     bool held = false, prepared = false;
     std::vector<std::string> replaced{};  // old checkpoints to remove with the first save
   };
-  /// Returns the same text for all spellings of a path.
-  [[nodiscard]] static std::string place_of(const std::string& folder) {
+  /// Returns the same text for all spellings of a path, also after its folder was moved and replaced by a link.
+  [[nodiscard]] const std::string& place_of(const std::string& folder) {
     std::error_code error;
     const auto whole = std::filesystem::absolute(folder, error);  // else missing paths are relative
-    return (std::filesystem::weakly_canonical(whole, error) / "").string();
+    auto& place = places_[whole.string()];
+    if (place.empty()) place = (std::filesystem::weakly_canonical(whole, error) / "").string();
+    return place;
   }
 
   TrainingRun<Dev>& run_;
   Checkpoint<Dev> checkpoint_;
-  std::map<std::string, Folder> known_;  // folders of saves, by place_of()
+  std::map<std::string, std::string> places_;  // by absolute path
+  std::map<std::string, Folder> known_;        // folders of saves, by place_of()
   BackgroundSaver<Dev> saver_;
   std::string from_;  // the folder or file that was loaded
 };
