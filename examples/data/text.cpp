@@ -92,10 +92,11 @@ Tokenized tokenize(const BertOptions& options) {
   const auto& path = options.run.data;
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
-  check_is_prose(path, "BERT");
   const bool wordnet = is_wordnet(path);
   dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
              " is WordNet, which has no columns");
+  if (!wordnet) options.run.check_outside(path, options.text_cache);
+  check_is_prose(path, "BERT");
   std::optional<WordPiece> given;
   if (const auto words = given_words(options)) given = words->wordpiece();
   auto [words, tokens] = tokens_of(options, given);
