@@ -237,6 +237,9 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   };
   const auto name = [](int number) { return CheckpointFolder::name_of(number); };
   using Names = std::vector<std::string>;
+  const auto copy = step(directory, 1) + "-copy", archive = step(directory, 1) + ".tar.gz";
+  std::filesystem::create_directory(copy);
+  replace_file(archive, "");
   CHECK(save(1, "masked_loss", 3) == Names{name(1)});
   CHECK(save(2, "masked_loss", 2) == Names{name(2)});
   CHECK(save(3, "masked_loss", 4) == Names{name(3), name(2)});
@@ -246,6 +249,8 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   flip_byte(step(directory, 5) + "/index.json", 100);
   CHECK(save(7, "top1", 0.5) == Names{name(7)});
   CHECK(save(8, "top1", 0.4) == Names{name(8), name(7)});
+  CHECK(std::filesystem::exists(copy));
+  CHECK(std::filesystem::exists(archive));
 
   dhp::detail::CheckpointSave last(directory.path, 9, 0, 1);
   last.begin();

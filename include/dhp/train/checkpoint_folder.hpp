@@ -102,7 +102,11 @@ class CheckpointFolder {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
       const auto name = entry.path().filename().string();
-      if (name.starts_with("step-") && (name.find('.') == std::string::npos) == whole)
+      // All other names are the user's, such as those of copies and archives.
+      const auto end = std::min(name.find_first_not_of("0123456789", 5), name.size());
+      const auto rest = name.substr(end);
+      if (name.starts_with("step-") && end > 5 &&
+          (whole ? rest.empty() : rest == ".part" || rest == ".old"))
         found.push_back(name);
     }
     using enum std::errc;
