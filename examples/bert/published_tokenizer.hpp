@@ -3,10 +3,13 @@
 #pragma once
 
 #include "../data/special_tokens.hpp"
+#include "bert_rows.hpp"
 #include "wordpiece.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,18 +26,19 @@ class PublishedTokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
   [[nodiscard]] const WordPiece& wordpiece() const { return wordpiece_; }
 
-  /// Returns [CLS] text [SEP]. The text's end is cut off if the result would exceed `longest` tokens.
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, std::size_t longest,
-                                                 bool* was_cut = nullptr) const {
-    std::vector<std::int32_t> ids{vocabulary().classify()};
-    append(text, ids);
-    const bool too_long = ids.size() + 1 > longest;
-    if (was_cut != nullptr) *was_cut = too_long;
-    if (too_long) ids.resize(longest - 1);
-    ids.push_back(vocabulary().separator());
-    return ids;
+  /// Returns the tokens of one or two texts, joined(). Adds 1 to were_cut if they are cut to fit.
+  [[nodiscard]] SentenceTokens encode(std::span<const std::string> texts, std::int64_t longest,
+                                      std::int64_t& were_cut) const {
+    std::vector<std::int32_t> first, second;
+    append(texts.front(), first);
+    const bool pair = texts.size() == 2;
+    if (pair) append(texts.back(), second);
+    were_cut += std::ssize(first) + std::ssize(second) > longest - (pair ? 3 : 2) ? 1 : 0;
+    using Span = std::span<const std::int32_t>;
+    return joined(first, pair ? std::optional<Span>(second) : std::nullopt, longest, vocabulary());
   }
-  /// Appends the tokens of a text without [CLS] and [SEP].
+
+ private:
   void append(std::string_view text, std::vector<std::int32_t>& ids) const {
     special_.part(
         text,
@@ -45,7 +49,6 @@ class PublishedTokenizer {
         [&](std::string_view token) { ids.push_back(vocabulary().find(token)); });
   }
 
- private:
   WordPiece wordpiece_;
   SpecialTokens special_;
 };

@@ -330,7 +330,8 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
                                      dhp::detail::pluralize(tokens, "token"));
     return result;
   }
-  const auto documents = read_documents(options.input, options.text_column);
+  const auto documents =
+      read_documents(options.input, options.text_columns.empty() ? "" : options.text_columns[0]);
   for (const auto& document : documents) result.bytes += static_cast<std::int64_t>(document.size());
   const auto text = encoded(documents, pairs, config.begin);
   result.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));

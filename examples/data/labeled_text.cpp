@@ -94,20 +94,6 @@ void look_at_labels(Labeled& data, std::vector<std::string>& warnings) {
   return result;
 }
 
-/// Returns the tokens of one or two texts, cut at their ends to fit; the longer of two texts is cut first.
-[[nodiscard]] SentenceTokens tokens_of(const std::vector<std::string>& row,
-                                       const PublishedTokenizer& words, std::int64_t longest,
-                                       std::int64_t& were_cut) {
-  std::vector<std::int32_t> first, second;
-  words.append(row.front(), first);
-  const bool pair = row.size() == 3;
-  if (pair) words.append(row[1], second);
-  were_cut += std::ssize(first) + std::ssize(second) > longest - (pair ? 3 : 2) ? 1 : 0;
-  using Span = std::span<const std::int32_t>;
-  return joined(first, pair ? std::optional<Span>(second) : std::nullopt, longest,
-                words.vocabulary());
-}
-
 /// Warns if the model's head was trained for as many classes with other names.
 void look_at_head(const std::string& path, const std::vector<std::string>& classes,
                   const std::vector<std::string>& known, std::vector<std::string>& warnings) {
@@ -224,7 +210,8 @@ LabeledText load_labeled_text(const BertOptions& options) {
       const auto label = number_of.find(row.back());
       dhp::check(label != number_of.end(), from.path, ", line ", line, ": its label ", row.back(),
                  " is not among the ", number_of.size(), " of ", data.path);
-      samples.push_back(tokens_of(row, words, options.sequence_length, were_cut));
+      const auto texts = std::span(row).first(row.size() - 1);
+      samples.push_back(words.encode(texts, options.sequence_length, were_cut));
       samples.back().label = label->second;
       tokens += std::ssize(samples.back().ids);
     }

@@ -25,6 +25,20 @@ namespace {
   return names;
 }
 
+/// Reads the text, or the two texts, of each row.
+[[nodiscard]] std::vector<std::vector<std::string>> texts_of(const ScoreOptions& options) {
+  const auto bytes = read_text_file(options.input, unpacker());
+  SentenceFile file(bytes, options.input);
+  const auto& columns = options.text_columns;
+  std::vector<std::vector<std::string>> result;
+  if (columns.size() == 2)
+    for (auto& row : file.rows(columns)) result.push_back(std::move(row.fields));
+  else
+    for (auto& sentence : file.sentences(columns.empty() ? "" : columns[0]))
+      result.push_back({std::move(sentence)});
+  return result;
+}
+
 }  // namespace
 
 BertScoring prepare_sentences(const ScoreOptions& options) {
@@ -44,6 +58,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   dhp::check(longest >= 3 && longest <= bert.config.positions, "--sequence-length ", longest,
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;
+  dhp::check(options.text_columns.size() < 2 || bert.config.segments > 1, folder,
+             ": the model has one kind of segment, and takes no pairs of sentences");
 
   const auto head = result.head = head_to_predict(bert, options.predict);
   dhp::check(head == BertHead::none || (!options.pooling && !options.normalize),
@@ -51,14 +67,10 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   result.adapters = adapters_of(folder, adapter);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
-  const auto text = read_text_file(options.input, unpacker());
-  for (const auto& sentence : SentenceFile(text, options.input).sentences(options.text_column)) {
-    bool was_cut = false;
-    tokens->push_back(
-        {.ids = tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut)});
+  for (const auto& texts : texts_of(options)) {
+    tokens->push_back(tokenizer.encode(texts, longest, were_cut));
     const auto& ids = tokens->back().ids;
     total += std::ssize(ids);
-    were_cut += was_cut ? 1 : 0;
     result.rows_of.push_back(
         head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
     result.output.rows += result.rows_of.back();

@@ -195,10 +195,10 @@ struct ResNetOptions {
 
 /// Options of score_bert, score_gpt and score_resnet50.
 struct ScoreOptions {
-  RunOptions run{};         ///< layout, processes, precision, batches; run.load is the model
-  std::string input;        ///< sentences in lines, .csv, .tsv or .jsonl; or images
-  std::string output;       ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
-  std::string text_column;  ///< column of a .csv, .tsv or .jsonl file
+  RunOptions run{};    ///< layout, processes, precision, batches; run.load is the model
+  std::string input;   ///< sentences in lines, .csv, .tsv or .jsonl; or images
+  std::string output;  ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  std::vector<std::string> text_columns{};  ///< of a .csv, .tsv or .jsonl file; two for pairs
   // Options for sentences:
   std::string predict = "automatic";     ///< or "embeddings", "logits"
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: the model's own

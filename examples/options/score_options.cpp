@@ -33,8 +33,12 @@ void add_rows_options(CommandLine& app, ScoreOptions& options) {
                  "FILE.csv, FILE.jsonl or FILE.npy; without it JSON lines on standard output");
 }
 void add_adapter_option(CommandLine& app, ScoreOptions& options) {
-  app.add_option("--text-column", options.text_column,
-                 "Column of .csv, .tsv and .jsonl files with the text");
+  app.add_option(
+         "--text-column", options.text_columns,
+         "Column of .csv, .tsv and .jsonl files with the text; of score_bert two, NAME,NAME, "
+         "for pairs of sentences")
+      ->delimiter(',')
+      ->default_str("");
   app.add_option("--adapter", options.run.tuning.adapter,
                  "Folder of an adapter of this model, in PEFT's format");
 }
@@ -78,7 +82,9 @@ Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens after which a sentence is cut off; 0: as in the model",
                  not_negative_number());
-  parse(app, argc, argv, parsed);
+  parse(app, argc, argv, parsed, [&] {
+    dhp::check(options.text_columns.size() < 3, "--text-column: give one column, or two for pairs");
+  });
   return parsed;
 }
 
@@ -119,6 +125,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
   parse(app, argc, argv, parsed, [&] {
     dhp::check(options.input.empty() != options.prompts.empty(),
                "give either --input, a text to score, or --prompt, a text to continue");
+    dhp::check(options.text_columns.size() < 2, "--text-column: give one column");
     const auto refuse = [&](const char* name, const char* with) {
       dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
     };

@@ -24,6 +24,13 @@ nlohmann::json tokenizer_json() {
               "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4,
                         "a": 5, "##a": 6, "cafe": 7, "Cafe": 8, "[": 9}}})");
 }
+Ids ids_of(const PublishedTokenizer& tokenizer, const std::string& text, std::int64_t longest,
+           std::int64_t cut = 0) {
+  std::int64_t were_cut = 0;
+  auto ids = tokenizer.encode(std::span(&text, 1), longest, were_cut).ids;
+  CHECK(were_cut == cut);
+  return ids;
+}
 void write(const std::string& path, const nlohmann::json& json) { std::ofstream(path) << json; }
 
 /// Returns the error with which load(folder) refuses the file.
@@ -106,26 +113,29 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
   };
   const auto json = tokenizer_json();
   const auto tokenizer = load(json);
-  CHECK(tokenizer.encode("Caf\u00E9 aaa", 100) == Ids{2, 7, 5, 6, 6, 3});
-  CHECK(tokenizer.encode("aaaaaa aaaaaaa", 100) == Ids{2, 5, 6, 6, 6, 6, 6, 1, 3});
-  CHECK(tokenizer.encode("a[MASK]a[NEW][mask", 100) == Ids{2, 5, 4, 5, 10, 9, 1, 3});
-  CHECK(tokenizer.encode("", 100) == Ids{2, 3});
-  bool was_cut = false;
-  CHECK(tokenizer.encode("a a a", 5, &was_cut) == Ids{2, 5, 5, 5, 3});
-  CHECK_FALSE(was_cut);
-  CHECK(tokenizer.encode("a a a", 4, &was_cut) == Ids{2, 5, 5, 3});
-  CHECK(was_cut);
+  CHECK(ids_of(tokenizer, "Caf\u00E9 aaa", 100) == Ids{2, 7, 5, 6, 6, 3});
+  CHECK(ids_of(tokenizer, "aaaaaa aaaaaaa", 100) == Ids{2, 5, 6, 6, 6, 6, 6, 1, 3});
+  CHECK(ids_of(tokenizer, "a[MASK]a[NEW][mask", 100) == Ids{2, 5, 4, 5, 10, 9, 1, 3});
+  CHECK(ids_of(tokenizer, "", 100) == Ids{2, 3});
+  CHECK(ids_of(tokenizer, "a a a", 5) == Ids{2, 5, 5, 5, 3});
+  CHECK(ids_of(tokenizer, "a a a", 4, 1) == Ids{2, 5, 5, 3});
+  const std::vector<std::string> pair{"a a a", "a"};
+  std::int64_t were_cut = 0;
+  const auto both = tokenizer.encode(pair, 6, were_cut);
+  CHECK(both.ids == Ids{2, 5, 5, 3, 5, 3});
+  CHECK(both.second_segment == 4);
+  CHECK(were_cut == 1);
 
   auto cased = json;
   cased["normalizer"]["lowercase"] = false;
-  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
+  CHECK(ids_of(load(cased), "Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
   cased["normalizer"]["strip_accents"] = true;
-  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 8, 3});
+  CHECK(ids_of(load(cased), "Cafe Caf\u00E9", 100) == Ids{2, 8, 8, 3});
   write(folder / "tokenizer_config.json", {{"do_lower_case", true}, {"strip_accents", nullptr}});
-  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 7, 7, 3});
+  CHECK(ids_of(load(cased), "Cafe Caf\u00E9", 100) == Ids{2, 7, 7, 3});
   write(folder / "tokenizer_config.json",
         {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}});
-  CHECK(load(json).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
+  CHECK(ids_of(load(json), "Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
   std::filesystem::remove(folder / "tokenizer_config.json");
 
   const auto with = [&](const char* at, const nlohmann::json& value, const std::string& words) {
@@ -147,10 +157,10 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
 TEST_CASE("published: vocab.txt is read together with tokenizer_config.json") {
   const Folder folder;
   std::ofstream(folder / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\ncafe\nCafe\n";
-  CHECK(load_published_tokenizer(folder.path).encode("Caf\u00E9 [MASK]", 9) == Ids{2, 7, 4, 3});
+  CHECK(ids_of(load_published_tokenizer(folder.path), "Caf\u00E9 [MASK]", 9) == Ids{2, 7, 4, 3});
   write(folder / "tokenizer_config.json",
         {{"do_lower_case", false}, {"tokenizer_class", "BertTokenizerFast"}});
-  CHECK(load_published_tokenizer(folder.path).encode("Cafe", 9) == Ids{2, 8, 3});
+  CHECK(ids_of(load_published_tokenizer(folder.path), "Cafe", 9) == Ids{2, 8, 3});
   write(folder / "tokenizer_config.json", {{"tokenizer_class", "RobertaTokenizer"}});
   refuses([&] { return load_published_tokenizer(folder.path); },
           "its tokenizer is RobertaTokenizer");

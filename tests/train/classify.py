@@ -36,8 +36,8 @@ class Programs:
     def losses(self, name):
         return losses(self.folder / name)
 
-    def logits(self, *options):
-        run(self.score_bert, "--input", "test.txt", "--predict", "logits", "--output", "logits.csv", *options, cwd=self.folder)
+    def logits(self, *options, texts="test.txt"):
+        run(self.score_bert, "--input", texts, "--predict", "logits", "--output", "logits.csv", *options, cwd=self.folder)
         with open(self.folder / "logits.csv", encoding="utf-8") as file:
             return [[float(value) for value in line.split(",")[1:]] for line in file.readlines()[1:]]
 
@@ -72,8 +72,12 @@ def learns(programs):
                               "--context-parallel", ranks, "--data-parallel", ranks, dropout=0.3)
         of_ranks.append((programs.losses("context.jsonl"), re.findall("accuracy .*", said)))
     assert of_ranks[0] == of_ranks[1] and of_ranks[0][1], of_ranks
-    said = programs.train("--data", "pairs.csv", "--steps", 2, columns=["--text-column", "a,b", "--label-column", "is"])
-    assert "2 classes" in said and "held out" in said, said
+    said = programs.train("--data", "pairs.csv", "--test-data", "pairs.csv", "--steps", 20, "--save", "pairs",
+                          columns=["--text-column", "a,b", "--label-column", "is"])
+    same = [line.endswith("same") for line in (programs.folder / "pairs.csv").read_text().splitlines()[1:]]
+    logits = programs.logits("--model", "pairs", "--text-column", "a,b", texts="pairs.csv")
+    right = sum((row[1] > row[0]) == known for row, known in zip(logits, same)) / len(same)
+    assert "2 classes" in said and f"accuracy {right:.4g} " in said.split("at the end")[1], (right, said)
 
 
 def adapts(programs):
