@@ -121,32 +121,37 @@ struct Found {
 [[nodiscard]] Found best(MemoryPlanner& planner, const Cluster& cluster, const PlannedTraining& of,
                          int ranks, std::int64_t samples, std::size_t most) {
   const auto& options = of.options;
+  planner.set_global_batch(samples);
   auto model = planner.step_model(cluster, samples);
   auto choices = choices_of(of, ranks);
   choices.samples = samples;
-  auto fast = fastest(model, choices, 4 * most + 200);
   const double hosts = std::ceil(ranks / cluster.devices);
   const double devices = cluster.cores > 0 ? std::min<double>(cluster.cores * hosts, ranks) : ranks;
   const double peak = cluster.products(options.store.compute);
   const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
-  Found found{{}, fast.tried, fast.possible};
-  for (auto& [time, layout] : fast.layouts) {
-    if (found.lines.size() == most) break;
+  Found found;
+  std::size_t impossible = 0, planned = 0;
+  const auto add = [&](const Timed& one) {
+    auto [time, layout] = one;
+    const bool goes_on = ++planned < 4 * most + 200;
     // After twice as many micro-batches as stages a schedule holds no more activations.
     const bool keeps_all = layout.schedule.name() == dhp::GPipe::name;
     std::vector<double> bytes;
     for (const auto& stage : planner.plan(layout, keeps_all ? 0 : 2 * layout.mesh.pipeline + 2))
       bytes.push_back(static_cast<double>(stage.most));
     if (bytes.empty()) {
-      --found.possible;
-      continue;
+      ++impossible;
+      return goes_on;
     }
     time.memory_bytes = std::ranges::max(bytes) * cluster.sharers(ranks);
-    if (time.memory_bytes > cluster.memory_bytes) continue;
+    if (time.memory_bytes > cluster.memory_bytes) return goes_on;
     const double rate = static_cast<double>(samples) / time.total();
     found.lines.push_back({time, layout, bytes, rate, time.flop / time.total() / devices / peak,
                            cluster.dollars * ranks / 3600 * epoch / rate});
-  }
+    return goes_on && found.lines.size() < most;
+  };
+  const auto [tried, possible] = search(model, choices, add);
+  found.tried = tried, found.possible = possible - impossible;
   return found;
 }
 

@@ -4,6 +4,9 @@
 #include "step_time.hpp"
 
 #include <cmath>
+#include <map>
+#include <ranges>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,8 +23,18 @@ struct Choices {
       {dhp::OneForwardOneBackward{}, 1}};  ///< schedule and chunks
   std::int64_t samples = 0;                ///< samples of a step
   bool equal_shares = false;               ///< all replicas need the same number of micro-batches
-  bool powers_of_two = false;              ///< only axes that are powers of two
 
+  /// Without replicas all stages of ZeRO are alike, and without a pipeline all schedules: only the first is a choice.
+  [[nodiscard]] auto zero_on(const dhp::MeshShape& mesh) const {
+    return zero | std::views::take(mesh.replicas() == 1 ? 1 : std::ssize(zero));
+  }
+  [[nodiscard]] auto schedules_on(const dhp::MeshShape& mesh) const {
+    return schedules | std::views::take(mesh.pipeline == 1 ? 1 : std::ssize(schedules));
+  }
+  [[nodiscard]] bool keep_busy(const dhp::MeshShape& mesh, std::int64_t micro_batch) const {
+    const auto count = samples / micro_batch;
+    return count >= mesh.data && (!equal_shares || count % mesh.data == 0);
+  }
   /// Returns choices of any axes with the same number of ranks; everything else is as in `layout`.
   [[nodiscard]] static Choices near(const Layout& layout, std::int64_t samples, bool equal_shares) {
     return {.ranks = {layout.mesh.size()},
@@ -35,61 +48,87 @@ struct Choices {
   }
 };
 
+/// Calls visit(mesh) for each mesh of these choices.
+void each_mesh(const Choices& choices, const auto& visit) {
+  const auto sizes = [](int ranks, int asked) {
+    std::vector<int> found;
+    for (int size = std::max(asked, 1); size <= (asked > 0 ? asked : ranks); ++size)
+      if (ranks % size == 0) found.push_back(size);
+    return found;
+  };
+  for (const int all : choices.ranks)
+    for (const int context : sizes(all, choices.context))
+      for (const int tensor : sizes(all / context, choices.tensor))
+        for (const int pipeline : sizes(all / context / tensor, choices.pipeline)) {
+          const int data = all / context / tensor / pipeline;
+          if (choices.data == 0 || choices.data == data)
+            visit(dhp::MeshShape{data, tensor, pipeline, context});
+        }
+}
+
 [[nodiscard]] inline std::vector<Layout> layouts_of(const Choices& choices) {
   std::vector<Layout> found;
-  const auto may_be = [&](int axis, int asked) {
-    const bool power = (axis & (axis - 1)) == 0;
-    return asked > 0 ? axis == asked : power || !choices.powers_of_two;
-  };
-  for (const int ranks : choices.ranks)
-    for (int tensor = 1; tensor <= ranks; ++tensor)
-      for (int pipeline = 1; pipeline <= ranks / tensor; ++pipeline) {
-        const int others = tensor * pipeline * choices.context;
-        if (ranks % others != 0 || !may_be(tensor, choices.tensor) ||
-            !may_be(pipeline, choices.pipeline))
-          continue;
-        const dhp::MeshShape mesh{ranks / others, tensor, pipeline, choices.context};
-        if (choices.data > 0 && mesh.data != choices.data) continue;
-        for (const int zero : choices.zero)
-          for (const auto micro_batch : choices.micro_batches) {
-            const auto count = choices.samples / micro_batch;
-            if ((zero > choices.zero.front() && mesh.replicas() == 1) || count < mesh.data ||
-                (choices.equal_shares && count % mesh.data != 0))
-              continue;
-            for (const auto& [schedule, chunks] : choices.schedules)
-              for (const bool recompute : choices.recompute)
-                if (pipeline > 1 || &schedule == &choices.schedules.front().first)
-                  found.push_back({mesh, schedule, chunks, micro_batch, zero, recompute});
-          }
-      }
+  each_mesh(choices, [&](const dhp::MeshShape& mesh) {
+    for (const int zero : choices.zero_on(mesh))
+      for (const auto micro_batch : choices.micro_batches)
+        if (choices.keep_busy(mesh, micro_batch))
+          for (const auto& [schedule, chunks] : choices.schedules_on(mesh))
+            for (const bool recompute : choices.recompute)
+              found.push_back({mesh, schedule, chunks, micro_batch, zero, recompute});
+  });
   return found;
 }
 
 using Timed = std::pair<StepTime, Layout>;
 
-struct Fastest {
-  std::vector<Timed> layouts{};         ///< the best first
-  std::size_t tried = 0, possible = 0;  ///< layouts tried, and layouts that can run the model
+/// Numbers of layouts.
+struct Searched {
+  std::size_t all = 0, possible = 0;  ///< possible: those that were timed and can run the model
 };
 
-/// Returns the fastest layouts whose estimated memory fits, at most `most`. If there are more than 100,000 layouts, it
-/// tries only axes that are powers of two.
-[[nodiscard]] inline Fastest fastest(StepModel& model, Choices choices, std::size_t most) {
-  auto layouts = layouts_of(choices);
-  if (layouts.size() > 100'000) choices.powers_of_two = true, layouts = layouts_of(choices);
-  Fastest found{.tried = layouts.size()};
-  for (const auto& layout : layouts) {
-    const auto time = model(layout);
-    if (!time) continue;
-    ++found.possible;
-    if (time->memory_bytes <= model.cluster().memory_bytes)
-      found.layouts.emplace_back(*time, layout);
-  }
-  std::ranges::stable_sort(found.layouts, {}, [](const Timed& one) {
-    return std::pair(one.first.total(), one.first.memory_bytes);
+/// Calls visit(layout) for the layouts whose estimated memory fits, the fastest first, until it returns false. Layouts
+/// that differ only in schedule and ZeRO share a lower bound of their time. Those with lower bounds are timed first, and
+/// only as long as one of them may be the next fastest.
+Searched search(StepModel& model, const Choices& choices, const auto& visit) {
+  struct Group {
+    double at_least;
+    dhp::MeshShape mesh;
+    std::int64_t micro_batch;
+    bool recompute;
+  };
+  std::vector<Group> groups;
+  Searched result;
+  each_mesh(choices, [&](const dhp::MeshShape& mesh) {
+    for (const auto micro_batch : choices.micro_batches)
+      for (const bool recompute : choices.recompute) {
+        if (!choices.keep_busy(mesh, micro_batch)) continue;
+        result.all += choices.zero_on(mesh).size() * choices.schedules_on(mesh).size();
+        const Layout layout{.mesh = mesh, .micro_batch = micro_batch, .recompute = recompute};
+        if (const auto seconds = model.at_least(layout))
+          groups.push_back({*seconds, mesh, micro_batch, recompute});
+      }
   });
-  if (found.layouts.size() > most) found.layouts.resize(most);
-  return found;
+  std::ranges::stable_sort(groups, {}, &Group::at_least);
+  std::multimap<std::tuple<double, double, int, int, int, std::int64_t>, Timed> timed;
+  for (auto group = groups.begin();;) {
+    if (group != groups.end() &&
+        (timed.empty() || group->at_least <= std::get<0>(timed.begin()->first))) {
+      const auto& [bound, mesh, micro_batch, recompute] = *group++;
+      for (const int zero : choices.zero_on(mesh))
+        for (const auto& [schedule, chunks] : choices.schedules_on(mesh)) {
+          const Layout layout{mesh, schedule, chunks, micro_batch, zero, recompute};
+          const auto time = model(layout);
+          if (!time) continue;
+          ++result.possible;
+          if (time->memory_bytes <= model.cluster().memory_bytes)
+            timed.emplace(std::tuple(time->total(), time->memory_bytes, mesh.tensor, mesh.pipeline,
+                                     zero, micro_batch),
+                          Timed(*time, layout));
+        }
+    } else if (timed.empty() || !visit(timed.extract(timed.begin()).mapped())) {
+      return result;
+    }
+  }
 }
 
 /// Says in a phrase why a layout is slower than the best one.

@@ -109,10 +109,8 @@ class StepModel {
   [[nodiscard]] std::optional<StepTime> operator()(const Layout& layout) {
     const auto& mesh = layout.mesh;
     const auto& c = options_.cluster;
-    const auto micro_batches = std::max<std::int64_t>(options_.samples / layout.micro_batch, 1);
-    if (micro_batches < mesh.data) return {};
-    const auto share = static_cast<int>(dhp::part_of(micro_batches, mesh.data, 0).size());
-    const auto* const pipeline = staged(layout, share);
+    const int share = share_of(layout);
+    const auto* const pipeline = share > 0 ? staged(layout, share) : nullptr;
     if (pipeline == nullptr) return {};
     const auto& work = *pipeline->work;
     const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
@@ -147,7 +145,7 @@ class StepModel {
       }
       auto update = work.update;
       update.add(update, (sharded ? part / replicas : part) - 1);
-      time.update = seconds(update) + exchange(6, 0, mesh.size(), 1, mesh.size());
+      time.update = seconds(update) + small_calls(mesh);
       const auto state = state_bytes(work.weight_bytes * part, work.gradient_bytes * part,
                                      work.optimizer_bytes * part, replicas, layout.zero);
       time.memory_bytes =
@@ -165,9 +163,32 @@ class StepModel {
       slowest.memory_bytes *= here;
     }
     slowest.idle_share = idle / mesh.pipeline;
-    slowest.flop =
-        3 * work.forward_flop() * mesh.tensor * mesh.context * static_cast<double>(micro_batches);
+    slowest.flop = 3 * work.forward_flop() * mesh.tensor * mesh.context *
+                   static_cast<double>(micro_batches(layout));
     return slowest;
+  }
+  /// Returns a lower bound of the seconds of all layouts with this mesh, micro-batch and recomputation; nullopt if none
+  /// can run the model.
+  [[nodiscard]] std::optional<double> at_least(const Layout& layout) const {
+    const auto& mesh = layout.mesh;
+    const auto& c = options_.cluster;
+    const int share = share_of(layout);
+    const auto work = share > 0 ? options_.work(layout) : nullptr;
+    if (work == nullptr || mesh.pipeline > std::ssize(work->layers)) return {};
+    double compute = 0, tensor = 0,
+           one_way = 0;  // one_way: of one micro-batch through all stages and back
+    for (const auto& layer : work->layers) {
+      const auto [forward, backward, there, back] = passes_of(layer, mesh);
+      compute += share * (forward + backward);
+      tensor += share * (there + back);
+      one_way += forward + there + backward / 2 + back;
+    }
+    compute += seconds(work->update) / mesh.replicas();
+    const double host =
+        c.cores > 0 ? compute * std::min<double>(mesh.size(), c.devices) / c.cores : 0;
+    const double rank = std::max(compute + tensor, one_way * mesh.pipeline);
+    constexpr double rounding = 1 - 1e-9;
+    return rounding * std::max(host / mesh.pipeline, rank / mesh.pipeline + small_calls(mesh));
   }
 
  private:
@@ -195,6 +216,28 @@ class StepModel {
   /// overlaps with the exchange if a rank has no spare core.
   static constexpr double tcp_s = 1.3e-9;
 
+  [[nodiscard]] std::int64_t micro_batches(const Layout& layout) const {
+    return std::max<std::int64_t>(options_.samples / layout.micro_batch, 1);
+  }
+  /// Returns the most micro-batches of a replica; 0 if one would have none.
+  [[nodiscard]] int share_of(const Layout& layout) const {
+    const auto all = micro_batches(layout);
+    return all < layout.mesh.data ? 0
+                                  : static_cast<int>(dhp::part_of(all, layout.mesh.data, 0).size());
+  }
+  /// Returns the seconds of a step's small collectives over all ranks.
+  [[nodiscard]] double small_calls(const dhp::MeshShape& mesh) const {
+    return exchange(6, 0, mesh.size(), 1, mesh.size());
+  }
+  /// Returns the seconds of a layer's forward and backward pass, and those of their calls on the tensor axis.
+  [[nodiscard]] std::array<double, 4> passes_of(const LayerWork& layer,
+                                                const dhp::MeshShape& mesh) const {
+    const auto calls = [&](const Work& of) {
+      return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1, mesh.size());
+    };
+    return {seconds(layer.forward), seconds(layer.backward), calls(layer.forward),
+            calls(layer.backward)};
+  }
   [[nodiscard]] static double rounds(double ranks) { return 2 * std::ceil(std::log2(ranks)); }
 
   [[nodiscard]] double bucket_bytes(const Stage& stage, int zero) const {
@@ -290,9 +333,6 @@ class StepModel {
     const auto& mesh = layout.mesh;
     const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks, layout.schedule.v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
-    const auto inside = [&](const Work& of) {
-      return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1, mesh.size());
-    };
     std::vector<Stage> stages(dhp::detail::as_size(mesh.pipeline));
     // Elements of each parameter, and the first layer that has it.
     std::vector<std::map<const void*, std::pair<double, int>>> held(stages.size());
@@ -304,8 +344,7 @@ class StepModel {
       auto& cost = costs.emplace_back(dhp::ActionCosts{0, 0, 0});
       for (auto layer = cuts[part]; layer < cuts[part + 1]; ++layer) {
         const auto& of = work.layers[dhp::detail::as_size(layer)];
-        const double forward = seconds(of.forward), backward = seconds(of.backward);
-        const double there = inside(of.forward), back = inside(of.backward);
+        const auto [forward, backward, there, back] = passes_of(of, mesh);
         stage.compute += micro_batches * (forward + backward);
         stage.tensor += micro_batches * (there + back);
         cost.forward += forward + there;

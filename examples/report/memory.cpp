@@ -156,6 +156,7 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
     auto large = small;
     large.micro_batch *= 8;
     const auto from = work(small), to = from ? work(large) : nullptr;
+    if (!from) return result;  // no size can be split that way
     const auto way = static_cast<double>(more) / static_cast<double>(7 * small.micro_batch);
     if (to) return result = std::make_shared<const ModelWork>(between(*from, *to, way));
   }

@@ -41,6 +41,8 @@ class MemoryPlanner {
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
   /// Returns why the first layout whose work could not be counted cannot run; empty if there was none.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
+  /// Plans for steps of so many samples from now on.
+  void set_global_batch(std::int64_t samples) { of_.options.global_batch = samples; }
   [[nodiscard]] Layout layout() const { return layout_of(of_.options); }
   /// Returns a model of the time of a step of `samples` samples (0: as in the options). It refers to this planner.
   [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);

@@ -47,24 +47,23 @@ void choose_axes(TrainingSetup& setup) {
   MemoryPlanner planner(setup);
   auto model = planner.step_model(cluster);
   const auto given = planner.layout();
-  constexpr std::size_t most = 8;
-  const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
-  const auto found = fastest(model, choices, most).layouts;
-  // The step model only estimates memory; the memory plan counts it.
-  const auto fits = [&](const Timed& one) {
-    if (options.memory_limit_gb == 0) return true;
-    const auto need = planner.need(one.second);
-    return need > 0 && static_cast<double>(need) <= cluster.memory_bytes;
-  };
-  const auto best = std::find_if(found.begin(), found.end(), fits);
-  auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
+  int tries = 8;
+  std::optional<Timed> best;
+  (void)search(model, Choices::near(given, options.global_batch, setup.waits_for_replicas),
+               [&](const Timed& one) {
+                 // The step model only estimates memory; the memory plan counts it.
+                 const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
+                 if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;
+                 return !best && --tries > 0;
+               });
+  auto mesh = best ? best->second.mesh : dhp::MeshShape{0, 0, 0, 1};
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
              dhp::detail::pluralize(given.mesh.size(), "rank"),
              " fits this model and the memory of ", cluster.name,
              "; give other ranks, or a smaller --micro-batch");
   options.layout = mesh;
-  if (options.prints() && best != found.end())
+  if (options.prints() && best)
     std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),
                  best->first.total(), cluster.name.c_str());
 }

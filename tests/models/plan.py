@@ -38,9 +38,13 @@ for model, options in SMALL.items():
     assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                for each in found), found
     assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
-# Up to 100,000 layouts are all tried.
+# No layout is left out.
 page = page_of(H100, "--gpus", "768", *SMALL["bert"], "--global-batch", "2304")
 assert "the best of 99482 layouts" in page, page
+# A lone host takes its part of the samples, not the inputs of all.
+page = page_of(H100, "--gpus", "1000000", *SMALL["bert"], "--global-batch", "1000000", "--zero", "0", "--memory-limit",
+               "0.2")
+assert "from one host of 8 to 1000000 ranks" in page, page
 # More ranks than a process can start as threads.
 page = page_of(H100, *SMALL["bert"], "--data-parallel", "2048", "--global-batch", "2048")
 assert " 1 2048x1x1 " in page, page

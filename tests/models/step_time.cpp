@@ -164,20 +164,29 @@ TEST_CASE("step time: ranks that share cores are no faster than the cores") {
   CHECK(time.shared == Approx(time.total() / 2).epsilon(0.01));
 }
 
-TEST_CASE("search: gives the fastest layout that fits, and why others are slower") {
+TEST_CASE("search: gives the fastest layouts that fit, and why others are slower") {
   auto cluster = simple();
   cluster.memory_bytes = 60e6;  // one stage needs 68e6
   auto model = model_of(cluster, four_layers());
   const examples::Choices choices{
       .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};
-  const auto [found, tried, possible] = examples::fastest(model, choices, 10);
+  std::vector<examples::Timed> found;
+  const auto take = [&](const examples::Timed& one) {
+    found.push_back(one);
+    return true;
+  };
+  const auto [all, possible] = examples::search(model, choices, take);
   // 2x1x1 with micro-batches of 1, with and without ZeRO; 1x2x1 and 1x1x2 with micro-batches of 1 and of 8.
-  CHECK(tried == 6);
+  CHECK(all == 6);
   CHECK(possible == 6);
   REQUIRE(found.size() > 1);
   CHECK(std::is_sorted(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.first.total() < b.first.total();
   }));
+  for (const auto& layout : examples::layouts_of(choices))
+    CHECK(model.at_least(layout) <= model(layout)->total());
+  // Layouts that cannot be the fastest are not timed.
+  CHECK(examples::search(model, choices, [](const auto&) { return false; }).possible < 6);
   for (const auto& [time, layout] : found) CHECK(time.memory_bytes <= 60e6);
   examples::StepTime slow = found[0].first;
   slow.data += 0.25;
