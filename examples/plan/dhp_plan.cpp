@@ -115,6 +115,7 @@ struct Found {
   std::vector<Line> lines{};  ///< the fastest layout first
   std::size_t tried = 0,
               possible = 0;  ///< layouts tried, and those that could run with enough memory
+  std::string why_not{};     ///< why a layout cannot run
 };
 
 /// Returns the fastest layouts of `ranks` ranks that fit into memory. A step of the training code counts the memory.
@@ -152,6 +153,7 @@ struct Found {
   };
   const auto [tried, possible] = search(model, choices, add);
   found.tried = tried, found.possible = possible - impossible;
+  found.why_not = planner.why_not(model);
   return found;
 }
 
@@ -221,15 +223,14 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
              : ranks <= cluster.devices ? RanksAre::threads
                                         : RanksAre::processes;
   MemoryPlanner planner(of);
-  const auto [found, tried, possible] =
+  const auto [found, tried, possible, why_not] =
       best(planner, cluster, of, ranks, options.global_batch, asked.top);
   dhp::check(tried > 0, "no layout of ", dhp::detail::pluralize(ranks, "rank"),
              " has the given axes and keeps every rank busy: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
   dhp::check(possible > 0, "the model cannot be divided by any of ",
              dhp::detail::pluralize(tried, "layout"), " of ", dhp::detail::pluralize(ranks, "rank"),
-             ": ", planner.why_not(), planner.why_not().empty() ? "" : "; ",
-             "give other --gpus, or other axes",
+             ": ", why_not, why_not.empty() ? "" : "; ", "give other --gpus, or other axes",
              ranks > options.global_batch
                  ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
                                ": each replica needs a sample")

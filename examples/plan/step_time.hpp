@@ -71,6 +71,8 @@ class StepModel {
       : options_(std::move(options)), products_(options_.cluster.products(options_.products)) {}
 
   [[nodiscard]] const Cluster& cluster() const { return options_.cluster; }
+  /// Returns why the first layout that had no pipeline could have none; empty if all had one.
+  [[nodiscard]] const std::string& why_not() const { return why_not_; }
 
   /// Time of work without its communication.
   [[nodiscard]] double seconds(const Work& work) const {
@@ -324,7 +326,8 @@ class StepModel {
     if (fresh) try {
         result.work = options_.work(layout);
         if (result.work) result.stages = stages_of(layout, micro_batches, *result.work);
-      } catch (const dhp::Error&) {  // there are no stages
+      } catch (const dhp::Error& error) {  // there are no stages
+        if (why_not_.empty()) why_not_ = error.sentence();
       }
     return result.stages.empty() ? nullptr : &result;
   }
@@ -415,6 +418,7 @@ class StepModel {
   StepModelOptions options_;
   double products_;
   std::map<Cut, Pipeline> pipelines_;
+  std::string why_not_{};
 };
 
 }  // namespace examples

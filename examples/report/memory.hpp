@@ -39,8 +39,10 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
-  /// Returns why the first layout whose work could not be counted cannot run; empty if there was none.
-  [[nodiscard]] const std::string& why_not() const { return why_not_; }
+  /// Returns why some layout of this model cannot run: for its pipeline, or its tensor axis; empty if all can.
+  [[nodiscard]] const std::string& why_not(const StepModel& model) const {
+    return model.why_not().empty() ? why_not_ : model.why_not();
+  }
   /// Plans for steps of so many samples from now on.
   void set_global_batch(std::int64_t samples) { of_.options.global_batch = samples; }
   [[nodiscard]] Layout layout() const { return layout_of(of_.options); }

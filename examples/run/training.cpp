@@ -49,18 +49,21 @@ void choose_axes(TrainingSetup& setup) {
   const auto given = planner.layout();
   int tries = 8;
   std::optional<Timed> best;
-  (void)search(model, Choices::near(given, options.global_batch, setup.waits_for_replicas),
-               [&](const Timed& one) {
-                 // The step model only estimates memory; the memory plan counts it.
-                 const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
-                 if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;
-                 return !best && --tries > 0;
-               });
+  const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
+  const auto take = [&](const Timed& one) {
+    // The step model only estimates memory; the memory plan counts it.
+    const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
+    if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;
+    return !best && --tries > 0;
+  };
+  const auto possible = search(model, choices, take).possible;
   auto mesh = best ? best->second.mesh : dhp::MeshShape{0, 0, 0, 1};
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
+  const auto why = possible > 0 ? std::string() : planner.why_not(model);
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
              dhp::detail::pluralize(given.mesh.size(), "rank"),
-             " fits this model and the memory of ", cluster.name,
+             why.empty() ? " fits this model and the memory of " + cluster.name
+                         : " can run this model: " + why,
              "; give other ranks, or a smaller --micro-batch");
   options.layout = mesh;
   if (options.prints() && best)

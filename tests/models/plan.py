@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -100,6 +101,11 @@ with tempfile.TemporaryDirectory() as folder:
     page = page_of(H100, "--gpus", "2", "--preset", "tiny", "--pipeline-parallel", "2", "--schedule", schedule,
                    "--global-batch", "4", "--micro-batch", "2")
     assert "1x1x2" in page, page
+    wrong = "schedule .*1f1b.csv is for 2 stages, and the pipeline axis has 1; choose a pipeline axis of 2, or another"
+    said = ended(plan, "--cluster", LAPTOP, "--gpus", "1", *SMALL["bert"], "--schedule", schedule, status=1).stderr
+    assert re.search("cannot be divided by any of .* layouts of 1 rank: " + wrong, said), said
+    said = ended(train, *SMALL["bert"], "--axes", "auto", "--schedule", schedule, status=1).stderr
+    assert re.search("no layout of 1 rank can run this model: " + wrong, said), said
     config.write_text(LAPTOP.read_text())
     for cluster, wrong, status, words in [
             ("none.toml", [], 1, "none.toml"), (LAPTOP, ["--model", "vgg"], 2, "vgg"),

@@ -83,7 +83,8 @@ TEST_CASE("fixed schedule: smaller steps leave out micro-batches, and larger one
   CHECK(has(message_of([&] { (void)schedule.actions(0, 2, 5); }),
             "schedule mine.csv is for 4 micro-batches, and a step has 5 on a replica"));
   CHECK(has(message_of([&] { (void)schedule.actions(0, 3, 4); }),
-            "schedule mine.csv is for 2 stages, and the pipeline axis has 3"));
+            "schedule mine.csv is for 2 stages, and the pipeline axis has 3; choose a pipeline "
+            "axis of 2, or another schedule"));
 }
 
 }  // namespace

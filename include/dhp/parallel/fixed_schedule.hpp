@@ -23,7 +23,8 @@ struct FixedSchedule {
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {
     check(detail::as_size(stages) == lists.size(), "schedule ", name, " is for ",
-          detail::pluralize(lists.size(), "stage"), ", and the pipeline axis has ", stages);
+          detail::pluralize(lists.size(), "stage"), ", and the pipeline axis has ", stages,
+          "; choose a pipeline axis of ", lists.size(), ", or another schedule");
     const int most = lists.end_of_passes().micro_batch;
     check(micro_batches <= most, "schedule ", name, " is for ",
           detail::pluralize(most, "micro-batch"), ", and a step has ", micro_batches,
