@@ -310,9 +310,8 @@ class Checkpoint {
                                         name, "-groups ", groups, " keeps every bit"));
     std::vector<std::string> unread;
     for (const auto& [name, pieces] : saved->index().tensors)
-      if (!read.contains(name) && !read.contains(master_prefix + name) &&
-          !name.starts_with(master_prefix))
-        unread.push_back(name);
+      if (const auto master = master_prefix + name; !name.starts_with(master_prefix))
+        if (!read.contains(name) && !read.contains(master)) unread.push_back(name);
     if (!unread.empty())
       loaded.remarks.push_back(
           concat(loaded.from, " has ", detail::pluralize(unread.size(), "tensor"),
