@@ -21,8 +21,8 @@ namespace dhp {
 
 struct DecodeOptions {
   int channels = 3;  ///< channels of the output: 1 or 3
-  /// An image with more pixels is an error; no memory is allocated for it.
-  std::int64_t pixel_limit = std::int64_t{1} << 26;
+  /// An image with more pixels is an error, as in Pillow; no memory is allocated for it. 2^29 bytes hold this many.
+  std::int64_t pixel_limit = 178'956'970;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int min_side = 0;
   /// Applies the EXIF orientation. If false, images stay as stored, and `turned` (may be null) counts rotated ones.
