@@ -185,7 +185,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   auto& config = model.config;
   const auto& folder = model.folder;
   const auto& path = options.run.data;
-  options.run.check_outside(path, options.text_cache);
+  options.run.check_outside(path, options.test_data, options.text_cache);
   const auto given = given_tokenizer(options, model);
   const auto name =
       given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)

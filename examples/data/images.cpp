@@ -346,7 +346,7 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
   }
   auto train = train_folder(path);
   if (train && !has_folder(*train)) train.reset();  // the images of a class named "train"
-  options.run.check_outside(train.value_or(path));
+  options.run.check_outside(train.value_or(path), options.test_data);
   const auto folder = open_folder(options, turned, train.value_or(path));
   const std::int64_t classes = folder.classes();
   dhp::check(options.classes == 0 || options.classes == classes, "--classes ", options.classes,

@@ -95,7 +95,7 @@ Tokenized tokenize(const BertOptions& options) {
   const bool wordnet = is_wordnet(path);
   dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
              " is WordNet, which has no columns");
-  if (!wordnet) options.run.check_outside(path, options.text_cache);
+  if (!wordnet) options.run.check_outside(path, "", options.text_cache);
   check_is_prose(path, "BERT");
   std::optional<WordPiece> given;
   if (const auto words = given_words(options)) given = words->wordpiece();

@@ -112,9 +112,10 @@ struct RunOptions : dhp::AllTrainingOptions {
 
   /// Throws if the layout has more ranks than one process can start.
   void check_ranks() const;
-  /// Throws if the run writes into a folder whose files are all data: its next start would read what it wrote. cache:
-  /// one more folder that it writes to; may be empty.
-  void check_outside(const std::string& folder, const std::string& cache = "") const;
+  /// Throws if the run writes into a folder whose files are all training data, which its next start would read, or if
+  /// the test data are a part of them. test_data, cache: may be empty; cache is one more folder that the run writes to.
+  void check_outside(const std::string& folder, const std::string& test_data,
+                     const std::string& cache = "") const;
 
   /// Returns the number of steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
