@@ -152,3 +152,19 @@ TEST_CASE("run files: a folder that was moved behind a link of its name is still
   }
   CHECK(CheckpointFolder(folder / "moved").names().size() == 2);
 }
+
+TEST_CASE("run files: after a failed step a save has the state before it") {
+  const Folder folder;
+  Cpu dev;
+  const FunctionSamples damaged(32, [](std::int64_t index) {
+    return Sample{.input = {1}, .target = {index == 20 ? std::nanf("") : 1}};
+  });
+  Loader data(dev, damaged, {.global_batch = 8, .micro_batch = 8, .shuffle = false});
+  TrainingRun run(dev, Comm<Cpu>(), TrainingOptions{}, network, data);
+  for (int step = 1; step <= 4; ++step)
+    CHECK((message_of([&] { (void)run.step(); }) == "no error") == (step < 3));
+  run.save(folder / "run");
+  const auto about = newest_checkpoint(folder / "run")->second.about;
+  CHECK(about["steps"] == 2);
+  CHECK(about["samples"] == 16);
+}

@@ -241,7 +241,7 @@ class TrainerCases {
                          "step 1: the loss is not finite"));
                set_element(dev, batches.batches[0].side[0].second.mut(), 0, 1.0);
                CHECK(has(message_of([&] { (void)trainer.step(batches); }),
-                         "step 2 changes nothing, because step 1 has failed"));
+                         "step 1 has failed, and no later step changes anything"));
                trainer.resume_after(good);
                CHECK(trainer.step(batches).step == 1);
              });

@@ -213,6 +213,17 @@ template <class Dev>
           static_cast<double>(batches.size())};
 }
 
+/// Throws Error if the sums of all ranks' requests say that ranks have other micro-batches than their step needs.
+inline void check_request(std::span<const double> sums, const MeshShape& ranks, std::int64_t step,
+                          std::int64_t micro_batches) {
+  check(sums[1] == 0, "ranks of one tensor group have different micro-batches in step ", step,
+        "; give them the same, those of their replica Mesh::data_index()");
+  const double found = sums[2] * ranks.data / ranks.size();
+  check(found == static_cast<double>(micro_batches), "step ", step, " has ", micro_batches,
+        " micro-batches, but the replicas of the data axis have ", found,
+        " in all; each micro-batch belongs to one replica");
+}
+
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
 /// and the pipeline axis and, if there is a request, over the tensor axis. mine: the losses of this rank's `batches`;
 /// zeros on ranks without the loss. request: f64 [3], values to sum over all ranks; the sums begin an additional last

@@ -42,10 +42,11 @@ struct StepReport {
 template <class Dev>
 struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
+  DataPosition from{};    ///< the position in the data at which it begins
   double learning_rate = 0;
   bool replayed = false;
-  HostCopy losses, state;
-  StepBatches<Dev> mine;
+  HostCopy losses{}, state{};
+  StepBatches<Dev> mine{};
 };
 
 /// A hook around the forward and backward pass of some steps, such as a check of gradients. See Trainer::set_hook().

@@ -64,8 +64,7 @@ class Trainer {
     check(mesh_.shape().data > 1 || std::ssize(mine.batches) == mine.micro_batches, "a step of ",
           mine.micro_batches, " micro-batches got ", mine.batches.size(),
           "; a single replica takes all");
-    StepTicket<Dev> ticket;
-    ticket.step = now_.step + 1;
+    StepTicket<Dev> ticket{.step = now_.step + 1, .from = position()};
     ticket.learning_rate = options_.learning_rate.at(ticket.step);
     ticket.mine = mine.share();
     put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
@@ -92,13 +91,8 @@ class Trainer {
     auto losses = ticket.losses.template wait<double>();
     const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
     const bool stop_requested = *request > 0;
-    check(request[1] == 0, "ranks of one tensor group have different micro-batches in step ",
-          ticket.step, "; give them the same, those of their replica Mesh::data_index()");
-    const auto& shape = mesh_.shape();
-    const auto found = request[2] * shape.data / shape.size();
-    check(found == static_cast<double>(ticket.mine.micro_batches), "step ", ticket.step, " has ",
-          ticket.mine.micro_batches, " micro-batches, but the replicas of the data axis have ",
-          found, " in all; each micro-batch belongs to one replica");
+    detail::check_request(std::span<const double>(request, 3), mesh_.shape(), ticket.step,
+                          ticket.mine.micro_batches);
     losses.erase(request, losses.end());
     detail::check_counts<Dev>(losses, names, ticket.mine.batches);
     const auto loss = detail::sum_losses(losses, names.size());
@@ -194,11 +188,13 @@ class Trainer {
       return std::nullopt;
     }
     if (!step.updated) update(step.batches.micro_batches);
+    const auto from = position();
     count_step(step.batches.samples);
     const auto copy = [&](ConstView<Dev> of) {
       return dev_.start_copy_to_host(of.bytes(), of.size_bytes());
     };
     return finish({.step = step.number,
+                   .from = from,
                    .learning_rate = step.learning_rate,
                    .losses = copy(step.losses.view()),
                    .state = copy(state_.view()),
@@ -216,7 +212,7 @@ class Trainer {
     else return nullptr;
   }
 
-  /// Returns the number of started steps; the last ones may not be finished.
+  /// Returns the number of started steps; the last ones may not be finished. A failed step does not count.
   [[nodiscard]] std::int64_t steps_started() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   /// Returns the position in the data at which the next step begins.
@@ -234,10 +230,8 @@ class Trainer {
     now_ = state;
     failed_step_ = 0;
     auto device = state.device;
-    if (device.loss_scale <= 0 || !loss_scale_.dynamic) {
-      device.loss_scale = loss_scale_.initial;
-      device.good_steps = 0;
-    }
+    if (device.loss_scale <= 0 || !loss_scale_.dynamic)
+      device.loss_scale = loss_scale_.initial, device.good_steps = 0;
     detail::write_step_state<Dev>(dev_, device, state_.mut());
   }
 
@@ -337,8 +331,10 @@ class Trainer {
   /// Throws Error. Repeats the micro-batches and checks every layer, to name the first with a non-finite result; no
   /// weight has changed yet. All replicas repeat theirs, because a layer may wait for other replicas.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
-    check(failed_step_ == 0, "step ", ticket.step, " changes nothing, because step ", failed_step_,
-          " has failed: resume from a checkpoint, or begin a new run");
+    if (failed_step_ == 0 || failed_step_ == ticket.step)  // the state stays as before the step
+      now_.step = ticket.from.steps_done, now_.samples = ticket.from.samples;
+    check(failed_step_ == 0, "step ", failed_step_, " has failed, and no later step changes ",
+          "anything: resume from a checkpoint, or begin a new run");
     failed_step_ = ticket.step;
     const bool loss_is_bad = loss.first_bad_micro_batch >= 0;
     const auto what = concat(
@@ -359,9 +355,8 @@ class Trainer {
     }
     mesh_.world().barrier();  // throws if another rank has named the layer
     if (loss_is_bad)
-      fail(what,
-           ", but the last layer's output is finite: the loss itself overflowed; a lower learning "
-           "rate may help");
+      fail(what, ", but the last layer's output is finite: the loss itself overflowed; a lower ",
+           "learning rate may help");
     fail(what, ", but every layer's output and input gradient is finite: ",
          model_.store().options().deterministic
              ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
