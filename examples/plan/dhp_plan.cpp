@@ -113,9 +113,8 @@ struct Line {
 
 struct Found {
   std::vector<Line> lines{};  ///< the fastest layout first
-  std::size_t tried = 0,
-              possible = 0;  ///< layouts tried, and those that could run with enough memory
-  std::string why_not{};     ///< why a layout cannot run
+  Searched searched{};
+  std::string why_not{};  ///< why a layout cannot run
 };
 
 /// Returns the fastest layouts of `ranks` ranks that fit into memory. A step of the training code counts the memory.
@@ -132,27 +131,25 @@ struct Found {
   const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
   Found found;
   std::size_t impossible = 0, planned = 0;
+  const double limit = cluster.memory_bytes / cluster.sharers(ranks);
   const auto add = [&](const Timed& one) {
     auto [time, layout] = one;
     const bool goes_on = ++planned < 4 * most + 200;
     // After twice as many micro-batches as stages a schedule holds no more activations.
-    const bool keeps_all = layout.schedule.name() == dhp::GPipe::name;
+    const auto runs = layout.schedule.name() == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;
-    for (const auto& stage : planner.plan(layout, keeps_all ? 0 : 2 * layout.mesh.pipeline + 2))
+    for (const auto& stage : planner.plan(layout, runs, limit))
       bytes.push_back(static_cast<double>(stage.most));
-    if (bytes.empty()) {
-      ++impossible;
-      return goes_on;
-    }
+    if (bytes.empty()) ++impossible;
+    if (bytes.empty() || std::ranges::max(bytes) > limit) return goes_on;
     time.memory_bytes = std::ranges::max(bytes) * cluster.sharers(ranks);
-    if (time.memory_bytes > cluster.memory_bytes) return goes_on;
     const double rate = static_cast<double>(samples) / time.total();
     found.lines.push_back({time, layout, bytes, rate, time.flop / time.total() / devices / peak,
                            cluster.dollars * ranks / 3600 * epoch / rate});
     return goes_on && found.lines.size() < most;
   };
-  const auto [tried, possible] = search(model, choices, add);
-  found.tried = tried, found.possible = possible - impossible;
+  found.searched = search(model, choices, add);
+  found.searched.possible -= impossible;
   found.why_not = planner.why_not(model);
   return found;
 }
@@ -223,26 +220,26 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
              : ranks <= cluster.devices ? RanksAre::threads
                                         : RanksAre::processes;
   MemoryPlanner planner(of);
-  const auto [found, tried, possible, why_not] =
+  const auto [found, searched, why_not] =
       best(planner, cluster, of, ranks, options.global_batch, asked.top);
-  dhp::check(tried > 0, "no layout of ", dhp::detail::pluralize(ranks, "rank"),
+  const auto all = dhp::concat(dhp::detail::pluralize(searched.all, "layout"), " of ",
+                               dhp::detail::pluralize(ranks, "rank"));
+  dhp::check(searched.all > 0, "no layout of ", dhp::detail::pluralize(ranks, "rank"),
              " has the given axes and keeps every rank busy: give another --gpus or "
              "--global-batch, or fewer options that fix axes");
-  dhp::check(possible > 0, "the model cannot be divided by any of ",
-             dhp::detail::pluralize(tried, "layout"), " of ", dhp::detail::pluralize(ranks, "rank"),
-             ": ", why_not, why_not.empty() ? "" : "; ", "give other --gpus, or other axes",
+  dhp::check(searched.possible > 0, "the model cannot be divided by any of ", all, ": ", why_not,
+             why_not.empty() ? "" : "; ", "give other --gpus, or other axes",
              ranks > options.global_batch
                  ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
                                ": each replica needs a sample")
                  : "");
-  dhp::check(!found.empty(), "none of ", dhp::detail::pluralize(tried, "layout"), " of ",
-             dhp::detail::pluralize(ranks, "rank"), " fits ", cluster.name,
+  dhp::check(!found.empty(), "none of ", all, " fits ", cluster.name,
              options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   json.write(json_of(found));
-  std::printf("%s, %d %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
-              ranks, ranks == 1 ? "rank" : "ranks", static_cast<long long>(options.global_batch),
-              tried);
+  std::printf("%s, %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
+              dhp::detail::pluralize(ranks, "rank").c_str(),
+              static_cast<long long>(options.global_batch), searched.all);
   print(found);
   // One host alone, with the same number of samples for each rank.
   if (const int host = static_cast<int>(cluster.devices);

@@ -90,39 +90,33 @@ struct Searched {
 /// that differ only in schedule and ZeRO share a lower bound of their time. Those with lower bounds are timed first, and
 /// only as long as one of them may be the next fastest.
 Searched search(StepModel& model, const Choices& choices, const auto& visit) {
-  struct Group {
-    double at_least;
-    dhp::MeshShape mesh;
-    std::int64_t micro_batch;
-    bool recompute;
-  };
-  std::vector<Group> groups;
+  std::vector<std::pair<double, Layout>> groups;
   Searched result;
   each_mesh(choices, [&](const dhp::MeshShape& mesh) {
     for (const auto micro_batch : choices.micro_batches)
       for (const bool recompute : choices.recompute) {
         if (!choices.keep_busy(mesh, micro_batch)) continue;
         result.all += choices.zero_on(mesh).size() * choices.schedules_on(mesh).size();
-        const Layout layout{.mesh = mesh, .micro_batch = micro_batch, .recompute = recompute};
-        if (const auto seconds = model.at_least(layout))
-          groups.push_back({*seconds, mesh, micro_batch, recompute});
+        Layout layout{.mesh = mesh, .micro_batch = micro_batch, .recompute = recompute};
+        if (const auto bound = model.at_least(layout)) groups.emplace_back(*bound, layout);
       }
   });
-  std::ranges::stable_sort(groups, {}, &Group::at_least);
+  std::ranges::stable_sort(groups, {}, &std::pair<double, Layout>::first);
+  // Equally fast layouts that need equally much memory are in the order of layouts_of().
   std::multimap<std::tuple<double, double, int, int, int, std::int64_t>, Timed> timed;
   for (auto group = groups.begin();;) {
     if (group != groups.end() &&
-        (timed.empty() || group->at_least <= std::get<0>(timed.begin()->first))) {
-      const auto& [bound, mesh, micro_batch, recompute] = *group++;
-      for (const int zero : choices.zero_on(mesh))
-        for (const auto& [schedule, chunks] : choices.schedules_on(mesh)) {
-          const Layout layout{mesh, schedule, chunks, micro_batch, zero, recompute};
+        (timed.empty() || group->first <= std::get<0>(timed.begin()->first))) {
+      auto& layout = group++->second;
+      for (const int zero : choices.zero_on(layout.mesh))
+        for (const auto& [schedule, chunks] : choices.schedules_on(layout.mesh)) {
+          layout.schedule = schedule, layout.chunks = chunks, layout.zero = zero;
           const auto time = model(layout);
           if (!time) continue;
           ++result.possible;
           if (time->memory_bytes <= model.cluster().memory_bytes)
-            timed.emplace(std::tuple(time->total(), time->memory_bytes, mesh.tensor, mesh.pipeline,
-                                     zero, micro_batch),
+            timed.emplace(std::tuple(time->total(), time->memory_bytes, layout.mesh.tensor,
+                                     layout.mesh.pipeline, zero, layout.micro_batch),
                           Timed(*time, layout));
         }
     } else if (timed.empty() || !visit(timed.extract(timed.begin()).mapped())) {

@@ -370,13 +370,14 @@ class StepModel {
     }
     const double size = mesh.size();  // with two hosts or more, some neighbors are on two hosts
     const double bytes_each = work.gradient_bytes / work.parameters;
+    std::map<const void*, int> holders;  // stages that have a parameter
+    for (const auto& of_stage : held)
+      for (const auto& [id, of] : of_stage) ++holders[id];
     for (std::size_t at = 0; at < stages.size(); ++at)
-      for (const auto& [id, of] : held[at]) {
-        const auto ranks = static_cast<int>(
-            std::ranges::count_if(held, [&](const auto& stage) { return stage.contains(id); }));
-        stages[at].tied += exchange(1, data_bytes(of.first * bytes_each, 0, ranks, 0, 1), ranks,
-                                    size / ranks, mesh.size());
-      }
+      for (const auto& [id, of] : held[at])
+        if (const int ranks = holders[id]; ranks > 1)
+          stages[at].tied += exchange(1, data_bytes(of.first * bytes_each, 0, ranks, 0, 1), ranks,
+                                      size / ranks, mesh.size());
     const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), size / 2, mesh.size());
     const auto runs = simulated(layout, micro_batches, costs, hop);
     for (std::size_t at = 0; at < stages.size(); ++at) {

@@ -95,7 +95,8 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::in
           .recomputes = options.recompute};
 }
 
-std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t runs) {
+std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t runs,
+                                                 double limit) {
   auto options = of_.options;
   choose(options, layout);
   const bool gpu = of_.ranks == RanksAre::on_gpus;
@@ -108,6 +109,7 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
           stages.emplace_back(dhp::plan_memory(run, stage, {.min_step = gpu ? 256u : 64u}));
       // A GPU's free blocks can be reused, but not those of a recorded step.
       if (gpu && !options.records_steps(of_.same_shapes)) plan.most = plan.max_in_use;
+      if (static_cast<double>(plan.most) > limit) break;
     }
   } catch (const dhp::Error&) {
     return {};

@@ -8,6 +8,7 @@
 #include "../run/training.hpp"
 #include "host_memory.hpp"
 
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,8 +36,11 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-  /// Plans each stage of another layout; empty if it cannot run. runs: micro-batches of a replica, 0: all.
-  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
+  /// Plans each stage of another layout; empty if it cannot run. runs: micro-batches of a replica, 0: all. Ends after a
+  /// stage that takes more than `limit` bytes.
+  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(
+      const Layout& layout, std::int64_t runs = 0,
+      double limit = std::numeric_limits<double>::infinity());
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
   /// Returns why some layout of this model cannot run: for its pipeline, or its tensor axis; empty if all can.

@@ -24,6 +24,8 @@
 
 namespace examples {
 
+using dhp::detail::as_size;
+
 struct ScheduleProblem {
   int stages = 1;
   int micro_batches = 1;
@@ -138,9 +140,6 @@ class ScheduleSearch {
            : what < weights ? of_.backward_input
                             : of_.backward_weight;
   }
-  [[nodiscard]] static const Stage& at(const State& state, int stage) {
-    return state.stages[static_cast<std::size_t>(stage)];
-  }
   /// A micro-batch's way through the stages: a forward of each part, then a backward of each part.
   struct Pass {
     int stage;
@@ -160,16 +159,16 @@ class ScheduleSearch {
   }
   /// Returns how many micro-batches have finished this pass.
   [[nodiscard]] static int finished(const State& state, const Pass& pass) {
-    const auto& stage = at(state, pass.stage);
+    const auto& stage = state.stages[as_size(pass.stage)];
     return stage.begun[pass.what] - (stage.doing == 1 + pass.what ? 1 : 0);
   }
   [[nodiscard]] bool can(const State& state, int s, int what) const {
-    const auto& n = at(state, s).begun;
+    const auto& n = state.stages[as_size(s)].begun;
     if (what == weights) return n[weights] < n[backwards] + n[backwards + 1];
     const int chunk = what % 2;
     if (chunk == of_.chunks() || n[what] == of_.micro_batches) return false;
     if (what < backwards && n[0] + n[1] - n[weights] >= of_.memory) return false;
-    const auto part = static_cast<std::size_t>(wiring_.part(s, chunk));
+    const auto part = as_size(wiring_.part(s, chunk));
     const auto pass = what < backwards ? part : passes_.size() - 1 - part;
     return pass == 0 || finished(state, passes_[pass - 1]) > n[what];
   }
@@ -180,23 +179,23 @@ class ScheduleSearch {
   /// sequencing problem, 1982).
   [[nodiscard]] bool in_time(const State& state, int left) {
     remaining_.clear();
-    starting_.assign(static_cast<std::size_t>(of_.stages * left), -1);
+    starting_.assign(as_size(of_.stages * left), -1);
     const auto add = [&](int stage, int start, int slots, int after) {
-      int& newest = starting_[static_cast<std::size_t>(stage * left + start)];
+      int& newest = starting_[as_size(stage * left + start)];
       remaining_.push_back({slots, after, newest});
       newest = static_cast<int>(remaining_.size()) - 1;
     };
     std::array<int, max_micro_batches> ready{};  // when a micro-batch has done the pass before
     for (const auto& pass : passes_) {
-      const auto& stage = at(state, pass.stage);
+      const auto& stage = state.stages[as_size(pass.stage)];
       const int done = finished(state, pass), begun = stage.begun[pass.what];
       std::fill_n(ready.begin(), done, 0);
       std::fill(ready.begin() + done, ready.begin() + begun, stage.busy);
       int free = stage.busy;
       for (int i = begun; i < of_.micro_batches; ++i) {
-        const int start = std::max(free, ready[static_cast<std::size_t>(i)]);
+        const int start = std::max(free, ready[as_size(i)]);
         const int after = pass.after + (of_.micro_batches - 1 - i) * cost(backwards);
-        ready[static_cast<std::size_t>(i)] = free = start + cost(pass.what);
+        ready[as_size(i)] = free = start + cost(pass.what);
         if (free + after > left) return false;
         add(pass.stage, start, cost(pass.what), after);
         if (pass.what >= backwards) add(pass.stage, free, cost(weights), 0);
@@ -207,24 +206,24 @@ class ScheduleSearch {
     return true;
   }
   [[nodiscard]] bool stage_in_time(const State& state, int s, int left) {
-    const auto& stage = at(state, s);
+    const auto& stage = state.stages[as_size(s)];
     const auto& n = stage.begun;
     int work = (n[backwards] + n[backwards + 1] - n[weights]) * cost(weights);
-    waiting_.assign(static_cast<std::size_t>(left), 0);  // slots of work, by the slots after it
+    waiting_.assign(as_size(left), 0);  // slots of work, by the slots after it
     waiting_[0] = work;
     int most = 0;  // nothing that waits has more slots after it
     for (int slot = 0; slot < left; ++slot) {
-      for (int next = starting_[static_cast<std::size_t>(s * left + slot)]; next >= 0;) {
-        const auto& action = remaining_[static_cast<std::size_t>(next)];
-        waiting_[static_cast<std::size_t>(action.after)] += action.slots;
+      for (int next = starting_[as_size(s * left + slot)]; next >= 0;) {
+        const auto& action = remaining_[as_size(next)];
+        waiting_[as_size(action.after)] += action.slots;
         work += action.slots;
         most = std::max(most, action.after);
         next = action.next;
       }
-      while (most > 0 && waiting_[static_cast<std::size_t>(most)] == 0) --most;
-      if (slot < stage.busy || waiting_[static_cast<std::size_t>(most)] == 0) continue;
+      while (most > 0 && waiting_[as_size(most)] == 0) --most;
+      if (slot < stage.busy || waiting_[as_size(most)] == 0) continue;
       if (slot + 1 + most > left) return false;
-      --waiting_[static_cast<std::size_t>(most)];
+      --waiting_[as_size(most)];
       --work;
     }
     return work == 0;
@@ -271,7 +270,7 @@ class ScheduleSearch {
         into.insert(later);
         return;
       }
-      auto& stage = next.stages[static_cast<std::size_t>(s)];
+      auto& stage = next.stages[as_size(s)];
       const auto before = stage;
       bool any = false;
       // backwards first, beginning with the last chunk
@@ -348,7 +347,8 @@ class ScheduleSearch {
       dhp::detail::ListWriter list(of_.chunks(), of_.micro_batches);
       for (std::size_t slot = path.size() - 1; slot-- > 0;)
         for (int what = 0; what <= weights; ++what)
-          if (at(path[slot], s).begun[what] > at(path[slot + 1], s).begun[what])
+          if (path[slot].stages[as_size(s)].begun[what] >
+              path[slot + 1].stages[as_size(s)].begun[what])
             list.add(actions[what].kind, actions[what].chunk);
       result.push_back(list.done());
     }
