@@ -118,14 +118,11 @@ class StepModel {
     const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
     const bool sharded = layout.zero > 0;
     const int replicas = mesh.replicas(), rounds = layout.zero >= 2 ? share : 1;
-    double makespan = 0;
-    for (const auto& stage : pipeline->stages) makespan = std::max(makespan, stage.end);
+    const double makespan = std::ranges::max(pipeline->stages, {}, &Stage::end).end;
     StepTime slowest;
     double idle = 0, busy = 0;
     for (const auto& stage : pipeline->stages) {
-      StepTime time;
-      time.compute = stage.compute;
-      time.tensor = stage.tensor;
+      StepTime time{.compute = stage.compute, .tensor = stage.tensor};
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       const double part = stage.parameters / std::max(work.parameters, 1.0);
       const double padding = sharded ? work.in_pages / std::max(work.parameters, 1.0) : 1;

@@ -157,8 +157,9 @@ MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
   if (of_.options.resident() && more > 0) {
     auto large = small;
     large.micro_batch *= 8;
-    const auto from = work(small), to = from ? work(large) : nullptr;
+    const auto from = work(small);
     if (!from) return result;  // no size can be split that way
+    const auto to = work(large);
     const auto way = static_cast<double>(more) / static_cast<double>(7 * small.micro_batch);
     if (to) return result = std::make_shared<const ModelWork>(between(*from, *to, way));
   }

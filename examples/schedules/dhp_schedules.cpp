@@ -18,19 +18,16 @@ using namespace examples;
 // In this file, memory and costs of a ScheduleProblem are those of a whole stage, of which each part takes a share.
 
 /// Stages, micro-batches and memory.
-constexpr int cases[][3] = {{2, 4, 1}, {3, 6, 2},  {4, 4, 4},  {4, 8, 2}, {4, 8, 3},
-                            {4, 8, 4}, {6, 12, 3}, {6, 12, 6}, {8, 8, 8}, {8, 16, 6}};
+constexpr std::tuple<int, int, int> cases[] = {{2, 4, 1}, {3, 6, 2}, {4, 4, 4},  {4, 8, 2},
+                                               {4, 8, 3}, {4, 8, 4}, {6, 12, 3}, {6, 12, 6},
+                                               {8, 8, 8}, {8, 16, 6}};
 
 dhp::ActionCosts costs_of(const ScheduleProblem& of) {
   return {1.0 * of.forward, 1.0 * of.backward_input, 1.0 * of.backward_weight};
 }
 
-struct Timed {
-  int length;  ///< time in slots of a part
-  bool fits;
-};
-
-Timed timed(const dhp::StageLists& lists, const ScheduleProblem& of, int chunks) {
+/// Returns the time in slots of a part, and whether the memory suffices.
+std::pair<int, bool> timed(const dhp::StageLists& lists, const ScheduleProblem& of, int chunks) {
   constexpr int messages = 4;  // message buffers that every engine has from one rank to another
   const auto report = dhp::check_schedule(lists, chunks, of.micro_batches, messages);
   return {static_cast<int>(std::lround(dhp::simulate(lists, costs_of(of)).makespan)),
@@ -52,7 +49,7 @@ ShortestSchedule shortest(ScheduleProblem of, double seconds) {
   of.memory *= chunks;
   auto found = ScheduleSearch(of, seconds).run(known.length);
   if (!found.length) found.length = known.length, found.lists = std::move(known.lists);
-  else found.length = timed(found.lists, of, chunks).length;  // the found one may wait needlessly
+  else found.length = timed(found.lists, of, chunks).first;  // the found one may wait needlessly
   return found;
 }
 
@@ -89,14 +86,13 @@ void print_case(ScheduleProblem of, double seconds) {
 void print_table(ScheduleProblem of, double seconds) {
   std::printf(
       "Slots of a step; in brackets where more than the memory is held. Searches end after "
-      "%s s each.\n\n",
+      "%s s each.\n\n p   m mem |  shortest      in V |",
       short_number(seconds).c_str());
-  std::printf(" p   m mem |  shortest      in V |");
   for (const auto& schedule : dhp::built_in_schedules())
     std::printf(" %6s", schedule.name().c_str());
   std::printf("\n");
-  for (const auto& [stages, micro_batches, memory] : cases) {
-    of.stages = stages, of.micro_batches = micro_batches, of.memory = memory;
+  for (const auto& each : cases) {
+    std::tie(of.stages, of.micro_batches, of.memory) = each;
     print_case(of, seconds);
   }
 }
