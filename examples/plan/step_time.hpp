@@ -174,8 +174,8 @@ class StepModel {
     const int share = share_of(layout);
     const auto work = share > 0 ? options_.work(layout) : nullptr;
     if (work == nullptr || mesh.pipeline > std::ssize(work->layers)) return {};
-    double compute = 0, tensor = 0,
-           one_way = 0;  // one_way: of one micro-batch through all stages and back
+    double compute = 0, tensor = 0;
+    double one_way = 0;  // of one micro-batch through all stages and back
     for (const auto& layer : work->layers) {
       const auto [forward, backward, there, back] = passes_of(layer, mesh);
       compute += share * (forward + backward);
