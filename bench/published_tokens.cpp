@@ -7,7 +7,9 @@
 #include <examples/gpt/tokenizer_json.hpp>
 
 #include <cstdlib>
+#include <cstdint>
 #include <iostream>
+#include <span>
 #include <string>
 
 namespace {
@@ -36,9 +38,11 @@ int main(int argc, char** argv) {
       return;
     }
     const auto tokenizer = examples::load_published_tokenizer(argv[1]);
-    const auto longest = static_cast<std::size_t>(std::atoi(argv[2]));
+    const std::int64_t longest = std::atoi(argv[2]);
+    std::int64_t were_cut = 0;
     for (std::string line; std::getline(std::cin, line);) {
-      for (const auto id : tokenizer.encode(line, longest)) std::cout << id << ' ';
+      const auto tokens = tokenizer.encode(std::span(&line, 1), longest, were_cut);
+      for (const auto id : tokens.ids) std::cout << id << ' ';
       std::cout << '\n';
     }
   });
