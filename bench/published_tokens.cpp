@@ -6,8 +6,8 @@
 #include <examples/bert/published_tokenizer.hpp>
 #include <examples/gpt/tokenizer_json.hpp>
 
-#include <cstdlib>
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <span>
 #include <string>
