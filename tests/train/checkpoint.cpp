@@ -256,7 +256,7 @@ TEST_CASE("checkpoint: the newest and the best by a measure are kept, damaged on
   last.begin();
   last.write(dev, {});
   for (const char* own : {"index.json", "shard-00000.safetensors", "../latest"})
-    says(message_of([&] { last.commit({.files = {{own, ""}}}); }), "choose another name");
+    says(message_of([&] { last.commit({.files = {{own, ""}}}); }), "choose another one");
 }
 
 TEST_CASE("checkpoint: a step that is saved again is there at every moment") {
