@@ -1,10 +1,12 @@
 # The kernels of include/dhp/cuda, compiled once: for tests::Emulated dhp_emulated_ops, in a GPU tree for Cuda
 # dhp_cuda_ops. Programs that link it get the matching `extern template` lines by -include. The lines come from the
-# headers, one for every function <op>_on of a KernelDevice. In a tree for the Cpu ops_0.cu and ops_1.cu have the same
+# headers, one for every function <op>_on of a KernelDevice; if it takes a rule, one for each rule that the Cpu's
+# instances (dhp/cpu_instances.ipp) have. In a tree for the Cpu ops_0.cu and ops_1.cu have the same
 # functions for Cuda; nvcc compiles them to PTX for tests/cuda/ptx.
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/kernel_ops)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/dhp/cuda/kernels.hpp headers REGEX "^#include <dhp/cuda/")
 list(TRANSFORM headers REPLACE "^#include <(.*)>" "${PROJECT_SOURCE_DIR}/include/\\1")
+file(READ ${PROJECT_SOURCE_DIR}/include/dhp/cpu_instances.ipp cpu_instances)
 set(declarations "")
 set(definitions_0 "")
 set(definitions_1 "")
@@ -16,12 +18,23 @@ foreach(header IN LISTS headers)
   if(header MATCHES "/(exact_sum|layer_norm)")
     set(half 0)
   endif()
-  string(REGEX MATCHALL "template <KernelDevice Dev>\n[^{;(]*[ \n][a-z0-9_]*_on\\([^{;]*\\) {" functions "${text}")
+  string(REGEX MATCHALL "template <KernelDevice Dev[^>\n]*>\n[^{;(]*[ \n][a-z0-9_]*_on\\([^{;]*\\) {" functions "${text}")
   foreach(function IN LISTS functions)
-    string(REGEX REPLACE "^template <KernelDevice Dev>\n(.*) {$" "\\1" function "${function}")
+    string(REGEX MATCH "([a-z0-9_]+_on)\\(" _ "${function}")
+    set(name ${CMAKE_MATCH_1})
+    set(rules "${name}<detail::, Cpu>")  # no rule
+    if(function MATCHES "^template <KernelDevice Dev, class Rule>")
+      string(REGEX MATCHALL "${name}<detail::[A-Za-z0-9<>]+, Cpu>" rules "${cpu_instances}")
+      list(REMOVE_DUPLICATES rules)
+    endif()
+    string(REGEX REPLACE "^[^\n]*\n(.*) {$" "\\1" function "${function}")
     string(REGEX REPLACE "([^A-Za-z_])Dev([^A-Za-z_])" "\\1tests::Emulated\\2" function "${function}")
-    string(APPEND declarations "namespace dhp::detail { extern template ${function}; }\n")
-    string(APPEND definitions_${half} "namespace dhp::detail { template ${function}; }\n")
+    foreach(rule IN LISTS rules)
+      string(REGEX REPLACE "^.*<detail::(.*), Cpu>$" "\\1" rule "${rule}")
+      string(REGEX REPLACE "([^A-Za-z_])Rule([^A-Za-z_])" "\\1${rule}\\2" instance "${function}")
+      string(APPEND declarations "namespace dhp::detail { extern template ${instance}; }\n")
+      string(APPEND definitions_${half} "namespace dhp::detail { template ${instance}; }\n")
+    endforeach()
   endforeach()
   math(EXPR half "1 - ${half}")
 endforeach()
