@@ -29,6 +29,6 @@ for name in gemm_on update_weights_on _ZN3dhp14ParameterStoreINS_3CpuEE5place \
 done
 # Every kernel is in the list.
 for name in $(sed -n 's/^void \([a-z0-9_]*_on\)(std::same_as<Cpu> auto&.*/\1/p' "$source"/include/dhp/cpu/*.hpp); do
-  tr -s '\n ' ' ' <"$source/include/dhp/cpu_instances.ipp" | grep -q "decltype(detail::$name<Cpu>) detail::$name<Cpu>;" ||
+  tr -s '\n ' ' ' <"$source/include/dhp/cpu_instances.ipp" | grep -qE "decltype\(detail::($name<(detail::[A-Za-z0-9<>]+, )?Cpu>)\) detail::\1;" ||
     { echo "$name is not in dhp/cpu_instances.ipp"; exit 1; }
 done
