@@ -129,7 +129,7 @@ struct Blocks {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           // Used if lines of A lie across k.
           const E* const from =
-              i < in_place ? a.run(p0, row + i0 + i, P::rows, nullptr) : packed_a + (i - in_place);
+              i < in_place ? a.run(p0, row + i0 + i, P::rows, packed_a) : packed_a + (i - in_place);
           const Run<E> whole{from, from + P::rows / 2, 1, i < in_place ? stride_in_place : stride_a,
                              deep};
           const auto left = a.along_k
