@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 
 namespace examples {
 
@@ -47,12 +48,14 @@ void RunOptions::check_outside(const std::string& folder, const std::string& tes
                                      {"--trace", trace},
                                      {"--tensorboard", tensorboard},
                                      {"--text-cache", cache}}) {
-    const auto from_folder = place(path).lexically_relative(place(folder)).string();
-    // Hidden files are not read. All of the training data may also be the test data.
-    const bool allowed =
-        from_folder == "." ? path == test_data : ("/" + from_folder).find("/.") != path.npos;
-    dhp::check(path.empty() || from_folder.empty() || allowed, option, " ", path,
-               " lies in --data ", folder,
+    const auto way = place(path).lexically_relative(place(folder));
+    // A part ".." leads out of the folder, and hidden files are not read.
+    const bool unread = way.empty() || std::any_of(way.begin(), way.end(), [](const auto& part) {
+                          return part != "." && part.string().starts_with('.');
+                        });
+    // All of the training data may also be the test data.
+    const bool same_data = way == "." && option == std::string_view("--test-data");
+    dhp::check(path.empty() || unread || same_data, option, " ", path, " lies in --data ", folder,
                ", all of whose files are training data; choose another place");
   }
 }

@@ -87,8 +87,8 @@ struct Searched {
 };
 
 /// Calls visit(layout) for the layouts whose estimated memory fits, the fastest first, until it returns false. Layouts
-/// that differ only in schedule and ZeRO share a lower bound of their time. Those with lower bounds are timed first, and
-/// only as long as one of them may be the next fastest.
+/// that differ only in schedule and ZeRO are a group with one lower bound of their times. Groups are timed in the order
+/// of these bounds, and only while the next one may hold a faster layout than those that are timed.
 Searched search(StepModel& model, const Choices& choices, const auto& visit) {
   std::vector<std::pair<double, Layout>> groups;
   Searched result;

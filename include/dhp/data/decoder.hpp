@@ -21,7 +21,7 @@ namespace dhp {
 
 struct DecodeOptions {
   int channels = 3;  ///< channels of the output: 1 or 3
-  /// An image with more pixels is an error, as in Pillow; no memory is allocated for it. 2^29 bytes hold this many.
+  /// An image with more pixels is an error; no memory is allocated for it. It is Pillow's limit: 2^29 bytes of RGB.
   std::int64_t pixel_limit = 178'956'970;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int min_side = 0;
