@@ -57,7 +57,10 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, also over several tiles", T, doubl
   // Channels fill panels of A (6 or 14 rows), so that dw is computed as its transpose.
   layers.push_back({{2, 9, 9, 12}, 16, {3, 1, 1}});
   layers.push_back({{2, 9, 9, 14}, 32, {3, 1, 1}});
-  layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});
+  // The image is read in place across pixels: rows outside, borders, panels that cross rows of taps, several blocks.
+  layers.push_back({{2, 9, 30, 22}, 48, {3, 1, 1}});
+  layers.push_back({{1, 7, 57, 22}, 32, {3, 2, 1}});
+  layers.push_back({{1, 3, 28, 40}, 16, {2, 1, 0}});
   layers.push_back({{4, 7, 6, 260}, 8, {3, 1, 1}});  // whole panels see only padding
   layers.push_back(
       {{2, 7, 7, 32}, 8, {3, 1, 1}});  // both halves of a panel begin and end at borders

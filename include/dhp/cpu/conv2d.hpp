@@ -78,32 +78,12 @@ class ImageSource final : public Source<T> {
     for (auto pixel = grid_.at(line); lines > 0; --lines, to += stride, grid_.advance(pixel))
       write(pixel, tap, first, count, to);
   }
-  /// Makes a run for each row of taps if the pixels of each half of the panel are neighbors in a row of the grid, else
-  /// returns 0. Lines of a run may overlap in the image. At borders, the run is a padded copy of an image row.
-  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
+  /// Rows of 28 pixels and more give at most max_runs runs, and few panels cross the end of a row of taps.
+  [[nodiscard]] bool in_place() const override { return grid_.width >= 28 && tap_row_ >= 64; }
+  int panel(std::int64_t row, int half, std::int64_t p0, std::int64_t depth, Run<T>* runs,
             std::span<T> scratch) const override {
-    const auto upper = grid_.at(line), lower = grid_.at(line + half);
-    const auto between = window_.step * channels_;
-    if (std::max(upper.w, lower.w) + half > grid_.width || tap_row_ < 16 || !spreads<T>(between))
-      return 0;
-    T* spare = scratch.data();
-    int result = 0;
-    for (auto th = first / tap_row_, tap = first - th * tap_row_; count > 0; ++result) {
-      if (result == max_runs) return 0;
-      const auto length = std::min(count, tap_row_ - tap), all = (half - 1) * between + length;
-      Row rows[] = {row(upper, th, tap), row(lower, th, tap)};
-      for (auto& of : rows) {
-        if (has(of, all)) continue;
-        if (spare + all > scratch.data() + scratch.size()) return 0;
-        write_row(of, all, spare);
-        of.from = std::exchange(spare, spare + all);
-      }
-      runs[result] = {rows[0].from, rows[1].from, between, 1, length};
-      count -= length;
-      tap += length;
-      if (tap == tap_row_) tap = 0, ++th;
-    }
-    return result;
+    return this->along_k ? rows_of_taps(row, half, p0, depth, runs, scratch)
+                         : rows_of_pixels(p0, depth, row, half, runs, scratch);
   }
 
  private:
@@ -123,6 +103,56 @@ class ImageSource final : public Source<T> {
   /// Returns whether a row has `count` elements in the image.
   [[nodiscard]] bool has(const Row& row, std::int64_t count) const {
     return inside(row) && row.at >= 0 && row.at + count <= width_ * channels_;
+  }
+  /// Returns `count` elements of a row: in place, or padded at the beginning of `spare`, or null if they do not fit.
+  const T* padded(const Row& row, std::int64_t count, std::span<T>& spare) const {
+    if (has(row, count)) return row.from;
+    if (count > std::ssize(spare)) return nullptr;
+    write_row(row, count, spare.data());
+    return std::exchange(spare, spare.subspan(static_cast<std::size_t>(count))).data();
+  }
+  /// A panel of pixels: makes a run for each row of taps if the pixels of each half are neighbors in a row of the grid,
+  /// else returns 0. Lines of a run may overlap in the image. At borders, the run is a padded copy of an image row.
+  int rows_of_taps(std::int64_t line, int half, std::int64_t first, std::int64_t count,
+                   Run<T>* runs, std::span<T> spare) const {
+    const auto upper = grid_.at(line), lower = grid_.at(line + half);
+    const auto between = window_.step * channels_;
+    if (std::max(upper.w, lower.w) + half > grid_.width || tap_row_ < 16 || !spreads<T>(between))
+      return 0;
+    int result = 0;
+    for (auto th = first / tap_row_, tap = first - th * tap_row_; count > 0; ++result) {
+      const auto length = std::min(count, tap_row_ - tap), all = (half - 1) * between + length;
+      const T* const high = padded(row(upper, th, tap), all, spare);
+      const T* const low = padded(row(lower, th, tap), all, spare);
+      if (result == max_runs || high == nullptr || low == nullptr) return 0;
+      runs[result] = {high, low, between, 1, length};
+      count -= length;
+      tap += length;
+      if (tap == tap_row_) tap = 0, ++th;
+    }
+    return result;
+  }
+  /// A panel of taps: makes a run for each row of pixels if the panel is in one row of taps, else returns 0. At
+  /// borders, a run is a padded copy of one pixel's elements; a row outside the image is one run of zeros.
+  int rows_of_pixels(std::int64_t line, std::int64_t count, std::int64_t first, int half,
+                     Run<T>* runs, std::span<T> spare) const {
+    const auto between = window_.step * channels_;
+    const auto th = first / tap_row_, tap = first - th * tap_row_;
+    if (tap + 2 * half > tap_row_) return 0;
+    int result = 0;
+    for (auto pixel = grid_.at(line); count > 0; grid_.advance(pixel), ++result) {
+      const Row of = row(pixel, th, tap);
+      auto length = std::min(count, grid_.width - pixel.w);
+      if (has(of, 2 * half))
+        length = std::min(length, (width_ * channels_ - 2 * half - of.at) / between + 1);
+      else if (inside(of)) length = 1;
+      const T* const from = padded(of, 2 * half, spare);
+      if (result == max_runs || from == nullptr) return 0;
+      runs[result] = {from, from + half, 1, inside(of) ? between : 0, length};
+      count -= length;
+      pixel.w += length - 1;
+    }
+    return result;
   }
   /// Writes elements [first, first + count) of the matrix row of a pixel. th: the row of taps that holds `first`.
   void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
@@ -274,10 +304,13 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       constexpr auto columns = cpu::Panel<E, cpu::Native>::columns;
       const auto kept = static_cast<A>(beta);
       A* const out = dw.data<A>();
-      if (n % columns == 0 || m % columns != 0)
+      // The second factor is packed: this should be the smaller one, and its columns should fill whole panels.
+      const bool turns =
+          m % columns == 0 && (n % columns != 0 || (!B::pairs && n > m && image.in_place()));
+      if (!turns)
         return B::multiply_all(dev, gradient, image, m, n, k,
                                {out, [=](auto row) { return row * n; }, A(1), kept, nullptr});
-      const auto turned = cpu::make_buffer<A>(m * n);  // dw^T, whose columns fill whole panels
+      const auto turned = cpu::make_buffer<A>(m * n);  // dw^T
       if (kept != 0)
         for (std::int64_t i = 0; i < m * n; ++i) turned[i] = out[i % m * n + i / m];
       B::multiply_all(dev, image, gradient, n, m, k,

@@ -121,19 +121,16 @@ void cross_entropy_totals_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> loss,
                              ConstView<Cpu> labels, ConstView<Cpu> rank, View<Cpu> totals) {
   sum_on(dev, loss, Summed(Itself()), totals.slice(0, 1));
   const auto* label = labels.data<std::int32_t>();
-  double counted = 0, first = 0, in_five = 0;
+  double* const out = totals.data<double>();
+  std::fill_n(out + 1, 3, 0.0);
   for (std::int64_t row = 0; row < labels.count(); ++row) {
     if (label[row] < 0) continue;
-    counted += 1;
+    out[1] += 1;
     if (rank.empty()) continue;
     const auto place = rank.data<std::int32_t>()[row];
-    first += place == 0 ? 1 : 0;
-    in_five += place < 5 ? 1 : 0;
+    out[2] += place == 0 ? 1 : 0;
+    out[3] += place < 5 ? 1 : 0;
   }
-  double* const out = totals.data<double>();
-  out[1] = counted;
-  out[2] = first;
-  out[3] = in_five;
 }
 void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                                ConstView<Cpu> max, ConstView<Cpu> sums, ConstView<Cpu> labels,

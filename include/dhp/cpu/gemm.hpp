@@ -89,15 +89,16 @@ struct Blocks {
     const auto k = along(length);
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
-    // If lines of A lie along k, one panel at a time is read in place, or copied, and stays in L1. If they lie across k,
-    // whole panels are read in place if possible; other rows are copied in groups, which is faster.
-    const auto stride_in_place = a.along_k || k == 0 ? 0 : a.stride_in_place();
+    // One panel of A at a time is read in place, or copied, and stays in L1. If lines lie across k and must be copied,
+    // groups of panels are, which is faster.
+    const bool by_panels = a.along_k || a.in_place();
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
     Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto stride_a = packed_stride<E>(panels_of(std::min(high_group, rows)) * P::rows);
+    const auto stride_a =
+        packed_stride<E>(by_panels ? P::rows : panels_of(std::min(high_group, rows)) * P::rows);
     const auto size_a = a.along_k ? P::rows * P::line : most * stride_a;
     const auto buffer = make_buffer<E>(size_a + (packed == nullptr ? most * wide : 0));
     E *const packed_a = buffer.get(), *const own_b = packed_a + size_a;
@@ -115,8 +116,7 @@ struct Blocks {
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        const auto in_place = stride_in_place > 0 ? high / P::rows * P::rows : 0;
-        if (!a.along_k) a.copy(p0, deep, row + i0 + in_place, high - in_place, packed_a, stride_a);
+        if (!by_panels) a.copy(p0, deep, row + i0, high, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
         const auto below = i0 + high;
@@ -127,14 +127,10 @@ struct Blocks {
                    steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          // Used if lines of A lie across k.
-          const E* const from =
-              i < in_place ? a.run(p0, row + i0 + i, P::rows, packed_a) : packed_a + (i - in_place);
-          const Run<E> whole{from, from + P::rows / 2, 1, i < in_place ? stride_in_place : stride_a,
-                             deep};
-          const auto left = a.along_k
-                                ? runs_along_k<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
-                                : std::span(&whole, 1);
+          const Run<E> copied{packed_a + i, packed_a + i + P::rows / 2, 1, stride_a, deep};
+          const auto left = by_panels
+                                ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
+                                : std::span(&copied, 1);
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};

@@ -215,13 +215,13 @@ template <class T, class R>
                                                          int valid_columns, Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
-  if constexpr (!std::is_same_v<T, float>)
-    multiply_rows_of_panel<T, R, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
-  else if (valid_rows > half)
-    multiply_rows_of_panel<T, R, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
-  else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, half>(a, b, to, valid_rows, valid_columns, ahead);
-  else multiply_rows_of_panel<T, R, quarter>(a, b, to, valid_rows, valid_columns, ahead);
+  if constexpr (std::is_same_v<T, float>) {
+    if (valid_rows <= quarter)
+      return multiply_rows_of_panel<T, R, quarter>(a, b, to, valid_rows, valid_columns, ahead);
+    if (valid_rows <= half)
+      return multiply_rows_of_panel<T, R, half>(a, b, to, valid_rows, valid_columns, ahead);
+  }
+  multiply_rows_of_panel<T, R, R::rows>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
 template <class T>

@@ -188,12 +188,12 @@ template <class T>
   return ((count + line - 1) / line | 1) * line;
 }
 
-/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source whose lines lie along k. `rows` is
-/// at most P::rows. scratch has room for P::rows lines.
+/// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source, at most P::rows rows. scratch has
+/// room for P::rows lines of a panel along k, or for `depth` packed lines across k.
 template <class R, class T>
-std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::int64_t rows,
-                                     std::int64_t p0, std::int64_t depth, Run<T>* runs,
-                                     T* scratch) {
+std::span<const Run<T>> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows,
+                                      std::int64_t p0, std::int64_t depth, Run<T>* runs,
+                                      T* scratch) {
   using P = Panel<T, R>;
   if (depth == 0) return {};
   if constexpr (!P::pairs)
@@ -201,9 +201,15 @@ std::span<const Run<T>> runs_along_k(const auto& source, std::int64_t row, std::
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
                                          std::span(scratch, P::rows * P::line)))
         return {runs, runs + count};
-  source.copy(row, rows, p0, depth, scratch, P::line);
-  for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
-  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, 1, depth};
+  if (source.along_k) {
+    source.copy(row, rows, p0, depth, scratch, P::line);
+    for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
+    *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, 1, depth};
+  } else {
+    const auto stride = packed_stride<T>(P::rows);
+    source.copy(p0, depth, row, rows, scratch, stride);
+    *runs = {scratch, scratch + P::rows / 2, 1, stride, depth};
+  }
   return {runs, runs + 1};
 }
 

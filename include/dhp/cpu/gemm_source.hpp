@@ -58,18 +58,18 @@ class Source {
   }
   /// If lines lie across k: returns the number of contiguous elements in each piece of a line, or `whole`.
   [[nodiscard]] virtual std::int64_t piece() const { return whole; }
-  /// If lines lie across k: returns the distance of lines that can be read in place, or 0 if they must be copied.
-  [[nodiscard]] virtual std::int64_t stride_in_place() const { return 0; }
+  /// If lines lie across k: whether panel() makes runs of most panels. If not, the caller copies several at once.
+  [[nodiscard]] virtual bool in_place() const { return false; }
   /// Copies elements [first, first + count) of several lines, `stride` apart.
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
     for (; lines > 0; --lines, ++line, to += stride)
       if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
   }
-  /// If lines lie along k: makes at most max_runs runs of 2 * half lines and returns their number, or 0 if the caller
-  /// must copy.
-  virtual int panel(std::int64_t /*line*/, int /*half*/, std::int64_t /*first*/,
-                    std::int64_t /*count*/, Run<T>*, std::span<T> /*scratch*/) const {
+  /// Makes at most max_runs runs of rows [row, row + 2 * half) and elements [p0, p0 + depth) along k. Returns their
+  /// number, or 0 if the caller must copy.
+  virtual int panel(std::int64_t /*row*/, int /*half*/, std::int64_t /*p0*/, std::int64_t /*depth*/,
+                    Run<T>*, std::span<T> /*scratch*/) const {
     return 0;
   }
 
@@ -98,18 +98,19 @@ class MatrixSource final : public Source<T> {
       else convert(from, to, count);
     }
   }
-  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
-            std::span<T> /*scratch*/) const override {
-    if constexpr (std::is_same_v<T, S>)
-      if (spreads<T>(stride_)) {
-        const T* const upper = data_ + line * stride_ + first;
-        *runs = {upper, upper + half * stride_, stride_, 1, count};
-        return 1;
-      }
-    return 0;
+  [[nodiscard]] bool in_place() const override {
+    return std::is_same_v<T, S> && spreads<T>(stride_);
   }
-  [[nodiscard]] std::int64_t stride_in_place() const override {
-    return std::is_same_v<T, S> && spreads<T>(stride_) ? stride_ : 0;
+  int panel(std::int64_t row, int half, std::int64_t p0, std::int64_t depth, Run<T>* runs,
+            std::span<T> /*scratch*/) const override {
+    if constexpr (std::is_same_v<T, S>) {
+      if (!in_place()) return 0;
+      const auto down = this->along_k ? stride_ : 1, step = this->along_k ? 1 : stride_;
+      const T* const upper = data_ + row * down + p0 * step;
+      *runs = {upper, upper + half * down, down, step, depth};
+      return 1;
+    }
+    return 0;
   }
   [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
                             std::int64_t length) const override {

@@ -92,25 +92,14 @@ void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = x.shape()[3];
     const auto pixels = x.shape()[1] * x.shape()[2];
-    constexpr std::int64_t together = 128;
-    const auto width = as_size(channels);
     dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
-      std::vector<A> sums(width);
-      // Sums of earlier groups of pixels are kept in double, because one long float sum would lose digits.
-      std::vector<double> before(pixels > together ? width : 0);
+      std::vector<double> sums(as_size(channels));  // a long sum of floats would lose digits
       const T* from = x.data<T>() + n * pixels * channels;
-      for (std::int64_t p = 0; p < pixels; ++p, from += channels) {
-        if (p > 0 && p % together == 0) {
-          for (std::size_t c = 0; c < width; ++c) before[c] += static_cast<double>(sums[c]);
-          std::fill(sums.begin(), sums.end(), A(0));
-        }
-        for (std::size_t c = 0; c < width; ++c) sums[c] += static_cast<A>(from[c]);
-      }
-      for (std::size_t c = 0; c < before.size(); ++c)
-        sums[c] = static_cast<A>(before[c] + static_cast<double>(sums[c]));
+      for (std::int64_t p = 0; p < pixels; ++p, from += channels)
+        for (std::size_t c = 0; c < sums.size(); ++c) sums[c] += static_cast<A>(from[c]);
       T* const to = y.data<T>() + n * channels;
-      for (std::size_t c = 0; c < width; ++c)
-        to[c] = static_cast<T>(sums[c] / static_cast<A>(pixels));
+      for (std::size_t c = 0; c < sums.size(); ++c)
+        to[c] = static_cast<T>(static_cast<A>(sums[c] / static_cast<double>(pixels)));
     });
   });
 }
