@@ -24,7 +24,7 @@ class BareRun {
   }
 
   double step() {
-    store_.zero_gradients(dev_);
+    store_.begin_gradients(dev_);
     dhp::Tape<Dev> tape({.step = ++steps_}, &batch_);
     auto x = batch_.input.share();
     for (auto& layer : model_.layers) x = layer.forward(dev_, std::move(x), tape);
@@ -42,6 +42,7 @@ class BareRun {
     auto dy = model_.loss.backward(dev_, weights.view(), tape);
     for (auto layer = model_.layers.rbegin(); layer != model_.layers.rend(); ++layer)
       dy = layer->backward(dev_, std::move(dy), tape);
+    store_.complete_gradients(dev_, {0, store_.size()});
     const double norm = gradient_norm();
     const auto state = dhp::make_step_state(
         dev_, dhp::StepState{.learning_rate = bench::learning_rate,

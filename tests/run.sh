@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs missing packages, builds preset release and runs the tests: bash tests/run.sh
-# --all adds the tests of whole programs, which take minutes (label acceptance); .ci/run uses it. Other arguments go to
-# ctest, for instance: bash tests/run.sh -R pipeline
+# Installs missing packages, builds preset release and runs the quick tests: bash tests/run.sh
+# --all adds the slow tests (labels slow and acceptance), of whole programs for instance; .ci/run uses it. Other
+# arguments go to ctest, for instance: bash tests/run.sh -R pipeline
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
 # A compiler needs 1 to 2 GB. ctest gets four jobs for each core: a computing test takes three, a waiting one takes one.
 jobs=$(nproc)
-which=(-LE acceptance)
+which=(-L quick)
 programs=()
 site=()  # packages for the test of the site
 if [ "${1:-}" = --all ]; then
