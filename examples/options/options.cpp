@@ -269,8 +269,8 @@ void check_together(const RunOptions& options) {
   check_outputs({{"--metrics", options.metrics},
                  {"--trace", options.trace},
                  {"--trace-values", options.trace_values}});
-  check_directory("--export", options.export_to);
-  check_directory("--export-adapter", tuning.export_adapter);
+  check_directory("--export", options.export_to, "--load", anew ? options.load : "");
+  check_directory("--export-adapter", tuning.export_adapter, "--adapter", tuning.adapter);
 }
 
 /// Makes the optimizer, the reducer and the schedule; throws for errors that can be found without data.

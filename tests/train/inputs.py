@@ -123,6 +123,8 @@ TABLE = [
     ("compare", ["pair.jsonl", "typo.toml"], 2, "typo.toml is no file of --metrics or --trace-values, and pair.jsonl is one"),
     ("compare", ["pair.jsonl", "torn.jsonl"], 0, "the same"),
     ("bert", [*BERT, "--metrics", "nowhere/m.jsonl"], 1, "cannot write --metrics nowhere/m.jsonl: No such file or directory"),
+    ("gpt", ["--load", "few", "--save", "s", "--export", "./few"], 2,
+     "--export ./few would replace the weights that --load few reads; give another directory"),
     ("bert", [*BERT, "--save", "s", "--export", "typo.toml/e"], 1, "cannot make the directory typo.toml/e: Not a directory"),
     ("resnet", ["--data", "images", "--save", "half/../images/run"], 1,
      "--save half/../images/run lies in --data images, all of whose files are training data; choose another place"),
