@@ -43,16 +43,16 @@ inline void check_load(const std::string& path) {
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
 }
 
-/// Throws if the directory of --export or a similar option is a file, or holds the published weights that `from` reads.
+/// Throws if the directory of --export or a similar option is a file, or if its results would replace the weights that
+/// option `from` reads.
 inline void check_directory(const char* option, const std::string& path, const char* from,
                             const std::string& source) {
   namespace fs = std::filesystem;
   std::error_code error;
   dhp::check(!fs::exists(path) || fs::is_directory(path), option, " ", path,
              " is a file; give a directory");
-  const auto folder = fs::is_directory(source, error) ? fs::path(source)
-                                                      : fs::absolute(source, error).parent_path();
-  dhp::check(source.empty() || !fs::equivalent(folder, path, error), option, " ", path,
+  const auto replaced = fs::is_directory(source, error) ? path : path + "/model.safetensors";
+  dhp::check(!fs::equivalent(source, replaced, error), option, " ", path,
              " would replace the weights that ", from, " ", source,
              " reads; give another directory");
 }
