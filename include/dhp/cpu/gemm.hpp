@@ -89,8 +89,8 @@ struct Blocks {
     const auto k = along(length);
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
-    // One panel of A at a time is read in place, or copied, and stays in L1. Lines across k that cannot be read in place
-    // are copied for several panels at once, which is faster.
+    // One panel of A at a time is read in place, or copied, and stays in L1. Lines across k that cannot be read in
+    // place are copied for several panels at once, which is faster.
     const bool by_panels = a.along_k || a.in_place();
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
