@@ -33,12 +33,12 @@ struct Window {
   std::int64_t step, first_h, first_w, taps_w;
 };
 
-/// A Source (gemm_source.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C]. Row (n, h, w) holds the image
-/// pixels (h * step + first_h + th, w * step + first_w + tw), and 0 outside the image.
-template <class T>
+/// A Source (gemm_source.hpp): the matrix [grid pixels, taps * C] of images [N, H, W, C] of S. Row (n, h, w) holds the
+/// image pixels (h * step + first_h + th, w * step + first_w + tw), and 0 outside the image.
+template <class T, class S>
 class ImageSource final : public Source<T> {
  public:
-  ImageSource(const T* images, const Shape& shape, Grid grid, Window window, bool lines_along_k)
+  ImageSource(const S* images, const Shape& shape, Grid grid, Window window, bool lines_along_k)
       : Source<T>(lines_along_k),
         image_(images),
         height_(shape[1]),
@@ -58,7 +58,7 @@ class ImageSource final : public Source<T> {
     const auto rows = std::min(window_.step, window_.taps_w);
     const auto row =
         pixel.image * height_ + pixel.h * window_.step + window_.first_h + window_.taps_w - rows;
-    const auto size = channels_ * static_cast<std::int64_t>(sizeof(T));
+    const auto size = channels_ * static_cast<std::int64_t>(sizeof(S));
     return {
         reinterpret_cast<const std::byte*>(image_) + (row * width_ + pixel.w * window_.step) * size,
         rows, count * window_.step * size, width_ * size};
@@ -68,7 +68,8 @@ class ImageSource final : public Source<T> {
     const auto pixel = grid_.at(line);
     const auto th = first / tap_row_;
     const auto from = row(pixel, th, first - th * tap_row_);
-    if (first + count <= (th + 1) * tap_row_ && has(from, count)) return from.from;
+    if (first + count <= (th + 1) * tap_row_ && has(from, count))
+      return widened(from.from, count, scratch);
     write(pixel, th, first, count, scratch);
     return scratch;
   }
@@ -79,7 +80,9 @@ class ImageSource final : public Source<T> {
       write(pixel, tap, first, count, to);
   }
   /// Rows of 28 pixels and more give at most max_runs runs, and few panels cross the end of a row of taps.
-  [[nodiscard]] bool in_place() const override { return grid_.width >= 28 && tap_row_ >= 64; }
+  [[nodiscard]] bool in_place() const override {
+    return std::is_same_v<T, S> && grid_.width >= 28 && tap_row_ >= 64;
+  }
   int panel(std::int64_t row, int half, std::int64_t p0, std::int64_t depth, Run<T>* runs,
             std::span<T> scratch) const override {
     return this->along_k ? rows_of_taps(row, half, p0, depth, runs, scratch)
@@ -89,7 +92,7 @@ class ImageSource final : public Source<T> {
  private:
   /// A row of the image, from an element on. The element may lie outside the image.
   struct Row {
-    const T* from;
+    const S* from;
     std::int64_t at;  ///< index of the element within the row
     std::int64_t h;   ///< index of the row within the image; the row may lie outside, too
   };
@@ -104,9 +107,11 @@ class ImageSource final : public Source<T> {
   [[nodiscard]] bool has(const Row& row, std::int64_t count) const {
     return inside(row) && row.at >= 0 && row.at + count <= width_ * channels_;
   }
-  /// Returns `count` elements of a row: in place, or padded at the beginning of `spare`, or null if they do not fit.
+  /// Returns `count` elements of a row: in place, or padded and converted at the beginning of `spare`, or null if they
+  /// do not fit.
   const T* padded(const Row& row, std::int64_t count, std::span<T>& spare) const {
-    if (has(row, count)) return row.from;
+    if constexpr (std::is_same_v<T, S>)
+      if (has(row, count)) return row.from;
     if (count > std::ssize(spare)) return nullptr;
     write_row(row, count, spare.data());
     return std::exchange(spare, spare.subspan(static_cast<std::size_t>(count))).data();
@@ -176,36 +181,23 @@ class ImageSource final : public Source<T> {
     std::fill_n(to + end, count - end, T{});
   }
 
-  const T* image_;
+  const S* image_;
   std::int64_t height_, width_, channels_;
   std::int64_t tap_row_;  // elements that a row of taps meets, which are contiguous in the image
   Grid grid_;
   Window window_;
 };
 
-/// Returns the elements of a tensor as A: in place, or converted to `own` by all threads if their type T is another.
-template <class A, class T>
-const A* all_widened(Cpu& dev, ConstView<Cpu> of, Buffer<A>& own) {
-  if constexpr (std::is_same_v<A, T>) {
-    return of.data<T>();
-  } else {
-    own = make_buffer<A>(of.count());
-    dev.for_ranges(of.count(), 1 << 16, [&](std::int64_t first, std::int64_t last) {
-      convert(of.data<T>() + first, own.get() + first, last - first);
-    });
-    return own.get();
-  }
-}
 /// Returns whether the convolution is a plain matrix product: one tap, stride 1, no padding.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
 }
-/// x: images of a shape. y: the shape of the output.
-template <class T>
-ImageSource<T> patches(const T* x, const Shape& shape, const Shape& y, Conv2dGeometry geometry,
-                       bool along_k) {
+/// x: the images. y: the shape of the output.
+template <class T, class S>
+ImageSource<T, S> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry, bool along_k) {
   const std::int64_t stride = geometry.stride, first = -geometry.padding;
-  return {x, shape, {y[0], y[1], y[2]}, {stride, first, first, geometry.kernel}, along_k};
+  return {
+      x.data<S>(), x.shape(), {y[0], y[1], y[2]}, {stride, first, first, geometry.kernel}, along_k};
 }
 
 }  // namespace dhp::detail::cpu
@@ -220,15 +212,12 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
     const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
-    cpu::Buffer<L> own;
     const auto multiply = [&](const cpu::Source<L>& image) {
       cpu::Blocks<E>::multiply_into(dev, image, weights, m, out_channels, k, y,
                                     [=](std::int64_t row) { return row * out_channels; });
     };
     if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), k, true});
-    else
-      multiply(
-          cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), y.shape(), geometry, true));
+    else multiply(cpu::patches<L, T>(x, y.shape(), geometry, true));
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
@@ -246,8 +235,6 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
           out_channels, dx, [=](std::int64_t row) { return row * channels; }, 1, kept);
     const std::int64_t stride = geometry.stride;
     const std::int64_t kernel = geometry.kernel;
-    cpu::Buffer<L> own;
-    const L* const gradient = cpu::all_widened<L, T>(dev, dy, own);
     // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
     // stride = p + above - t.
     struct Taps {
@@ -263,8 +250,8 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
         const auto down = taps_of(in[1], a);
         const auto right = taps_of(in[2], b);
-        const cpu::ImageSource<L> image{
-            gradient,
+        const cpu::ImageSource<L, T> image{
+            dy.data<T>(),
             dy.shape(),
             {in[0], down.pixels, right.pixels},
             {1, down.above - down.count + 1, right.above - right.count + 1, right.count},
@@ -298,7 +285,6 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
     const cpu::MatrixSource<L, T> gradient{dy.data<T>(), m, false};
     using A = cpu::Sum<E>;
-    cpu::Buffer<L> own;
     const auto multiply = [&](const cpu::Source<L>& image) {
       using B = cpu::Blocks<E>;
       constexpr auto columns = cpu::Panel<E, cpu::Native>::columns;
@@ -318,9 +304,7 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       for (std::int64_t i = 0; i < m * n; ++i) out[i] = turned[i % n * m + i / n];
     };
     if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
-    else
-      multiply(cpu::patches(cpu::all_widened<L, T>(dev, x, own), x.shape(), dy.shape(), geometry,
-                            false));
+    else multiply(cpu::patches<L, T>(x, dy.shape(), geometry, false));
   });
 }
 

@@ -11,9 +11,10 @@
 
 namespace dhp::detail::cpu {
 
-/// Copies a short run without a call to memcpy, mostly by whole vectors.
-template <class T>
-[[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
+/// Copies a short run without a call to memcpy, mostly by whole vectors. Converts it if S is another type than T.
+template <class S, class T>
+[[gnu::always_inline]] inline void copy_run(const S* from, T* to, std::int64_t count) {
+  if constexpr (!std::is_same_v<S, T>) return convert(from, to, count);
   constexpr std::int64_t width = 32 / sizeof(T);
   const auto block = [&](std::int64_t i) {
     std::memcpy(reinterpret_cast<std::byte*>(to + i), from + i, width * sizeof(T));
@@ -93,10 +94,7 @@ class MatrixSource final : public Source<T> {
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
             std::int64_t stride) const override {
     const S* from = data_ + line * stride_ + first;
-    for (; lines > 0; --lines, from += stride_, to += stride) {
-      if constexpr (std::is_same_v<T, S>) copy_run(from, to, count);
-      else convert(from, to, count);
-    }
+    for (; lines > 0; --lines, from += stride_, to += stride) copy_run(from, to, count);
   }
   [[nodiscard]] bool in_place() const override {
     return std::is_same_v<T, S> && spreads<T>(stride_);

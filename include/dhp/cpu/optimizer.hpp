@@ -24,15 +24,16 @@ template <class A>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     auto step_of, auto*... flat) {
   for_tiles(dev, table, [&, all = data_or_null<A>(masters)](const SegmentTile& tile) {
-    const auto first = tile.first;
-    const auto count = tile.last - first;
     const auto step = step_of(tile);
-    A* const weights = tile.narrow ? all + first : reinterpret_cast<A*>(tile.value);
-    for (std::int64_t at = 0; at < count; ++at)
-      weights[at] = step(weights[at], flat[first + at]...);
-    if (tile.narrow)  // rounds weights that are still in the cache
-      write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count,
-               weights);
+    A* const weights = tile.narrow ? all + tile.first : reinterpret_cast<A*>(tile.value);
+    const auto count = tile.last - tile.first, block = tile.narrow ? row_block : count;
+    const View<Cpu> narrow{reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}};
+    for (std::int64_t from = 0, to; from < count; from = to) {
+      to = std::min(from + block, count);
+      for (auto at = from; at < to; ++at) weights[at] = step(weights[at], flat[tile.first + at]...);
+      // Rounds weights that are still in the cache.
+      if (tile.narrow) write<A>(narrow, from, to - from, weights + from);
+    }
   });
 }
 
