@@ -51,7 +51,7 @@ class Comm {
     static_assert(detail::HasGroupCalls<C>,
                   "a communicator lacks barrier(CallSite), split(int, int, CallSite) that gives "
                   "its own kind, abort(std::string) or transport()");
-    return Comm(std::make_shared<Model<C>>(std::move(comm)));
+    return Comm(std::shared_ptr<Base>(new Model<C>(std::move(comm))));
   }
 
   // Comm is copyable but not movable: a moved-from Comm would have no communicator.

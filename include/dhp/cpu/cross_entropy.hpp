@@ -119,7 +119,7 @@ void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, C
 }
 void cross_entropy_totals_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> loss,
                              ConstView<Cpu> labels, ConstView<Cpu> rank, View<Cpu> totals) {
-  sum_on(dev, loss, Summed(Itself()), totals.slice(0, 1));
+  sum_on(dev, loss, Itself(), totals.slice(0, 1));
   const auto* label = labels.data<std::int32_t>();
   double* const out = totals.data<double>();
   std::fill_n(out + 1, 3, 0.0);

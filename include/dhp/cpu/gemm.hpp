@@ -130,7 +130,7 @@ struct Blocks {
           const Run<E> copied{packed_a + i, packed_a + i + P::rows / 2, 1, stride_a, deep};
           const auto left = by_panels
                                 ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
-                                : std::span(&copied, 1);
+                                : Runs<E>{&copied, 1};
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};

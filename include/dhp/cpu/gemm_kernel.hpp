@@ -78,6 +78,15 @@ struct Run {
   std::int64_t length;  ///< number of elements along k
 };
 
+/// The runs of a panel, in ascending order along k.
+template <class T>
+struct Runs {
+  const Run<T>* first;
+  int count;
+  [[nodiscard]] const Run<T>* begin() const { return first; }
+  [[nodiscard]] const Run<T>* end() const { return first + count; }
+};
+
 /// The output of a panel product: c = alpha * product + beta * c + bias.
 template <class T>
 struct Target {
@@ -185,7 +194,7 @@ template <int half, class T>
 }
 
 template <class T, class R, int rows>
-[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
+[[gnu::always_inline]] inline void multiply_rows_of_panel(Runs<T> a, const T* b,
                                                           const Target<T>& to, int valid_rows,
                                                           int valid_columns, Prefetch& ahead) {
   Running<T, R, rows> now{.b = b, .ahead = ahead};
@@ -210,9 +219,9 @@ template <class T, class R, int rows>
 
 /// Calls the smallest kernel that has at least valid_rows rows. f64 has one kernel only, which compiles faster.
 template <class T, class R>
-[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
-                                                         const Target<T>& to, int valid_rows,
-                                                         int valid_columns, Prefetch& ahead) {
+[[gnu::always_inline]] inline void multiply_panel_inline(Runs<T> a, const T* b, const Target<T>& to,
+                                                         int valid_rows, int valid_columns,
+                                                         Prefetch& ahead) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if constexpr (std::is_same_v<T, float>) {
@@ -225,8 +234,8 @@ template <class T, class R>
 }
 
 template <class T>
-void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<T>& to,
-                    int valid_rows, int valid_columns, Prefetch& ahead) {
+void multiply_panel(Native, Runs<T> a, const T* b, const Target<T>& to, int valid_rows,
+                    int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Native>(a, b, to, valid_rows, valid_columns, ahead);
 }
 
@@ -234,9 +243,8 @@ void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<
 // have no fused multiply-add, so their bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <class T>
-[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
-                                               const Target<T>& to, int valid_rows,
-                                               int valid_columns, Prefetch& ahead) {
+[[gnu::target("avx512f")]] void multiply_panel(Avx512, Runs<T> a, const T* b, const Target<T>& to,
+                                               int valid_rows, int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Avx512>(a, b, to, valid_rows, valid_columns, ahead);
 }
 /// Calls body with the Registers of the widest vectors that this machine has.
@@ -257,8 +265,8 @@ inline constexpr bool has_pair_kernel = true;
 
 template <int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
-    std::span<const Run<Pair>> a, const Pair* b, const Target<float>& to, int valid_rows,
-    int valid_columns, Prefetch& ahead) {
+    Runs<Pair> a, const Pair* b, const Target<float>& to, int valid_rows, int valid_columns,
+    Prefetch& ahead) {
   using V = typename Vector<Pair, Avx512>::type;
   Running<Pair, Avx512, rows> now{.b = b, .ahead = ahead};
   for (auto [upper, lower, stride, step, length] : a) {
@@ -280,10 +288,9 @@ template <int rows>
   store_half<0, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
   store_half<1, float, Avx512, rows>(now.sums, to, valid_rows, valid_columns);
 }
-[[gnu::target("avx512bf16")]] inline void multiply_panel(Avx512, std::span<const Run<Pair>> a,
-                                                         const Pair* b, const Target<float>& to,
-                                                         int valid_rows, int valid_columns,
-                                                         Prefetch& ahead) {
+[[gnu::target("avx512bf16")]] inline void multiply_panel(Avx512, Runs<Pair> a, const Pair* b,
+                                                         const Target<float>& to, int valid_rows,
+                                                         int valid_columns, Prefetch& ahead) {
   if (valid_rows > 8) multiply_rows_of_pairs<14>(a, b, to, valid_rows, valid_columns, ahead);
   else if (valid_rows > 4) multiply_rows_of_pairs<8>(a, b, to, valid_rows, valid_columns, ahead);
   else multiply_rows_of_pairs<4>(a, b, to, valid_rows, valid_columns, ahead);

@@ -191,16 +191,15 @@ template <class T>
 /// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source, at most P::rows rows. scratch has
 /// room for P::rows lines of a panel along k, or for `depth` packed lines across k.
 template <class R, class T>
-std::span<const Run<T>> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows,
-                                      std::int64_t p0, std::int64_t depth, Run<T>* runs,
-                                      T* scratch) {
+Runs<T> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
+                      std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
-  if (depth == 0) return {};
+  if (depth == 0) return {runs, 0};
   if constexpr (!P::pairs)
     if (rows == P::rows)
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
                                          std::span(scratch, P::rows * P::line)))
-        return {runs, runs + count};
+        return {runs, count};
   if (source.along_k) {
     source.copy(row, rows, p0, depth, scratch, P::line);
     for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
@@ -210,7 +209,7 @@ std::span<const Run<T>> runs_of_panel(const auto& source, std::int64_t row, std:
     source.copy(p0, depth, row, rows, scratch, stride);
     *runs = {scratch, scratch + P::rows / 2, 1, stride, depth};
   }
-  return {runs, runs + 1};
+  return {runs, 1};
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B) into consecutive panels of

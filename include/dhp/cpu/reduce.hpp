@@ -5,7 +5,6 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 
-#include <variant>
 #include <vector>
 
 namespace dhp::detail::cpu {
@@ -57,8 +56,9 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
     cpu::sum_rows<A>(dev, x.rows(), sums.count(), x.columns(), 1, add, finish, x.data<T>());
   });
 }
-void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const Summed& summed, View<Cpu> out) {
-  *out.data<double>() = std::visit([&](auto term) { return cpu::tiled_sum(dev, x, term); }, summed);
+template <class Term>
+void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Term term, View<Cpu> out) {
+  *out.data<double>() = cpu::tiled_sum(dev, x, term);
 }
 
 }  // namespace dhp::detail

@@ -78,23 +78,18 @@ void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   });
 }
 /// There are few parts, so that the block that adds them has little work.
-template <KernelDevice Dev>
-void sum_on(Dev& dev, ConstView<Dev> x, const Summed& summed, View<Dev> out) {
+template <KernelDevice Dev, class Term>
+void sum_on(Dev& dev, ConstView<Dev> x, Term term, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     constexpr int share = 4 * cuda::pack_size<T> * 256;  // smallest share of a block
     const auto grid = cuda::sum_grid((x.count() + share - 1) / share);
     Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
     double* const parts = scratch.mut().data();
-    const auto run = [&]<int width, class F>(std::integral_constant<int, width>, F term) {
-      launch(dev, grid, cuda::SumElementParts<width, T, F>{term, x.count(), from, parts});
+    const auto run = [&]<int width>(std::integral_constant<int, width>) {
+      launch(dev, grid, cuda::SumElementParts<width, T, Term>{term, x.count(), from, parts});
     };
-    std::visit(
-        [&](auto term) {
-          cuda::with_width<cuda::pack_size<T>, 1>(
-              0, [&](auto width) { run(width, term); }, from);
-        },
-        summed);
+    cuda::with_width<cuda::pack_size<T>, 1>(0, run, from);
     launch(dev, cuda::sum_grid(1), cuda::SumOfParts<double>{grid.blocks, parts, false, out.data()});
   });
 }

@@ -1,6 +1,7 @@
 // FunctionSamples: a batcher whose samples a function computes, or looks up in arrays.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/data/collate.hpp>
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class FunctionSamples {
     check(rows * std::ssize(values) == std::ssize(to), "sample ", index, " has ", values.size(),
           " ", what, ", and the ", rows, " before it in its micro-batch have ", to.size(),
           "; give all samples the same number");
-    to.insert(to.end(), values.begin(), values.end());
+    detail::append(to, values);
   }
 
   std::int64_t size_;

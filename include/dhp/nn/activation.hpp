@@ -13,7 +13,7 @@ class ActivationLayer : public ElementwiseLayer<Dev> {
   explicit ActivationLayer(Activation kind) : kind_(kind) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    if (detail::rules_of(kind_).saves_output) {
+    if (detail::saves_output(kind_)) {
       const auto in = x.view();
       auto y = reuse(dev, x);
       activation_forward(dev, kind_, in, y.mut());

@@ -158,7 +158,8 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
     share.side.emplace_back(labels_name, Tensor<Dev>::from_host(dev, shape, own_labels));
     if (of_samples)
       share.side.emplace_back("sample_numbers", Tensor<Dev>::from_host(dev, shape, numbers));
-    added.insert(added.end(), {rows_name, labels_name});
+    added.push_back(rows_name);
+    added.push_back(labels_name);
   }
   return added;
 }

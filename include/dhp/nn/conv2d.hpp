@@ -1,6 +1,7 @@
 // Conv2d: a convolution without bias of images [N, H, W, C]. The weight is [out, K, K, in], in files [out, in, K, K].
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/gather_parts.hpp>
 #include <dhp/nn/layer.hpp>
@@ -81,9 +82,7 @@ class Conv2d final : public detail::AddsOnto<Dev, Conv2d<Dev>> {
     return 2.0 * static_cast<double>(out.rows()) *
            static_cast<double>(spec().local_shape().count() * pieces());
   }
-  void parameters(ParameterList<Dev>& out) const {
-    out.insert(out.end(), weights_.begin(), weights_.end());
-  }
+  void parameters(ParameterList<Dev>& out) const { detail::append(out, weights_); }
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }

@@ -1,6 +1,7 @@
 // Embedding: looks up the rows of a table at the ids of a side input. backward returns an empty tensor.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
@@ -82,9 +83,7 @@ class Embedding {
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return static_cast<double>(output_shape(in, batch).count());
   }
-  void parameters(ParameterList<Dev>& out) const {
-    out.insert(out.end(), table_.begin(), table_.end());
-  }
+  void parameters(ParameterList<Dev>& out) const { detail::append(out, table_); }
 
  private:
   /// dy: the gradient of all rows, [all rows, columns], already gathered if ranks share rows.

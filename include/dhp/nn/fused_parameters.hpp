@@ -3,6 +3,7 @@
 // read the parameters in place if the store puts them side by side (segments_are_adjacent), otherwise from a copy.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/core/function_ref.hpp>
 #include <dhp/nn/parameter.hpp>
 #include <dhp/ops/elementwise.hpp>
@@ -58,7 +59,7 @@ template <class Dev>
 void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const ParameterList<Dev>& biases,
                       std::type_identity_t<FunctionRef<void(View<Dev>, View<Dev>, double)>> write) {
   auto all = weights;
-  all.insert(all.end(), biases.begin(), biases.end());
+  detail::append(all, biases);
   accumulate_all(dev, all, [&](const std::vector<View<Dev>>& views, double beta) {
     const auto split = views.begin() + static_cast<std::ptrdiff_t>(weights.size());
     const std::vector<View<Dev>> groups[] = {{views.begin(), split}, {split, views.end()}};

@@ -60,7 +60,7 @@ class GatedFeedForward final : public detail::AddsOnto<Dev, GatedFeedForward<Dev
     gradients.push_back(reuse(dev, dinner));
     detail::swiglu_backward(dev, of_inner, gate.view(), of_up, gradients[0].mut(),
                             gradients[1].mut());
-    return detail::LinearParts<Dev>::backward_of_all(dev, {layers_.data(), 2}, gradients,
+    return detail::LinearParts<Dev>::backward_of_all(dev, layers_.data(), gradients.data(), 2,
                                                      std::move(onto), tape);
   }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/core/append.hpp>
 #include <dhp/core/function_ref.hpp>
 #include <dhp/nn/row_shares.hpp>
 #include <dhp/ops/elementwise.hpp>
@@ -152,7 +153,7 @@ class GroupSum {
     std::vector<Range> received;
     for (auto& of : nodes) {
       of.resize(detail::as_size(plan->max_sent));  // pads with empty nodes
-      received.insert(received.end(), of.begin(), of.end());
+      detail::append(received, of);
     }
     plan->adds = detail::TreeSum(groups, received).adds();
     return plan;

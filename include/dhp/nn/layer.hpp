@@ -172,7 +172,8 @@ class AnyLayer : public detail::AddsOnto<Dev, AnyLayer<Dev>> {
   template <class L>
   AnyLayer(std::string name, L layer) : name_(std::move(name)) {
     detail::require_layer<L, Dev>();
-    model_ = std::make_unique<Model<L>>(std::move(layer));
+    // Unlike make_unique, this compiles no pointer class for each L.
+    model_.reset(new Model<L>(std::move(layer)));
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }

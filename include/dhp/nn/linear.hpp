@@ -1,6 +1,7 @@
 // Linear: y = x W^T + b over the rows of x.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
@@ -56,7 +57,7 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
 
   /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);
+    if (!by_rows_) return backward_of_all(dev, this, &dy, 1, std::move(onto), tape);
     dy = gathered(dev, std::move(dy), tape);
     const double beta = onto ? 1 : 0;
     auto dx = writable(dev, std::move(onto), dy.dtype(), x_shape(dy.shape()));
@@ -92,15 +93,15 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
   }
   /// Returns onto + the gradient of the common x of several column-parallel layers, with one sum over the group. onto
   /// may be empty. dy: gradients of the layers' outputs, in the order of their forward passes; they are moved from.
-  static Tensor<Dev> backward_of_all(Dev& dev, std::span<LinearParts> layers,
-                                     std::span<Tensor<Dev>> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+  static Tensor<Dev> backward_of_all(Dev& dev, LinearParts* layers, Tensor<Dev>* dy,
+                                     std::size_t count, Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
     auto kept = tape.pop();
     auto all = any.sum_.shares().start_gather(dev, std::move(kept), tape);
     auto sum =
         any.sum_.start_by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
                                [&](int at, Range block, View<Dev> to, double beta) {
-                                 for (auto of = layers.size(); of-- > 0;) {
+                                 for (auto of = count; of-- > 0;) {
                                    const auto part = any.piece(dy[of].view(), at).slice(block);
                                    layers[of].input_gradient(dev, part, at, to, beta);
                                    beta = 1;  // the next layer adds to `to`
@@ -108,8 +109,8 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
                                });
     const auto x = std::move(all).wait();
     Tensor<Dev> dx;
-    for (auto of = layers.size(); of-- > 0;) {
-      if (of + 1 < layers.size()) (void)tape.pop();  // pops the same x
+    for (auto of = count; of-- > 0;) {
+      if (of + 1 < count) (void)tape.pop();  // pops the same x
       if (layers[of].adapter_ && !dx) dx = std::move(sum).wait(dev);
       layers[of].finish(dev, x.share(), std::move(dy[of]), dx.mut(), layers[of].bias_of_pieces(),
                         tape);
@@ -163,8 +164,8 @@ class LinearParts : public AddsOnto<Dev, LinearParts<Dev>> {
     return 2.0 * static_cast<double>(height) * weights + (adapter_ ? adapter_->flops(height) : 0);
   }
   void parameters(ParameterList<Dev>& out) const {
-    out.insert(out.end(), weights_.begin(), weights_.end());
-    out.insert(out.end(), biases_.begin(), biases_.end());
+    detail::append(out, weights_);
+    detail::append(out, biases_);
     adapter_parameters(out);
   }
   void adapter_parameters(ParameterList<Dev>& out) const {

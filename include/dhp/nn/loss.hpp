@@ -85,7 +85,7 @@ class AnyLoss {
     requires(!std::same_as<L, AnyLoss>)
   AnyLoss(L loss) {
     detail::require_loss<L, Dev>();
-    model_ = std::make_unique<Model<L>>(std::move(loss));
+    model_.reset(new Model<L>(std::move(loss)));
   }
 
   [[nodiscard]] explicit operator bool() const { return model_ != nullptr; }
@@ -236,14 +236,13 @@ template <class Dev>
   auto& pipeline = mesh.pipeline();
   const auto rows = micro_batches + (request ? 1 : 0);
   auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, rows));
-  std::vector<bool> seen(as_size(micro_batches), false);
+  std::vector<int> times(as_size(micro_batches), 0);
   for (std::size_t at = 0; at < batches.size(); ++at) {
     const auto index = batches[at].index;
     check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
           micro_batches, " of this step, over all replicas of the data axis");
-    check(!seen[as_size(index)], "two micro-batches of this step have the index ", index,
+    check(++times[as_size(index)] == 1, "two micro-batches of this step have the index ", index,
           "; they are numbered from 0 over all replicas of the data axis");
-    seen[as_size(index)] = true;
     const auto row = static_cast<std::int64_t>(at);
     copy(dev, mine.view().slice(row, row + 1), all.mut().slice(index, index + 1));
   }

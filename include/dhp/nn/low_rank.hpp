@@ -4,6 +4,7 @@
 // words, B is split and A replicated. A sum [rows, r] over the ranks gives replicated factors equal gradients.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/nn/dropout.hpp>
 #include <dhp/ops/gemm.hpp>
 #include <dhp/ops/rows.hpp>
@@ -111,8 +112,8 @@ class LowRank final : public Adapter<Dev> {
     return 2.0 * static_cast<double>(rows * weights);
   }
   void parameters(ParameterList<Dev>& out) const override {
-    out.insert(out.end(), a_.begin(), a_.end());
-    out.insert(out.end(), b_.begin(), b_.end());
+    detail::append(out, a_);
+    detail::append(out, b_);
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/progress.hpp>
+#include <dhp/core/append.hpp>
 #include <dhp/core/hash.hpp>
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/low_rank_options.hpp>
@@ -136,7 +137,7 @@ class ModelBuilder {
                                                               const ParameterSpec& weight) {
     const auto entries = low_rank_.matching(layer);
     if (entries.empty()) return nullptr;
-    adapted_.insert(adapted_.end(), entries.begin(), entries.end());
+    detail::append(adapted_, entries);
     return make_adapter_(*this, layer, weight);
   }
   /// Call it after all layers are made: throws Error if an adapter's name matches no layer, or if a row of the

@@ -11,9 +11,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -295,9 +295,9 @@ class ParameterStore {
       if (is_cut(*parameter)) cut.push_back(parameter);
     auto lists = detail::bucket_lists(cut, options_.sharding, size_of(accumulation()));
     auto first = whole_;
-    for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
+    for (auto at = lists.size(); at-- > 0;) {
       buckets_.push_back(std::make_unique<detail::ShardedBucket<Dev>>(
-          dev, std::move(*list), options_.sharding, replica_, options_.compute,
+          dev, std::move(lists[at]), options_.sharding, replica_, options_.compute,
           options_.deterministic, first, size_));
       first = buckets_.back()->range().last;
       size_ += buckets_.back()->share();
@@ -340,7 +340,7 @@ class ParameterStore {
       Dev& dev, FunctionRef<bool(const ParameterState<Dev>&)> which, bool with_whole,
       bool with_redundant = false) const {
     std::vector<detail::TileSums> sums;
-    std::unordered_map<const ParameterState<Dev>*, std::int64_t> first_sums;
+    std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
       if (!parameter->spec.is_trained() || !which(*parameter)) continue;

@@ -80,14 +80,14 @@ namespace detail {
 class PlacementTable {
  public:
   PlacementTable() = default;
-  explicit PlacementTable(Placements rows) : rows_(std::move(rows)), decides_(rows_.size()) {}
+  explicit PlacementTable(Placements rows) : rows_(std::move(rows)), decided_(rows_.size()) {}
 
   /// ranks: size of the tensor axis, for messages.
   [[nodiscard]] Placement find(const std::string& name, int ranks) {
     if (rows_.empty()) return Placement::replicated;
     for (std::size_t at = 0; at < rows_.size(); ++at)
       if (matches(rows_[at].pattern, name)) {
-        decides_[at] = true;
+        ++decided_[at];
         return rows_[at].placement;
       }
     fail("no row of the model's placements matches ", name, ", which a tensor axis of ", ranks,
@@ -100,7 +100,7 @@ class PlacementTable {
   /// Throws Error for unused rows; call it after the last call of find().
   void check_used(int ranks) const {
     for (std::size_t at = 0; at < rows_.size(); ++at)
-      check(decides_[at], "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
+      check(decided_[at] > 0, "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
             "} of the model's placements decides nothing on a tensor axis of ", ranks,
             ": no parameter has such a name, or rows before it match first; correct its "
             "pattern, move it or leave it out");
@@ -108,7 +108,7 @@ class PlacementTable {
 
  private:
   Placements rows_;
-  std::vector<bool> decides_;  // whether each row has decided a placement
+  std::vector<int> decided_;  // how many placements each row has decided
 };
 
 }  // namespace detail

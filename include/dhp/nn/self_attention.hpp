@@ -6,6 +6,7 @@
 // (ops/cached_attention.hpp).
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/nn/context.hpp>
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/grouped_attention.hpp>
@@ -154,7 +155,7 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
     return total;
   }
   void parameters(ParameterList<Dev>& out) const {
-    const auto add = [&](const auto& list) { out.insert(out.end(), list.begin(), list.end()); };
+    const auto add = [&](const auto& list) { detail::append(out, list); };
     for (const auto& linear : projections_) add(linear.weights());
     for (const auto& linear : projections_) add(linear.biases());
     for (const auto& linear : projections_) linear.adapter_parameters(out);
@@ -229,8 +230,8 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
     }
-    return detail::LinearParts<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto),
-                                                     tape);
+    return detail::LinearParts<Dev>::backward_of_all(dev, projections_.data(), gradients.data(),
+                                                     projections_.size(), std::move(onto), tape);
   }
 
   /// Attention of one piece's q, k and v. In evaluation with a cache, cached keys and values come before k and v.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/comm/event.hpp>
+#include <dhp/core/append.hpp>
 #include <dhp/nn/parameter.hpp>
 #include <dhp/ops/segments.hpp>
 
@@ -171,7 +172,7 @@ class ShardedBucket : NonCopyable {
   void hold_sums(std::vector<View<Dev>> sums) { held_sums_ = std::move(sums); }
   /// Registers reduce-scatters from summands to held sums. From stage 2 on, summands are freed when these finish.
   void summing(std::vector<Event<Dev>> events) {
-    sums_under_way_.insert(sums_under_way_.end(), events.begin(), events.end());
+    append(sums_under_way_, events);
     if (stage_ == ZeroStage::optimizer) return;
     for (auto& summand : summands_) leaving_.push_back(std::move(summand));
     summands_.clear();

@@ -5,7 +5,6 @@
 #include <dhp/ops/checks.hpp>
 
 #include <type_traits>
-#include <variant>
 
 namespace dhp {
 
@@ -77,19 +76,9 @@ struct SwigluGateGradient {
   }
 };
 
-struct ActivationRules {
-  std::variant<Relu, Gelu, GeluTanh, Tanh> forward;
-  std::variant<ReluGradient, GeluGradient, GeluTanhGradient, TanhGradient> backward;
-  bool saves_output;
-};
-[[nodiscard]] inline ActivationRules rules_of(Activation kind) {
-  switch (kind) {
-    case Activation::relu: return {Relu(), ReluGradient(), true};
-    case Activation::gelu: return {Gelu(), GeluGradient(), false};
-    case Activation::gelu_tanh: return {GeluTanh(), GeluTanhGradient(), false};
-    case Activation::tanh: break;
-  }
-  return {Tanh(), TanhGradient(), true};
+/// Returns whether the gradient needs the output of the activation, not its input.
+[[nodiscard]] constexpr bool saves_output(Activation kind) {
+  return kind == Activation::relu || kind == Activation::tanh;
 }
 
 /// y = gate sigmoid(gate) up. gate, up and y [..] have the same number of elements; y may be gate or up.
@@ -118,8 +107,13 @@ void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up,
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
   detail::check_like("activation: y", y, x);
-  std::visit([&](auto rule) { map_on(dev, rule, x, InView<Dev>(), InView<Dev>(), y); },
-             detail::rules_of(kind).forward);
+  const auto apply = [&](auto rule) { map_on(dev, rule, x, InView<Dev>(), InView<Dev>(), y); };
+  switch (kind) {
+    case Activation::relu: return apply(detail::Relu());
+    case Activation::gelu: return apply(detail::Gelu());
+    case Activation::gelu_tanh: return apply(detail::GeluTanh());
+    case Activation::tanh: return apply(detail::Tanh());
+  }
 }
 
 /// dx = dy f'(x), from the saved x or y. saved, dy and dx [..] have the same number of elements; dx may be dy.
@@ -128,8 +122,13 @@ void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<De
                          OutView<Dev> dx) {
   detail::check_like("activation: dy", dy, saved);
   detail::check_like("activation: dx", dx, saved);
-  std::visit([&](auto rule) { map_on(dev, rule, saved, dy, InView<Dev>(), dx); },
-             detail::rules_of(kind).backward);
+  const auto apply = [&](auto rule) { map_on(dev, rule, saved, dy, InView<Dev>(), dx); };
+  switch (kind) {
+    case Activation::relu: return apply(detail::ReluGradient());
+    case Activation::gelu: return apply(detail::GeluGradient());
+    case Activation::gelu_tanh: return apply(detail::GeluTanhGradient());
+    case Activation::tanh: return apply(detail::TanhGradient());
+  }
 }
 
 }  // namespace dhp

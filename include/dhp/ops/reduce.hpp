@@ -3,8 +3,6 @@
 
 #include <dhp/ops/checks.hpp>
 
-#include <variant>
-
 namespace dhp {
 
 /// sums[c] = beta * sums[c] + the sum of x [.., C] over rows; sums [C] is in the accumulation type. padded: x may have
@@ -16,6 +14,7 @@ void column_sums(Dev& dev, InView<Dev> x, OutView<Dev> sums, double beta, bool p
 }
 
 namespace detail {
+/// The summand of each element.
 struct Itself {
   constexpr double operator()(double value) const { return value; }
 };
@@ -28,22 +27,20 @@ struct Magnitude {
 struct IsNonfinite {
   constexpr double operator()(double value) const { return value - value == 0 ? 0 : 1; }
 };
-/// The summand of each element.
-using Summed = std::variant<Itself, Square, Magnitude, IsNonfinite>;
 }  // namespace detail
 
 /// out, f64 [1] = the sum of all elements of x [..], in double.
 template <Device Dev>
 void sum(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum: the result", out, DType::f64);
-  sum_on(dev, x, detail::Summed(detail::Itself()), out);
+  sum_on(dev, x, detail::Itself(), out);
 }
 
 /// out, f64 [1] = the sum of the squares of all elements of x [..], in double.
 template <Device Dev>
 void sum_of_squares(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   detail::check_one("sum_of_squares: the result", out, DType::f64);
-  sum_on(dev, x, detail::Summed(detail::Square()), out);
+  sum_on(dev, x, detail::Square(), out);
 }
 
 namespace detail {
@@ -51,14 +48,14 @@ namespace detail {
 template <Device Dev>
 void sum_of_magnitudes(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   check_one("sum_of_magnitudes: the result", out, DType::f64);
-  sum_on(dev, x, Summed(Magnitude()), out);
+  sum_on(dev, x, Magnitude(), out);
 }
 
 /// out, f64 [1] = the number of elements of x [..] that are NaN or infinite.
 template <Device Dev>
 void count_nonfinite(Dev& dev, InView<Dev> x, OutView<Dev> out) {
   check_one("count_nonfinite: the result", out, DType::f64);
-  sum_on(dev, x, Summed(IsNonfinite()), out);
+  sum_on(dev, x, IsNonfinite(), out);
 }
 }  // namespace detail
 

@@ -2,6 +2,7 @@
 // adds which leaves. A node covers a range of leaves; its children cover the two halves of the range.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/tensor/view.hpp>
 
 #include <cstdint>
@@ -59,7 +60,7 @@ class TreeSum {
       adds_.push_back({left[0].part, right[0].part});
       return {{node, left[0].part}};
     }
-    left.insert(left.end(), right.begin(), right.end());
+    append(left, right);
     return left;
   }
 

@@ -50,7 +50,7 @@ template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>&,
                                                              const AdamWOptions& options) {
-  return std::make_unique<AdamW<Dev>>(dev, store, options);
+  return std::unique_ptr<Optimizer<Dev>>(new AdamW<Dev>(dev, store, options));
 }
 
 }  // namespace dhp

@@ -53,7 +53,7 @@ template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>& norms,
                                                              const LambOptions& options) {
-  return std::make_unique<detail::Lamb<Dev>>(dev, store, norms, options);
+  return std::unique_ptr<Optimizer<Dev>>(new detail::Lamb<Dev>(dev, store, norms, options));
 }
 
 }  // namespace dhp

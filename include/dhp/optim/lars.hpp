@@ -52,7 +52,7 @@ template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>& norms,
                                                              const LarsOptions& options) {
-  return std::make_unique<detail::Lars<Dev>>(dev, store, norms, options);
+  return std::unique_ptr<Optimizer<Dev>>(new detail::Lars<Dev>(dev, store, norms, options));
 }
 
 }  // namespace dhp

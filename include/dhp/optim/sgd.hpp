@@ -46,7 +46,7 @@ template <class Dev>
 [[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
                                                              const Norms<Dev>&,
                                                              const SgdOptions& options) {
-  return std::make_unique<Sgd<Dev>>(dev, store, options);
+  return std::unique_ptr<Optimizer<Dev>>(new Sgd<Dev>(dev, store, options));
 }
 
 }  // namespace dhp

@@ -56,7 +56,7 @@ template <class Dev, class Options>
 [[nodiscard]] AnyReducerPointer<Dev> any_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                  Comm<Dev> group, const Options& options) {
   const auto wrap = [](auto make) -> AnyReducerPointer<Dev> {
-    return std::make_unique<ReducerModel<Dev, decltype(make())>>(make);
+    return AnyReducerPointer<Dev>(new ReducerModel<Dev, decltype(make())>(make));
   };
   if (store.is_sharded()) {
     check(std::is_same_v<Options, Bucketed> || std::is_same_v<Options, Plain>,

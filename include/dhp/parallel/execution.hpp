@@ -71,19 +71,19 @@ class Execution {
   }
 
   /// Skips passes of micro-batches that this replica does not have. Calls ready(range) for each reduce.
-  void run(std::span<const Action> list, Ready ready) {
-    while (!list.empty()) {
-      const auto actions = list.first(length_of_pass(list));
-      list = list.subspan(actions.size());
-      const auto next = std::find_if_not(list.begin(), list.end(), is_move);
-      next_ = next != list.end() && has_batch(*next) ? &*next : nullptr;
-      const auto& first = actions.front();
-      if (is_move(first) || !has_batch(first)) {
-        run_each(actions, ready);
+  void run(const std::vector<Action>& list, Ready ready) {
+    const Action *at = list.data(), *const all = at + list.size();
+    while (at != all) {
+      const auto* const end = end_of_pass(at, all);
+      const auto* const next = std::find_if_not(end, all, is_move);
+      next_ = next != all && has_batch(*next) ? next : nullptr;
+      if (is_move(*at) || !has_batch(*at)) {
+        run_each(at, end, ready);
       } else {
-        const auto scope = dev_->scope(scope_of(first.kind), first.micro_batch);
-        run_each(actions, ready);
+        const auto scope = dev_->scope(scope_of(at->kind), at->micro_batch);
+        run_each(at, end, ready);
       }
+      at = end;
     }
   }
 
@@ -99,19 +99,18 @@ class Execution {
   };
   using Key = std::pair<int, int>;  // layer and micro-batch
 
-  /// The number of actions at the list's front that form one pass through a part's layers, including moves inside and
-  /// after it. Reductions of tied weights are excluded, because they wait for other stages.
-  [[nodiscard]] std::size_t length_of_pass(std::span<const Action> list) const {
-    std::size_t length = 1;
-    if (is_move(list[0])) return length;
-    for (; length < list.size(); ++length) {
-      const auto& action = list[length];
-      const bool belongs = is_move(action) ? action.kind != Action::Kind::reduce ||
-                                                 !stage_->units[action.unit()].tied()
-                                           : stage_->layers.in_one_pass(list[0], action);
-      if (!belongs) break;
-    }
-    return length;
+  /// Returns the end of the pass through a part's layers that begins at `first`, including moves inside and after it.
+  /// Reductions of tied weights are excluded, because they wait for other stages.
+  [[nodiscard]] const Action* end_of_pass(const Action* first, const Action* all) const {
+    const auto* at = first + 1;
+    if (is_move(*first)) return at;
+    const auto belongs = [&](const Action& action) {
+      return is_move(action)
+                 ? action.kind != Action::Kind::reduce || !stage_->units[action.unit()].tied()
+                 : stage_->layers.in_one_pass(*first, action);
+    };
+    while (at != all && belongs(*at)) ++at;
+    return at;
   }
   [[nodiscard]] static const char* scope_of(Action::Kind kind) {
     return kind == Action::Kind::forward           ? "forward"
@@ -128,8 +127,9 @@ class Execution {
     return {stage_->layers.layer(pass), pass.micro_batch};
   }
 
-  void run_each(std::span<const Action> actions, Ready ready) {
-    for (const auto& action : actions) {
+  void run_each(const Action* first, const Action* end, Ready ready) {
+    for (; first != end; ++first) {
+      const auto& action = *first;
       if (!is_move(action) && !has_batch(action)) continue;
       switch (action.kind) {
         case Action::Kind::forward: forward(action); break;

@@ -25,7 +25,7 @@ class StageUnits {
   /// Keeps pointers to the store's buckets.
   StageUnits(ParameterStore<Dev>& store, const StageLayers<Dev>& layers)
       : buckets_(layers.own().size()) {
-    std::map<const ParameterState<Dev>*, std::size_t> unit_of;
+    std::map<const ParameterState<Dev>*, std::int64_t> unit_of;
     for (auto& bucket : store.buckets()) {
       for (const auto& parameter : bucket->parameters()) unit_of[parameter.get()] = 0;
       units_.push_back({bucket->range(), bucket->parameters(), bucket.get()});
@@ -40,7 +40,7 @@ class StageUnits {
     for (const auto& unit : units_) {
       using enum MovedUnit::Reduced;
       const auto stage = unit.bucket ? store.options().sharding.stage : ZeroStage::none;
-      for (const auto& parameter : unit.parameters) unit_of[parameter.get()] = moved.size();
+      for (const auto& parameter : unit.parameters) unit_of[parameter.get()] = std::ssize(moved);
       moved.push_back({{},
                        unit.tied()                     ? end
                        : stage >= ZeroStage::gradients ? each
@@ -54,10 +54,11 @@ class StageUnits {
       for (const auto& parameter : layers.parameters_of(layer)) {
         const auto found = unit_of.find(parameter.get());
         if (found == unit_of.end()) continue;
-        auto& chunks = moved[found->second].chunks;
+        const auto unit = as_size(found->second);
+        auto& chunks = moved[unit].chunks;
         if (!chunks.empty() && chunks.back() == place) continue;
         chunks.push_back(place);
-        if (auto* bucket = units_[found->second].bucket) buckets_[as_size(place)].push_back(bucket);
+        if (auto* bucket = units_[unit].bucket) buckets_[as_size(place)].push_back(bucket);
       }
     }
     plan_ = MovePlan(static_cast<int>(layers.own().size()), std::move(moved), first_trained);

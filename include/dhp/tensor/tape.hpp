@@ -38,7 +38,7 @@ template <class Dev>
 class DeferredGradient {
  public:
   template <class Body>
-  explicit DeferredGradient(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
+  explicit DeferredGradient(Body body) : body_(new Holder<Body>(std::move(body))) {}
   /// Computes the gradient and releases the captured tensors on return.
   void operator()(Dev& dev) {
     check(body_ != nullptr, "a deferred weight gradient runs only once");

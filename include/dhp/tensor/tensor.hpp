@@ -65,21 +65,9 @@ class Tensor {
       return zeros(dev, dtype, shape);
     }
   }
-  /// Copies host values of the element type T to the device.
-  template <class T>
-  [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape,
-                                                       std::span<const T> values) {
-    check(std::ssize(values) == shape.count(), "a tensor of shape ", shape, " needs ",
-          shape.count(), " values, got ", values.size());
-    Tensor result(dev, dtype_of<T>(), shape);
-    dev.copy_from_host(result.storage_.get(), reinterpret_cast<const std::byte*>(values.data()),
-                       result.size_bytes());
-    return result;
-  }
-  template <class T>
-  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape,
-                                        const std::vector<T>& values) {
-    return from_host(dev, shape, std::span<const T>(values));
+  /// Copies host values to the device: a std::vector or a std::span of an element type.
+  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, const auto& values) {
+    return from_array(dev, shape, values.data(), values.size());
   }
 
   [[nodiscard]] bool empty() const { return storage_ == nullptr; }
@@ -178,6 +166,17 @@ class Tensor {
   }
 
  private:
+  template <class T>
+  [[nodiscard, gnu::noinline]] static Tensor from_array(Dev& dev, const Shape& shape, const T* from,
+                                                        std::size_t values) {
+    check(values == detail::as_size(shape.count()), "a tensor of shape ", shape, " needs ",
+          shape.count(), " values, got ", values);
+    Tensor result(dev, dtype_of<T>(), shape);
+    dev.copy_from_host(result.storage_.get(), reinterpret_cast<const std::byte*>(from),
+                       result.size_bytes());
+    return result;
+  }
+
   detail::ElementFacts<Dev>& facts() {
     if (facts_ == nullptr) facts_ = std::make_unique<detail::ElementFacts<Dev>>();
     return *facts_;

@@ -1,6 +1,7 @@
 // RunFiles: saves and resumes a training run. Needs nlohmann/json.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/train/background_saver.hpp>
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
@@ -58,7 +59,7 @@ class RunFiles : detail::NonCopyable {
     auto& known = known_[place_of(folder)];
     if (!known.prepared) prepare(folder);
     const auto names = std::exchange(known.replaced, {});
-    record.replaced.insert(record.replaced.end(), names.begin(), names.end());
+    detail::append(record.replaced, names);
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
   }
   /// Waits for the current save.

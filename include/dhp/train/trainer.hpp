@@ -146,7 +146,7 @@ class Trainer {
   /// Returns whether any rank was asked to stop; call it between two steps. Collective; the same on all ranks.
   [[nodiscard]] bool agree_to_stop() {
     const auto all = gather(dev_, mesh_.world(), {stop_requested_ ? 1.0 : 0.0});
-    return std::ranges::find(all, 1.0) != all.end();
+    return std::find(all.begin(), all.end(), 1.0) != all.end();
   }
   /// Adds a function that each step calls after this rank's last collective for gradients and norms, and before its
   /// first write to weights, optimizer state or running statistics: a save may still read these. The rank then updates

@@ -277,6 +277,13 @@ void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
             "; all ranks of a run need the same data");
   }
 }
+/// Returns the model. Throws Error if an adapter or a row of the placements fits nothing in it.
+template <class Dev>
+Model<Dev> described(ModelBuilder<Dev>& builder, const auto& describe) {
+  Model<Dev> model = describe(builder);
+  builder.check_described();
+  return model;
+}
 }  // namespace detail
 
 // These functions are defined outside the class, so that dhp::cpu_compiled contains them and all that they call.
@@ -291,12 +298,11 @@ TrainingRun<Dev>::TrainingRun(
                                detail::facts<Dev>(layout, store, pipeline, trainer, choices))),
       mesh_(std::move(world), layout),
       builder_(mesh_, store),
-      stage_(dev, describe(builder_), mesh_, pipeline, example, store),
+      stage_(dev, detail::described(builder_, describe), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model(), replicas()),
       optimizer_(optimizer(norms_)),
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
-  builder_.check_described();
   builder_.check_listed();
   detail::check_alike(dev_, mesh_.world(),
                       {{"optimizer", concat(optimizer_->name(), " ", optimizer_->settings())},

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -29,7 +28,10 @@ class CallCounts {
 
   void add(const Group& group, const CommCall& call) {
     const std::lock_guard lock(mutex_);
-    auto& count = groups_[group][detail::as_size(call.kind)];
+    std::size_t at = 0;
+    while (at < groups_.size() && groups_[at].group != group) ++at;
+    if (at == groups_.size()) groups_.push_back({group});
+    auto& count = groups_[at].calls[detail::as_size(call.kind)];
     ++count.calls;
     count.bytes += static_cast<std::int64_t>(call.bytes());
   }
@@ -40,24 +42,34 @@ class CallCounts {
 
   [[nodiscard]] CallCount of(const Group& group, CallKind kind) const {
     const std::lock_guard lock(mutex_);
-    const auto at = groups_.find(group);
-    return at == groups_.end() ? CallCount() : at->second[detail::as_size(kind)];
+    const auto* const found = find(group);
+    return found == nullptr ? CallCount() : found->calls[detail::as_size(kind)];
   }
   /// Returns dhp::sent_bytes, summed over all kinds of calls.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
-    const auto at = groups_.find(group);
+    const auto* const found = find(group);
     double sum = 0;
-    for (std::size_t kind = 0; at != groups_.end() && kind < kinds; ++kind)
-      sum += dhp::sent_bytes(static_cast<CallKind>(kind), at->second[kind].bytes,
+    for (std::size_t kind = 0; found != nullptr && kind < kinds; ++kind)
+      sum += dhp::sent_bytes(static_cast<CallKind>(kind), found->calls[kind].bytes,
                              static_cast<int>(group.size()));
     return sum;
   }
 
  private:
   static constexpr std::size_t kinds = detail::as_size(CallKind::recv) + 1;  // recv is the last
+  struct Calls {
+    Group group;
+    std::array<CallCount, kinds> calls{};
+  };
+  [[nodiscard]] const Calls* find(const Group& group) const {
+    for (const auto& one : groups_)
+      if (one.group == group) return &one;
+    return nullptr;
+  }
+
   mutable std::mutex mutex_;
-  std::map<Group, std::array<CallCount, kinds>> groups_;
+  std::vector<Calls> groups_;
 };
 
 namespace detail {
