@@ -109,7 +109,11 @@ DHP_INSTANCE decltype(detail::global_average_pool_backward_on<Cpu>)
     detail::global_average_pool_backward_on<Cpu>;
 // cpu/reduce
 DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>;
-DHP_INSTANCE decltype(detail::sum_on<Cpu>) detail::sum_on<Cpu>;
+DHP_INSTANCE decltype(detail::sum_on<detail::Itself, Cpu>) detail::sum_on<detail::Itself, Cpu>;
+DHP_INSTANCE decltype(detail::sum_on<detail::Square, Cpu>) detail::sum_on<detail::Square, Cpu>;
+DHP_INSTANCE decltype(detail::sum_on<detail::Magnitude, Cpu>) detail::sum_on<detail::Magnitude, Cpu>;
+DHP_INSTANCE decltype(detail::sum_on<detail::IsNonfinite, Cpu>)
+    detail::sum_on<detail::IsNonfinite, Cpu>;
 // cpu/rotary
 DHP_INSTANCE decltype(detail::rotary_on<Cpu>) detail::rotary_on<Cpu>;
 // cpu/rows
