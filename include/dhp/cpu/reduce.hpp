@@ -56,9 +56,9 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
     cpu::sum_rows<A>(dev, x.rows(), sums.count(), x.columns(), 1, add, finish, x.data<T>());
   });
 }
-template <class Term>
-void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Term term, View<Cpu> out) {
-  *out.data<double>() = cpu::tiled_sum(dev, x, term);
+template <class Rule>
+void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const Rule& rule, View<Cpu> out) {
+  *out.data<double>() = cpu::tiled_sum(dev, x, rule);
 }
 
 }  // namespace dhp::detail

@@ -78,8 +78,8 @@ void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   });
 }
 /// There are few parts, so that the block that adds them has little work.
-template <KernelDevice Dev, class Term>
-void sum_on(Dev& dev, ConstView<Dev> x, Term term, View<Dev> out) {
+template <KernelDevice Dev, class Rule>
+void sum_on(Dev& dev, ConstView<Dev> x, const Rule& rule, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     constexpr int share = 4 * cuda::pack_size<T> * 256;  // smallest share of a block
@@ -87,7 +87,7 @@ void sum_on(Dev& dev, ConstView<Dev> x, Term term, View<Dev> out) {
     Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
     double* const parts = scratch.mut().data();
     const auto run = [&]<int width>(std::integral_constant<int, width>) {
-      launch(dev, grid, cuda::SumElementParts<width, T, Term>{term, x.count(), from, parts});
+      launch(dev, grid, cuda::SumElementParts<width, T, Rule>{rule, x.count(), from, parts});
     };
     cuda::with_width<cuda::pack_size<T>, 1>(0, run, from);
     launch(dev, cuda::sum_grid(1), cuda::SumOfParts<double>{grid.blocks, parts, false, out.data()});

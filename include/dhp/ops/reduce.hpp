@@ -14,7 +14,7 @@ void column_sums(Dev& dev, InView<Dev> x, OutView<Dev> sums, double beta, bool p
 }
 
 namespace detail {
-/// The summand of each element.
+/// Rules of sums: the summand of an element.
 struct Itself {
   constexpr double operator()(double value) const { return value; }
 };
