@@ -24,7 +24,9 @@ template <class From, class To>
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;
+#ifndef __CUDACC__  // nvcc does not know it
 #pragma GCC unroll 4
+#endif
   for (; i + 8 <= count; i += 8) one(from + i, to + i);
   if (i == count) return;
   if (i > 0) return one(from + count - 8, to + count - 8);
