@@ -24,7 +24,7 @@ template <class From, class To>
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;
-#ifndef __CUDACC__  // nvcc does not know it
+#ifndef __CUDACC__  // nvcc does not know this pragma
 #pragma GCC unroll 4
 #endif
   for (; i + 8 <= count; i += 8) one(from + i, to + i);
@@ -39,7 +39,7 @@ void convert(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
 }
 #if defined(__x86_64__) && defined(__F16C__)
-// Operands in memory keep loops short, so that a processor waits for more of them at a time.
+// The instructions themselves read or write memory. With fewer instructions, more loads are under way at a time.
 typedef float EightFloats __attribute__((vector_size(32)));
 typedef std::uint16_t EightHalves __attribute__((vector_size(16), aligned(2), may_alias));
 inline void convert(const f16* from, float* to, std::int64_t count) {

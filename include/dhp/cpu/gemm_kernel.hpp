@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push

@@ -11,10 +11,13 @@
 
 namespace dhp::detail::cpu {
 
-/// Copies a short run without a call to memcpy, mostly by whole vectors. Converts it if S is another type than T.
 template <class S, class T>
-[[gnu::always_inline]] inline void copy_run(const S* from, T* to, std::int64_t count) {
-  if constexpr (!std::is_same_v<S, T>) return convert(from, to, count);
+void copy_run(const S* from, T* to, std::int64_t count) {
+  convert(from, to, count);
+}
+/// Copies a short run of the same type without a call to memcpy, mostly by whole vectors.
+template <class T>
+[[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
   constexpr std::int64_t width = 32 / sizeof(T);
   const auto block = [&](std::int64_t i) {
     std::memcpy(reinterpret_cast<std::byte*>(to + i), from + i, width * sizeof(T));

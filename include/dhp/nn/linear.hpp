@@ -7,7 +7,6 @@
 
 #include <concepts>
 #include <memory>
-#include <span>
 
 namespace dhp {
 

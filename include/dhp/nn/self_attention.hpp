@@ -155,9 +155,8 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
     return total;
   }
   void parameters(ParameterList<Dev>& out) const {
-    const auto add = [&](const auto& list) { detail::append(out, list); };
-    for (const auto& linear : projections_) add(linear.weights());
-    for (const auto& linear : projections_) add(linear.biases());
+    for (const auto& linear : projections_) detail::append(out, linear.weights());
+    for (const auto& linear : projections_) detail::append(out, linear.biases());
     for (const auto& linear : projections_) linear.adapter_parameters(out);
   }
 

@@ -72,18 +72,18 @@ class Execution {
 
   /// Skips passes of micro-batches that this replica does not have. Calls ready(range) for each reduce.
   void run(const std::vector<Action>& list, Ready ready) {
-    const Action *at = list.data(), *const all = at + list.size();
-    while (at != all) {
-      const auto* const end = end_of_pass(at, all);
-      const auto* const next = std::find_if_not(end, all, is_move);
-      next_ = next != all && has_batch(*next) ? next : nullptr;
-      if (is_move(*at) || !has_batch(*at)) {
-        run_each(at, end, ready);
+    const Action *first = list.data(), *const end = first + list.size();
+    while (first != end) {
+      const auto* const after = end_of_pass(first, end);
+      const auto* const next = std::find_if_not(after, end, is_move);
+      next_ = next != end && has_batch(*next) ? next : nullptr;
+      if (is_move(*first) || !has_batch(*first)) {
+        run_each(first, after, ready);
       } else {
-        const auto scope = dev_->scope(scope_of(at->kind), at->micro_batch);
-        run_each(at, end, ready);
+        const auto scope = dev_->scope(scope_of(first->kind), first->micro_batch);
+        run_each(first, after, ready);
       }
-      at = end;
+      first = after;
     }
   }
 
@@ -101,7 +101,7 @@ class Execution {
 
   /// Returns the end of the pass through a part's layers that begins at `first`, including moves inside and after it.
   /// Reductions of tied weights are excluded, because they wait for other stages.
-  [[nodiscard]] const Action* end_of_pass(const Action* first, const Action* all) const {
+  [[nodiscard]] const Action* end_of_pass(const Action* first, const Action* end) const {
     const auto* at = first + 1;
     if (is_move(*first)) return at;
     const auto belongs = [&](const Action& action) {
@@ -109,7 +109,7 @@ class Execution {
                  ? action.kind != Action::Kind::reduce || !stage_->units[action.unit()].tied()
                  : stage_->layers.in_one_pass(*first, action);
     };
-    while (at != all && belongs(*at)) ++at;
+    while (at != end && belongs(*at)) ++at;
     return at;
   }
   [[nodiscard]] static const char* scope_of(Action::Kind kind) {

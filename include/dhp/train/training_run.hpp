@@ -279,7 +279,7 @@ void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
 }
 /// Returns the model. Throws Error if an adapter or a row of the placements fits nothing in it.
 template <class Dev>
-Model<Dev> described(ModelBuilder<Dev>& builder, const auto& describe) {
+Model<Dev> checked_model(ModelBuilder<Dev>& builder, const auto& describe) {
   Model<Dev> model = describe(builder);
   builder.check_described();
   return model;
@@ -298,7 +298,7 @@ TrainingRun<Dev>::TrainingRun(
                                detail::facts<Dev>(layout, store, pipeline, trainer, choices))),
       mesh_(std::move(world), layout),
       builder_(mesh_, store),
-      stage_(dev, detail::described(builder_, describe), mesh_, pipeline, example, store),
+      stage_(dev, detail::checked_model(builder_, describe), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model(), replicas()),
       optimizer_(optimizer(norms_)),

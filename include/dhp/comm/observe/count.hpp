@@ -28,8 +28,7 @@ class CallCounts {
 
   void add(const Group& group, const CommCall& call) {
     const std::lock_guard lock(mutex_);
-    std::size_t at = 0;
-    while (at < groups_.size() && groups_[at].group != group) ++at;
+    const auto at = index_of(group);
     if (at == groups_.size()) groups_.push_back({group});
     auto& count = groups_[at].calls[detail::as_size(call.kind)];
     ++count.calls;
@@ -42,16 +41,16 @@ class CallCounts {
 
   [[nodiscard]] CallCount of(const Group& group, CallKind kind) const {
     const std::lock_guard lock(mutex_);
-    const auto* const found = find(group);
-    return found == nullptr ? CallCount() : found->calls[detail::as_size(kind)];
+    const auto at = index_of(group);
+    return at == groups_.size() ? CallCount() : groups_[at].calls[detail::as_size(kind)];
   }
   /// Returns dhp::sent_bytes, summed over all kinds of calls.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
-    const auto* const found = find(group);
+    const auto at = index_of(group);
     double sum = 0;
-    for (std::size_t kind = 0; found != nullptr && kind < kinds; ++kind)
-      sum += dhp::sent_bytes(static_cast<CallKind>(kind), found->calls[kind].bytes,
+    for (std::size_t kind = 0; at < groups_.size() && kind < kinds; ++kind)
+      sum += dhp::sent_bytes(static_cast<CallKind>(kind), groups_[at].calls[kind].bytes,
                              static_cast<int>(group.size()));
     return sum;
   }
@@ -62,10 +61,11 @@ class CallCounts {
     Group group;
     std::array<CallCount, kinds> calls{};
   };
-  [[nodiscard]] const Calls* find(const Group& group) const {
-    for (const auto& one : groups_)
-      if (one.group == group) return &one;
-    return nullptr;
+  /// Returns the number of groups if no call of this one was counted.
+  [[nodiscard]] std::size_t index_of(const Group& group) const {
+    std::size_t at = 0;
+    while (at < groups_.size() && groups_[at].group != group) ++at;
+    return at;
   }
 
   mutable std::mutex mutex_;
