@@ -2,6 +2,8 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <tests/ops/elementwise.hpp>
 
+#include <bit>
+
 namespace {
 
 // Sizes near the vector width and near the size of a tile.
@@ -87,6 +89,25 @@ TEST_CASE_TEMPLATE("elementwise: cast rounds to nearest once, and keeps NaN and 
   CHECK(std::isnan(got[7]));
   got.pop_back();
   CHECK(got == std::vector<double>{0, 0, 1, infinity, -infinity, infinity, -infinity});
+}
+
+// Neighbors in ascending order are all normal or all subnormal; a large odd step mixes both.
+TEST_CASE_TEMPLATE("elementwise: a cast rounds a row like its elements", T, bf16, f16) {
+  Cpu dev;
+  for (const std::uint32_t step : {1u, 4001u}) {
+    std::vector<float> values(0x10000 + 7);
+    for (std::uint32_t i = 0; i < values.size(); ++i)
+      values[i] = std::bit_cast<float>(i * step << 16 | (0x7fffu + i % 3));
+    Tensor<Cpu> x(dev, DType::f32, {std::ssize(values)}), y(dev, dtype_of<T>(), x.shape());
+    std::ranges::copy(values, x.mut().template data<float>());
+    cast(dev, x, y.mut());
+    int wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const T got = y.view().template data<T>()[i];
+      wrong += std::isnan(values[i]) ? !std::isnan(float{got}) : got.bits != T(values[i]).bits;
+    }
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE_TEMPLATE("elementwise: rsqrt matches the definition in place", T, double, float) {

@@ -1,7 +1,9 @@
-// Converts rows of elements to another type, with F16C instructions if the build's target has them.
+// Converts rows of elements to another type, with F16C instructions if the build's target has them, and with the bf16
+// instruction of AVX-512 if the machine has it.
 #pragma once
 
 #include <dhp/core/types.hpp>
+#include <dhp/cpu/vector.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -55,6 +57,31 @@ inline void convert(const float* from, f16* to, std::int64_t count) {
     std::memcpy(&floats, of, sizeof floats);
     asm("vcvtps2ph $0, %1, %0" : "=m"(*reinterpret_cast<EightHalves*>(into)) : "x"(floats));
   });
+}
+#endif
+#if defined(__x86_64__) && defined(__FMA__)
+/// Converts blocks of 16 elements and returns how many elements, or returns 0 if one is subnormal. The instruction would
+/// make it 0.
+[[nodiscard, gnu::target("avx512bf16,avx512dq")]] inline std::int64_t convert_normal_blocks(
+    const float* from, bf16* to, std::int64_t count) {
+  typedef float Block __attribute__((vector_size(64), aligned(4), may_alias));
+  typedef std::uint16_t Halves __attribute__((vector_size(32), aligned(2), may_alias));
+  unsigned subnormal = 0;
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const Block& block = *reinterpret_cast<const Block*>(from + i);
+    Halves halves;
+    std::uint16_t found;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(block));
+    asm("vfpclassps $0x20, %1, %0" : "=k"(found) : "v"(block));
+    *reinterpret_cast<Halves*>(to + i) = halves;
+    subnormal |= found;
+  }
+  return subnormal == 0 ? i : 0;
+}
+inline void convert(const float* from, bf16* to, std::int64_t count) {
+  std::int64_t i = has_bf16_instructions() ? convert_normal_blocks(from, to, count) : 0;
+  for (; i < count; ++i) to[i] = bf16(from[i]);
 }
 #endif
 

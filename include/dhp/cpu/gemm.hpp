@@ -14,7 +14,7 @@ namespace dhp::detail::cpu {
 void visit_products(const Cpu& dev, DType type, const auto& body) {
   visit_floating(type, [&]<class T>(TypeTag<T> of) {
     if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
-      if (dev.bf16_pairs() && multiplies_pairs()) return body(TypeTag<Pair>{}, of);
+      if (dev.bf16_pairs() && has_bf16_instructions()) return body(TypeTag<Pair>{}, of);
     body(TypeTag<Accumulator<T>>{}, of);
   });
 }

@@ -259,8 +259,6 @@ void with_widest_registers(const auto& body) { body(Native{}); }
 // Products of bf16 are exact in float. So sums have the bits of fused multiply-adds, except that subnormals count as 0.
 #if defined(__x86_64__) && defined(__FMA__)
 inline constexpr bool has_pair_kernel = true;
-/// Returns whether this machine multiplies pairs of bf16.
-[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
 template <int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
@@ -296,7 +294,6 @@ template <int rows>
 }
 #else
 inline constexpr bool has_pair_kernel = false;
-[[nodiscard]] inline bool multiplies_pairs() { return false; }
 #endif
 
 }  // namespace dhp::detail::cpu

@@ -49,7 +49,14 @@ class PairSource final : public Source<Pair> {
     of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
-      for (std::int64_t p = 0; p < count; ++p) order(to[p]);
+      std::int64_t p = 0;
+      for (constexpr int width = pack_width<Pair>; p + width <= count; p += width) {
+        Lane<Pair> block;
+        std::memcpy(&block, to + p, sizeof block);
+        order(block);
+        std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
+      }
+      for (; p < count; ++p) order(to[p]);
     }
   }
   const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,

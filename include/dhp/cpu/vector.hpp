@@ -20,6 +20,13 @@ inline constexpr int vector_bytes = 16;
 
 typedef float Floats __attribute__((vector_size(vector_bytes)));
 
+// Builds for x86-64-v3 and later use the instructions for bf16 of AVX-512 at run time if the machine has them.
+#if defined(__x86_64__) && defined(__FMA__)
+[[nodiscard]] inline bool has_bf16_instructions() { return __builtin_cpu_supports("avx512bf16"); }
+#else
+[[nodiscard]] constexpr bool has_bf16_instructions() { return false; }
+#endif
+
 template <class A, class F, class... From>
 [[nodiscard]] consteval bool takes_vectors() {
   if constexpr (!std::is_same_v<A, float>) return false;
