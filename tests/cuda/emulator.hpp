@@ -11,7 +11,6 @@
 #include <ucontext.h>
 
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -64,7 +63,7 @@ struct Fiber {
   EmulatedBlockRun* block = nullptr;
   State state = State::ready;
   bool between_threads = false;    // can run a thread without begin()
-  alignas(16) std::byte slot[32];  // this thread's value in a shuffle
+  alignas(16) std::byte slot[48];  // this thread's value in a shuffle
 };
 
 /// Work that was issued during a recording, and the memory that this work uses.
@@ -163,9 +162,10 @@ class Emulated : dhp::detail::Kernels {
   [[nodiscard]] bool recording() const { return graph_ != nullptr; }
 
   /// Returns at least `count` fibers, whose stacks all blocks reuse.
-  [[nodiscard]] std::deque<Fiber>& fibers(int count) {
-    if (static_cast<int>(fibers_.size()) < count) fibers_.resize(static_cast<std::size_t>(count));
-    return fibers_;
+  [[nodiscard]] Fiber* fibers(int count) {
+    if (fiber_count_ < count) fibers_ = std::make_unique<Fiber[]>(dhp::detail::as_size(count));
+    fiber_count_ = std::max(fiber_count_, count);
+    return fibers_.get();
   }
 
   [[nodiscard]] std::size_t max_shared_bytes() const { return shared_bytes; }
@@ -181,7 +181,8 @@ class Emulated : dhp::detail::Kernels {
   }
   EmulatedGraph* graph_ = nullptr;
   std::shared_ptr<dhp::Trace> trace_;
-  std::deque<Fiber> fibers_;  // must not move in memory
+  std::unique_ptr<Fiber[]> fibers_;
+  int fiber_count_ = 0;
 };
 
 /// A run of one block, whose threads take turns.
@@ -194,8 +195,8 @@ class EmulatedBlockRun {
 
   /// Calls body(thread) for each thread, until all threads have ended.
   template <class Body>
-  void run(std::deque<Fiber>& fibers, const Body& body) {
-    fibers_ = &fibers;
+  void run(Fiber* fibers, const Body& body) {
+    fibers_ = fibers;
     body_ = [](const void* any, EmulatedBlockRun& self) { (*static_cast<const Body*>(any))(self); };
     argument_ = &body;
     for (current_ = 0; current_ < grid_.threads; ++current_) start(now());
@@ -217,7 +218,7 @@ class EmulatedBlockRun {
   [[nodiscard]] std::int64_t index() const { return index_; }
   [[nodiscard]] const dhp::detail::cuda::Grid& grid() const { return grid_; }
   [[nodiscard]] int current() const { return current_; }
-  [[nodiscard]] Fiber& fiber(int thread) { return (*fibers_)[static_cast<std::size_t>(thread)]; }
+  [[nodiscard]] Fiber& fiber(int thread) { return fibers_[thread]; }
   [[nodiscard]] void* shared() { return shared_.data(); }
   void wait(Fiber::State state) {
     Fiber& mine = now();
@@ -272,7 +273,7 @@ class EmulatedBlockRun {
   std::int64_t index_;
   dhp::detail::cuda::Grid grid_;
   std::vector<dhp::detail::cuda::Pack<float, 4>> shared_;  // 16 bytes each
-  std::deque<Fiber>* fibers_ = nullptr;
+  Fiber* fibers_ = nullptr;
   void (*body_)(const void*, EmulatedBlockRun&) = nullptr;
   const void* argument_ = nullptr;
   int current_ = 0;
@@ -320,15 +321,20 @@ class EmulatedBlock {
                 std::uint32_t second) {
     const int g = thread_ % warp_size / 4, t = thread_ % 4;
     struct Operands {
-      std::uint32_t left[4], right[2];
+      float left[4][2], right[2][2];  // by word and half
     };
-    const Operands mine{{left.at[0], left.at[1], left.at[2], left.at[3]}, {first, second}};
-    exchange(mine, [&](const auto& of) {
-      const auto element = [](std::uint32_t word, int half) {
+    Operands mine;
+    const auto halves = [](std::uint32_t word, float(&to)[2]) {
+      for (const int half : {0, 1}) {
         T value;
         value.bits = static_cast<std::uint16_t>(word >> 16 * half);
-        return static_cast<double>(value);
-      };
+        to[half] = static_cast<float>(value);
+      }
+    };
+    for (int word = 0; word < 4; ++word) halves(left.at[word], mine.left[word]);
+    halves(first, mine.right[0]);
+    halves(second, mine.right[1]);
+    exchange(mine, [&](const auto& of) {
       double totals[4] = {};
       for (int four = 0; four < 4; ++four) {  // lanes of a quad hold two rows' columns
         const Operands rows = of(4 * g + four);
@@ -338,7 +344,7 @@ class EmulatedBlock {
             for (int half = 0; half < 2; ++half)
               for (int row = 0; row < 2; ++row)
                 totals[2 * row + column] +=
-                    element(rows.left[2 * word + row], half) * element(columns.right[word], half);
+                    double{rows.left[2 * word + row][half]} * double{columns.right[word][half]};
         }
       }
       for (int e = 0; e < 4; ++e) sums[e] = static_cast<float>(sums[e] + totals[e]);
@@ -379,7 +385,7 @@ void launch(Emulated& dev, const dhp::detail::cuda::Grid& grid, const Kernel& ke
     if (executor::runs(
             {typeid(Kernel), std::as_bytes(std::span(&kernel, 1)), alignof(Kernel), grid}))
       return;
-    auto& fibers = dev.fibers(grid.threads);
+    Fiber* const fibers = dev.fibers(grid.threads);
     for (std::int64_t index = 0; index < grid.blocks; ++index) {
       EmulatedBlockRun run(index, grid);
       run.run(fibers, [&](EmulatedBlockRun& block_run) {
