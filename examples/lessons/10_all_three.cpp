@@ -42,7 +42,7 @@ int main() {
   });
 
   std::printf("step   1 rank      2 x 2 x 2 ranks\n");
-  for (std::size_t step : {0, 9, 19, 29, 39})
+  for (std::size_t step : {0u, 9u, 19u, 29u, 39u})
     std::printf("%4zu   %.8f  %.8f\n", step + 1, serial[step], eight[0].losses[step]);
 
   // Each of the two replicas gets 4 of the 8 micro-batches, with 16 samples each. Rank 0 has the first stage: layers
@@ -52,7 +52,7 @@ int main() {
   constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // 4 fp64 numbers a row
   constexpr std::int64_t norms = 8 * 8;             // squared norms of 8 parameters
   toy::Ledger ledger("bytes of one rank, per step");
-  for (const std::size_t rank : {0, 4}) {
+  for (const std::size_t rank : {0u, 4u}) {
     const auto& seen = eight[rank];
     std::printf("stage %d\n", rank == 0 ? 0 : 1);
     // Lesson 4: fp32 gradients with padding, the count of targets, and losses.

@@ -92,7 +92,7 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   const auto& from = result->tensor;
   const int rank = from.shape().rank();
   for (int dim = rank; dim-- > 0;) {
-    const auto at = static_cast<std::size_t>(dim);
+    const auto at = detail::as_size(dim);
     result->shape[at] = from.shape()[dim];
     result->strides[at] = dim == rank - 1 ? 1 : result->strides[at + 1] * result->shape[at + 1];
   }

@@ -85,7 +85,7 @@ class SliceOf {
   template <std::int64_t most, class Count, class Combine>
   void run_apart(std::int64_t begin, Count count, Combine combine) const {
     using A = std::conditional_t<is_16_bit<T>, float, T>;
-    alignas(64) A total[most];
+    alignas(64) A total[as_size(most)];
     const T* first = in(0, begin);
     for (std::int64_t at = 0; at < count; ++at) total[at] = static_cast<A>(first[at]);
     for (std::size_t rank = 1; rank < in_->size(); ++rank)
@@ -93,7 +93,7 @@ class SliceOf {
     if constexpr (std::is_same_v<A, T>) {
       copy_out(total, 0, begin, count);
     } else {
-      alignas(64) T rounded[most];
+      alignas(64) T rounded[as_size(most)];
       for (std::int64_t at = 0; at < count; ++at) rounded[at] = static_cast<T>(total[at]);
       copy_out(rounded, 0, begin, count);
     }

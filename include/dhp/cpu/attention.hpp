@@ -74,7 +74,7 @@ struct KeyHead {
   [[nodiscard]] const TokenRuns& queries() const { return parts.queries[sample]; }
   [[nodiscard]] const TokenRuns& runs() const { return parts.keys[sample]; }
   [[nodiscard]] std::vector<A> buffer(std::int64_t rows, std::int64_t columns) const {
-    return std::vector<A>(static_cast<std::size_t>(rows * columns));
+    return std::vector<A>(as_size(rows * columns));
   }
   /// Returns the tokens of all runs as one dense matrix.
   template <class From>
@@ -133,7 +133,7 @@ void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const Attention
   dev.for_tiles(std::ssize(parts.keys) * heads, [&](std::int64_t task) {
     KeyHead<T> keys{parts,
                     options,
-                    static_cast<std::size_t>(task / heads),
+                    as_size(task / heads),
                     task % heads,
                     k.columns() / heads,
                     options.stride(k.columns())};
@@ -161,8 +161,8 @@ struct OnlineSoftmax {
     const auto seen = block.seen(query), at = query * size;
     std::fill(row + seen, row + width, A(0));
     if (seen == 0) return;
-    A& top = most[static_cast<std::size_t>(query)];
-    A& total = sum[static_cast<std::size_t>(query)];
+    A& top = most[as_size(query)];
+    A& total = sum[as_size(query)];
     const A higher = std::max(top, largest<A>(seen, [=](std::int64_t j) { return row[j]; }));
     for_vectors(
         seen, row, [=](auto score) { return fast_exp(score - higher); }, row);
@@ -170,7 +170,7 @@ struct OnlineSoftmax {
     if (higher != top) {
       const A shrinks = fast_exp(top - higher);
       total *= shrinks;
-      for (auto c = at; c < at + size; ++c) y[static_cast<std::size_t>(c)] *= shrinks;
+      for (auto c = at; c < at + size; ++c) y[as_size(c)] *= shrinks;
       top = higher;
     }
     total += more;
@@ -182,10 +182,10 @@ struct OnlineSoftmax {
   /// Finishes: y becomes the result, and `sum` the logsumexp of the scores.
   void end(std::int64_t queries, std::int64_t size) {
     for (std::int64_t i = 0; i < queries; ++i) {
-      A& total = sum[static_cast<std::size_t>(i)];
+      A& total = sum[as_size(i)];
       const A factor = A(1) / total;
-      for (auto c = i * size; c < (i + 1) * size; ++c) y[static_cast<std::size_t>(c)] *= factor;
-      total = most[static_cast<std::size_t>(i)] + std::log(total);
+      for (auto c = i * size; c < (i + 1) * size; ++c) y[as_size(c)] *= factor;
+      total = most[as_size(i)] + std::log(total);
     }
   }
 };
@@ -280,8 +280,7 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
       else std::fill(block_dq.begin(), block_dq.end(), A(0));
       for (std::int64_t i = 0; i < of.length; ++i) {
         const A *const of_dy = block_dy.data() + i * size, *const of_y = block_y.data() + i * size;
-        inner[static_cast<std::size_t>(i)] =
-            lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
+        inner[as_size(i)] = lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
       }
       keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
         const A* const block_k = keys.k.data() + key * size;
@@ -290,8 +289,8 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
         serial_gemm<A>(false, true, of.length, seen, size, 1, block_dy.data(),
                        keys.v.data() + key * size, 0, gradients.data());
         for (std::int64_t i = 0; i < of.length; ++i)
-          score_gradients(block, i, seen, sums[i], inner[static_cast<std::size_t>(i)],
-                          scores.data() + i * seen, gradients.data() + i * seen);
+          score_gradients(block, i, seen, sums[i], inner[as_size(i)], scores.data() + i * seen,
+                          gradients.data() + i * seen);
         serial_gemm<A>(true, false, seen, size, of.length, 1, scores.data(), block_dy.data(), 1,
                        all_dv.data() + key * size);
         serial_gemm<A>(false, false, of.length, size, seen, scale, gradients.data(), block_k, 1,

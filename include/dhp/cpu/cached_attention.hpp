@@ -34,7 +34,7 @@ void append_to_cache_on(std::same_as<Cpu> auto&, ConstView<Cpu> k, ConstView<Cpu
   for (std::int64_t sample = 0; sample + 1 < offsets.count(); ++sample)
     for (std::int64_t row = starts[sample]; row < starts[sample + 1]; ++row) {
       const auto to = cpu::cache_of(cache, sample, at[row]) + at[row] * k.columns();
-      const auto bytes = static_cast<std::size_t>(k.columns() * element);
+      const auto bytes = as_size(k.columns() * element);
       std::memcpy(cache.bytes() + to * element, k.bytes() + row * row_stride * element, bytes);
       std::memcpy(cache.bytes() + values + to * element, v.bytes() + row * row_stride * element,
                   bytes);
@@ -54,11 +54,11 @@ void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<
       const auto seen = positions.data<std::int32_t>()[sample] + std::int64_t{1};
       const T* const keys = cache.data<T>() + cpu::cache_of(cache, sample, seen - 1) + first_column;
       const T* const values = keys + cache.count() / 2;
-      std::vector<A> weights(static_cast<std::size_t>(seen)), mixed(static_cast<std::size_t>(size));
+      std::vector<A> weights(as_size(seen)), mixed(as_size(size));
       for (auto at = first_column * sharing; at < (first_column + size) * sharing; at += size) {
         const T* const query = q.data<T>() + sample * stride + at;
         for (std::int64_t j = 0; j < seen; ++j)
-          weights[static_cast<std::size_t>(j)] =
+          weights[as_size(j)] =
               scale * cpu::lane_sum<A>(size, [query, key = keys + j * key_columns](auto c) {
                 return static_cast<A>(query[c]) * static_cast<A>(key[c]);
               });
@@ -70,11 +70,9 @@ void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<
         std::fill(mixed.begin(), mixed.end(), A(0));
         for (std::int64_t j = 0; j < seen; ++j)
           for (std::int64_t c = 0; c < size; ++c)
-            mixed[static_cast<std::size_t>(c)] +=
-                row[j] * static_cast<A>(values[j * key_columns + c]);
+            mixed[as_size(c)] += row[j] * static_cast<A>(values[j * key_columns + c]);
         T* const to = y.data<T>() + sample * y.columns() + at;
-        for (std::int64_t c = 0; c < size; ++c)
-          to[c] = static_cast<T>(mixed[static_cast<std::size_t>(c)] / sum);
+        for (std::int64_t c = 0; c < size; ++c) to[c] = static_cast<T>(mixed[as_size(c)] / sum);
       }
     });
   });

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -37,7 +36,7 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
     std::vector<Bits> sizes(as_size(x.count()));
     for (std::int64_t at = 0; at < x.count(); ++at) sizes[as_size(at)] = size_of(at);
     const auto least = sizes.begin() + (values.count() - 1);
-    std::nth_element(sizes.begin(), least, sizes.end(), std::greater<>());
+    std::nth_element(sizes.begin(), least, sizes.end(), [](Bits a, Bits b) { return a > b; });
     const auto threshold = *least;
     auto equal = values.count() - std::count_if(sizes.begin(), least + 1,
                                                 [&](Bits size) { return size > threshold; });

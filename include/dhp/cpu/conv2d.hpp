@@ -114,7 +114,7 @@ class ImageSource final : public Source<T> {
       if (has(row, count)) return row.from;
     if (count > std::ssize(spare)) return nullptr;
     write_row(row, count, spare.data());
-    return std::exchange(spare, spare.subspan(static_cast<std::size_t>(count))).data();
+    return std::exchange(spare, spare.subspan(as_size(count))).data();
   }
   /// A panel of pixels: makes a run for each row of taps if the pixels of each half are neighbors in a row of the grid,
   /// else returns 0. Lines of a run may overlap in the image. At borders, the run is a padded copy of an image row.
@@ -173,11 +173,11 @@ class ImageSource final : public Source<T> {
   }
   /// Writes `count` elements of a row; those outside the image become 0.
   void write_row(const Row& row, std::int64_t count, T* to) const {
-    if (has(row, count)) return copy_run(row.from, to, count);
+    if (has(row, count)) return convert(row.from, to, count);
     const auto begin = inside(row) ? std::clamp(-row.at, std::int64_t{0}, count) : count;
     const auto end = inside(row) ? std::clamp(width_ * channels_ - row.at, begin, count) : count;
     std::fill_n(to, begin, T{});
-    copy_run(row.from + begin, to + begin, end - begin);
+    convert(row.from + begin, to + begin, end - begin);
     std::fill_n(to + end, count - end, T{});
   }
 

@@ -11,18 +11,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls one(from, to) for a copy of `count` elements that is padded to 8 with zeros.
-template <class From, class To>
-[[gnu::noinline]] void in_padded_block(const From* from, To* to, std::int64_t count,
-                                       const auto& one) {
-  From block[8] = {};
-  To result[8];
-  std::copy(from, from + count, block);
-  one(block, result);
-  std::copy(result, result + count, to);
-}
-/// Calls one(from, to) for blocks of 8 elements. The last block may overlap the block before it. If count < 8, the only
-/// block is padded.
+/// Calls one(from, to) for blocks of 8 elements. The last block may be a copy that is padded with zeros.
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
   std::int64_t i = 0;
@@ -31,8 +20,11 @@ void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
 #endif
   for (; i + 8 <= count; i += 8) one(from + i, to + i);
   if (i == count) return;
-  if (i > 0) return one(from + count - 8, to + count - 8);
-  in_padded_block(from, to, count, one);
+  From block[8] = {};
+  To result[8];
+  std::copy(from + i, from + count, block);
+  one(block, result);
+  std::copy(result, result + (count - i), to + i);
 }
 
 /// Converts to[i] = from[i], rounding to nearest even.
@@ -40,26 +32,36 @@ template <class From, class To>
 void convert(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
 }
-#if defined(__x86_64__) && defined(__F16C__)
+/// Copies a run, also a short one, without a call to memcpy, mostly by whole vectors.
+template <class T>
+[[gnu::always_inline]] inline void convert(const T* from, T* to, std::int64_t count) {
+  constexpr std::int64_t width = 32 / sizeof(T);
+  const auto block = [&](std::int64_t i) {
+    std::memcpy(reinterpret_cast<std::byte*>(to + i), from + i, width * sizeof(T));
+  };
+  std::int64_t i = 0;
+  for (; i + width <= count; i += width) block(i);
+  if (i == count) return;
+  if (count > width) return block(count - width);  // copies some elements twice
+  for (; i < count; ++i) to[i] = from[i];
+}
+#if defined(__x86_64__) && defined(__F16C__) && defined(__FMA__)
 // The instructions themselves read or write memory. With fewer instructions, more loads are under way at a time.
-typedef float EightFloats __attribute__((vector_size(32)));
+typedef float EightFloats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef std::uint16_t EightHalves __attribute__((vector_size(16), aligned(2), may_alias));
 inline void convert(const f16* from, float* to, std::int64_t count) {
   in_blocks(from, to, count, [](const f16* of, float* into) {
     EightFloats floats;
     asm("vcvtph2ps %1, %0" : "=x"(floats) : "m"(*reinterpret_cast<const EightHalves*>(of)));
-    std::memcpy(into, &floats, sizeof floats);
+    *reinterpret_cast<EightFloats*>(into) = floats;
   });
 }
 inline void convert(const float* from, f16* to, std::int64_t count) {
   in_blocks(from, to, count, [](const float* of, f16* into) {
-    EightFloats floats;
-    std::memcpy(&floats, of, sizeof floats);
+    const EightFloats& floats = *reinterpret_cast<const EightFloats*>(of);
     asm("vcvtps2ph $0, %1, %0" : "=m"(*reinterpret_cast<EightHalves*>(into)) : "x"(floats));
   });
 }
-#endif
-#if defined(__x86_64__) && defined(__FMA__)
 /// Converts blocks of 16 elements and returns how many elements, or returns 0 if one is subnormal. The instruction would
 /// make it 0.
 [[nodiscard, gnu::target("avx512bf16,avx512dq")]] inline std::int64_t convert_normal_blocks(

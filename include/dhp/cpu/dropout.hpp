@@ -29,7 +29,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
     const std::int64_t to = at + together < count ? together : count - at;
     const auto numbers = std::bit_cast<std::array<std::uint16_t, together>>(blocks.words);
     for (auto number = from; number < to; ++number)
-      decide(at + number, numbers[static_cast<std::size_t>(number)] >= threshold);
+      decide(at + number, numbers[as_size(number)] >= threshold);
   }
 }
 

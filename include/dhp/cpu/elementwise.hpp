@@ -14,7 +14,6 @@
 namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; a tile fits the L2 cache
-inline constexpr std::int64_t converted_block = 512;  ///< elements that are converted at a time
 
 /// Returns `count` elements of x from `first` on as A: in place if x has type A, else converted to `block`.
 template <class A>
@@ -45,8 +44,8 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
   const bool in_place = y.dtype() == dtype_of<A>();
   const bool whole = (in_place && ... && (from.dtype() == dtype_of<A>()));
   dev.for_ranges(y.count(), elementwise_tile, [&](std::int64_t first, std::int64_t last) {
-    A result[converted_block], converted[sizeof...(From) + 1][converted_block];
-    const auto step = whole ? last - first : converted_block;
+    A result[row_block], converted[sizeof...(From) + 1][row_block];
+    const auto step = whole ? last - first : row_block;
     const auto run = [=](std::int64_t count, A* to, const auto*... values) {
       if constexpr (reads) for_vectors(count, to, f, to, values...);
       else for_vectors(count, to, f, values...);

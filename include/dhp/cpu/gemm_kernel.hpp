@@ -135,7 +135,7 @@ template <int width, class T>
 
 /// Writes one of the two vectors of each row of c. Inlined, so that the caller's target attribute applies.
 template <int half, class T, class R, int rows>
-[[gnu::always_inline]] inline void store_half(typename Vector<T, R>::type (&sums)[rows][2],
+[[gnu::always_inline]] inline void store_half(typename Vector<T, R>::type (&sums)[as_size(rows)][2],
                                               const Target<T>& to, int valid_rows,
                                               int valid_columns) {
   constexpr int width = Panel<T, R>::width, column = half * width;
@@ -149,7 +149,7 @@ template <int half, class T, class R, int rows>
       keep_product(sums[i][half]);
     }
   }
-  T tail[rows * width];
+  T tail[as_size(rows * width)];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
     auto& sum = sums[i][half];
@@ -163,7 +163,7 @@ template <int half, class T, class R, int rows>
 template <class T, class R, int rows>
 struct Running {
   using V = typename Vector<T, R>::type;
-  typename Vector<Sum<T>, R>::type sums[rows][2] = {};
+  typename Vector<Sum<T>, R>::type sums[as_size(rows)][2] = {};
   const T* b;
   Prefetch ahead;
   int prefetched = 0;

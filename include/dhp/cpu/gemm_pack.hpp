@@ -9,7 +9,6 @@
 #include <memory>
 #include <new>
 #include <span>
-#include <utility>
 
 namespace dhp::detail::cpu {
 
@@ -49,14 +48,13 @@ class PairSource final : public Source<Pair> {
     of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
-      std::int64_t p = 0;
-      for (constexpr int width = pack_width<Pair>; p + width <= count; p += width) {
+      for (std::int64_t p = 0; p < count;
+           p += pack_width<Pair>) {  // a panel's line has room for it
         Lane<Pair> block;
         std::memcpy(&block, to + p, sizeof block);
         order(block);
         std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
       }
-      for (; p < count; ++p) order(to[p]);
     }
   }
   const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,
@@ -109,7 +107,7 @@ template <class T>
 using Buffer = std::unique_ptr<T[], FreeAligned>;
 template <class T>
 Buffer<T> make_buffer(std::int64_t count) {
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+  const auto bytes = as_size(count) * sizeof(T);
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
@@ -123,18 +121,18 @@ V interleave(V a, V b) {
   else return __builtin_shufflevector(a, b, first, first + 4, first + 1, first + 5);
 }
 /// Transposes a square of lanes with perfect shuffles.
-template <class V, int size>
+template <class V, std::size_t size>
 void transpose(V (&block)[size]) {
 #pragma GCC unroll 4
-  for (int round = 1; round < size; round *= 2) {
+  for (std::size_t round = 1; round < size; round *= 2) {
     V next[size];
 #pragma GCC unroll 4
-    for (int i = 0; i < size / 2; ++i) {
+    for (std::size_t i = 0; i < size / 2; ++i) {
       next[2 * i] = interleave<false>(block[i], block[i + size / 2]);
       next[2 * i + 1] = interleave<true>(block[i], block[i + size / 2]);
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < size; ++i) block[i] = next[i];
+    for (std::size_t i = 0; i < size; ++i) block[i] = next[i];
   }
 }
 #endif
@@ -146,7 +144,7 @@ void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::i
   constexpr int width = pack_width<T>;
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
   for (; count == width && p + width <= end; p += width) {
-    Lane<T> block[width];
+    Lane<T> block[as_size(width)];
 #pragma GCC unroll 4
     for (int i = 0; i < width; ++i) {
       std::memcpy(&block[i], lines[i] + p, sizeof block[i]);

@@ -6,28 +6,9 @@
 #include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/gemm_kernel.hpp>
 
-#include <cstring>
 #include <span>
 
 namespace dhp::detail::cpu {
-
-template <class S, class T>
-void copy_run(const S* from, T* to, std::int64_t count) {
-  convert(from, to, count);
-}
-/// Copies a short run of the same type without a call to memcpy, mostly by whole vectors.
-template <class T>
-[[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
-  constexpr std::int64_t width = 32 / sizeof(T);
-  const auto block = [&](std::int64_t i) {
-    std::memcpy(reinterpret_cast<std::byte*>(to + i), from + i, width * sizeof(T));
-  };
-  std::int64_t i = 0;
-  for (; i + width <= count; i += width) block(i);
-  if (i == count) return;
-  if (count > width) return block(count - width);  // copies some elements twice
-  for (; i < count; ++i) to[i] = from[i];
-}
 
 inline constexpr int max_runs = 40;  // the largest number of Runs of a panel
 /// Returns whether lines with this stride can be read in place: at multiples of 4 KiB they compete for few sets of L1.
@@ -68,7 +49,7 @@ class Source {
   virtual void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count,
                     T* to, std::int64_t stride) const {
     for (; lines > 0; --lines, ++line, to += stride)
-      if (const T* const from = run(line, first, count, to); from != to) copy_run(from, to, count);
+      if (const T* const from = run(line, first, count, to); from != to) convert(from, to, count);
   }
   /// Makes at most max_runs runs of rows [row, row + 2 * half) and elements [p0, p0 + depth) along k. Returns their
   /// number, or 0 if the caller must copy.
@@ -97,7 +78,7 @@ class MatrixSource final : public Source<T> {
   void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
             std::int64_t stride) const override {
     const S* from = data_ + line * stride_ + first;
-    for (; lines > 0; --lines, from += stride_, to += stride) copy_run(from, to, count);
+    for (; lines > 0; --lines, from += stride_, to += stride) convert(from, to, count);
   }
   [[nodiscard]] bool in_place() const override {
     return std::is_same_v<T, S> && spreads<T>(stride_);

@@ -65,17 +65,12 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       T* const out = dx.data<T>() + n * pixels * channels;
       const auto add_to = [&](A* sums) {
         std::fill(sums, sums + pixels * channels, A(0));
-        for (std::int64_t p = 0; p < out_pixels * channels; p += channels) {
-          const auto add = [=](std::int64_t first, std::int64_t count, const A* values) {
-            for (auto c = first; c < first + count; ++c) {
-              const auto at = where[p + c];
-              check(at >= 0 && at < pixels, "max_pool_backward: index ", at,
-                    " is outside an image of ", pixels, " pixels");
-              sums[at * channels + c] += values[c - first];
-            }
-          };
-          cpu::in_row_blocks<A>(channels, add, gradient + p);
-        }
+        for (std::int64_t p = 0; p < out_pixels * channels; p += channels)
+          for (auto c = p; c < p + channels; ++c) {
+            check(where[c] >= 0 && where[c] < pixels, "max_pool_backward: index ", where[c],
+                  " is outside an image of ", pixels, " pixels");
+            sums[where[c] * channels + c - p] += static_cast<A>(gradient[c]);
+          }
       };
       if constexpr (std::is_same_v<T, A>) {
         add_to(out);
@@ -110,15 +105,11 @@ void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
     const auto pixels = dx.shape()[1] * dx.shape()[2];
     dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
       const T* const from = dy.data<T>() + n * channels;
-      T* to = dx.data<T>() + n * pixels * channels;
-      for (std::int64_t p = 0; p < pixels; ++p, to += channels) {
-        const auto share = [=](std::int64_t first, std::int64_t count, const A* values) {
-          cpu::write_narrowed<A>(to + first, count, [=](A* out) {
-            for (std::int64_t c = 0; c < count; ++c) out[c] = values[c] / static_cast<A>(pixels);
-          });
-        };
-        cpu::in_row_blocks<A>(channels, share, from);
-      }
+      T* const first = dx.data<T>() + n * pixels * channels;
+      for (std::int64_t c = 0; c < channels; ++c)
+        first[c] = static_cast<T>(static_cast<A>(from[c]) / static_cast<A>(pixels));
+      for (std::int64_t p = 1; p < pixels; ++p)
+        std::copy(first, first + channels, first + p * channels);
     });
   });
 }

@@ -14,9 +14,9 @@ double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   constexpr std::int64_t tile = 1 << 14;
   std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
   visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
-    const auto step = x.dtype() == dtype_of<A>() ? tile : converted_block;
+    const auto step = x.dtype() == dtype_of<A>() ? tile : row_block;
     dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
-      A block[converted_block];
+      A block[row_block];
       LaneSum<double> sum;
       for (auto at = first; at < last; at += step) {
         const auto count = std::min(step, last - at);

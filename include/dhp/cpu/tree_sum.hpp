@@ -8,7 +8,7 @@ namespace dhp::detail {
 void tree_sum_on(std::same_as<Cpu> auto& dev, View<Cpu> parts, const std::vector<TreeAdd>& adds,
                  View<Cpu> y, double beta) {
   // Columns that are summed at a time: the blocks of all rows stay in the L1 cache.
-  constexpr std::int64_t block = cpu::converted_block;
+  constexpr std::int64_t block = cpu::row_block;
   visit_accumulator(parts.dtype(), [&]<class A>(TypeTag<A>) {
     const auto columns = parts.columns();
     A* const rows = parts.data<A>();

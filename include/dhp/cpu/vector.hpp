@@ -49,7 +49,7 @@ void for_vectors(std::int64_t count, A* to, F f, const From*... from) {
       std::memcpy(to + at, &result, bytes);
     };
     for (; at + width <= count; at += width) vectors(sizeof(Floats));
-    if (at < count) vectors(static_cast<std::size_t>(count - at) * sizeof(float));
+    if (at < count) vectors(as_size(count - at) * sizeof(float));
   } else {
     for (; at < count; ++at) to[at] = f(from[at]...);
   }

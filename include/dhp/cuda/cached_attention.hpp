@@ -115,8 +115,8 @@ void attention_step_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> cache, ConstVi
   visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const keys = cache.template data<T>();
     cuda::Grid grid{q.rows() * options.heads};
-    grid.shared_bytes = static_cast<std::size_t>(grid.threads / cuda::warp_size * (size + 2)) *
-                        sizeof(Accumulator<T>);
+    grid.shared_bytes =
+        as_size(grid.threads / cuda::warp_size * (size + 2)) * sizeof(Accumulator<T>);
     launch(dev, grid,
            cuda::AttentionStep<T>{options.stride(q.columns()), cache.shape()[2], cache.columns(),
                                   options.heads, options.sharing(), size,

@@ -161,7 +161,7 @@ struct SumColumns {
   }
 
   [[nodiscard]] Grid grid() const {
-    return tiles.grid(sizeof(Total) * values * static_cast<std::size_t>(tiles.threads));
+    return tiles.grid(sizeof(Total) * values * as_size(tiles.threads));
   }
 
  private:

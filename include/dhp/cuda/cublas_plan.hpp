@@ -132,8 +132,7 @@ class CublasPlans : public CudaCached {
       std::shared_ptr<std::byte> scratch;
       if (call.beta != 0)
         scratch =
-            dev.allocate(static_cast<std::size_t>(call.product.c.rows * call.product.c.columns) *
-                         size_of(call.out));
+            dev.allocate(as_size(call.product.c.rows * call.product.c.columns) * size_of(call.out));
       std::byte* const c = scratch ? scratch.get() : call.c;
       for (const auto& one : all) {
         if (multiply(dev, call, product, one, c) != CUBLAS_STATUS_SUCCESS) continue;

@@ -118,7 +118,7 @@ inline constexpr int max_algorithms = 8;
   std::vector<CublasAlgorithm> found;
   if (code != CUBLAS_STATUS_SUCCESS) return found;  // cuBLASLt does not support the product
   for (int at = 0; at < count; ++at) {
-    const auto& result = results[static_cast<std::size_t>(at)];
+    const auto& result = results[as_size(at)];
     if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= dev.workspace_bytes())
       found.push_back({result.algo, result.workspaceSize});
   }

@@ -85,12 +85,12 @@ class CudnnDescriptor {
   /// Returns at most `most` values of an attribute.
   template <class T>
   [[nodiscard]] std::vector<T> get_all(cudnnBackendAttributeName_t name, std::int64_t most) const {
-    std::vector<T> values(static_cast<std::size_t>(most));
+    std::vector<T> values(as_size(most));
     std::int64_t count = 0;
     check_cudnn(
         cudnnBackendGetAttribute(raw_, name, attribute_type<T>(), most, &count, values.data()),
         "cudnnBackendGetAttribute");
-    values.resize(static_cast<std::size_t>(std::min(count, most)));
+    values.resize(as_size(std::min(count, most)));
     return values;
   }
   /// Returns an attribute's text; empty if cuDNN has none.

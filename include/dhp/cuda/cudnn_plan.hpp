@@ -222,8 +222,8 @@ class CudnnPlan {
     else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device());
     if (cudnnBackendFinalize(plan.raw()) != CUDNN_STATUS_SUCCESS) return {};
     const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-    if (static_cast<std::size_t>(bytes) > rules.workspace_bytes) return {};
-    return CudnnPlan(std::move(plan), static_cast<std::size_t>(bytes), graph.scalars());
+    if (as_size(bytes) > rules.workspace_bytes) return {};
+    return CudnnPlan(std::move(plan), as_size(bytes), graph.scalars());
   }
   CudnnPlan(CudnnDescriptor plan, std::size_t bytes, std::vector<CudnnGraph::Scalar> scalars)
       : plan_(std::move(plan)), workspace_bytes_(bytes), scalars_(std::move(scalars)) {}

@@ -23,7 +23,7 @@ struct DropoutMask {
   }
   /// Returns x * scale, unrounded, or 0 if x is dropped. at: the element's position among the eight of a Philox block.
   [[nodiscard]] constexpr A apply(const std::array<std::uint32_t, 4>& words, int at, A x) const {
-    const auto number = RandomStream::short_bits(words, static_cast<std::size_t>(at));
+    const auto number = RandomStream::short_bits(words, as_size(at));
     return number >= threshold ? x * scale : A(0);
   }
   /// Applies dropout to n neighboring elements, without rounding. The first element's random index must be a multiple

@@ -261,7 +261,7 @@ template <class A, class Dev>
                       weight_rows * AttentionTile::warps * AttentionTile::rows;
   const auto heads = of_keys ? place.heads / place.sharing : place.heads;
   const Grid grid{sequences.lengths.count() * heads * groups, AttentionTile::threads,
-                  static_cast<std::size_t>(shared) * sizeof(A)};
+                  as_size(shared) * sizeof(A)};
   check_shared_memory(dev, grid, "attention: heads of ", place.size, " columns, with sums in ",
                       dtype_of<A>(), ", need");
   return grid;

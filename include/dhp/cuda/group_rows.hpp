@@ -53,8 +53,7 @@ struct ExclusiveSum {
 template <KernelDevice Dev>
 void exclusive_sum(Dev& dev, std::int64_t count, std::int32_t* values) {
   const int threads = threads_for(count);
-  launch(dev, {1, threads, static_cast<std::size_t>(threads) * sizeof(std::int32_t)},
-         ExclusiveSum{count, values});
+  launch(dev, {1, threads, as_size(threads) * sizeof(std::int32_t)}, ExclusiveSum{count, values});
 }
 
 /// Returns the entry of an id; `entries` for ids outside the table.
@@ -87,7 +86,7 @@ struct RankInTiles {
   std::int32_t *counts, *ranks;
 
   [[nodiscard]] std::size_t shared_bytes() const {
-    return static_cast<std::size_t>(digit.tile / warp_size * digit.values()) * sizeof(std::int32_t);
+    return as_size(digit.tile / warp_size * digit.values()) * sizeof(std::int32_t);
   }
   constexpr void operator()(auto& block) const {
     const int values = digit.values();

@@ -327,7 +327,7 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
               std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, max_norm_parts);
           Tensor<Dev> parts(dev, dtype_of<A>(), {blocks, 2, columns});
           in.parts = parts.mut().template data<A>();
-          launch(dev, {blocks, threads, static_cast<std::size_t>(warps * 2 * columns) * sizeof(A)},
+          launch(dev, {blocks, threads, as_size(warps * 2 * columns) * sizeof(A)},
                  Kernel<T, Rows>{in});
           reduce_parts<2>(dev, blocks, columns, static_cast<const A*>(in.parts), finish);
         } else {

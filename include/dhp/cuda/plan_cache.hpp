@@ -228,7 +228,7 @@ class CudnnPlans : public CudaCached {
       ThreadPool threads(std::clamp(count, 1, dev.host_threads()));
       threads.run(count, [&](std::int64_t at) {
         check_cuda(cudaSetDevice(dev.number()), "cudaSetDevice");
-        const auto& task = tasks[static_cast<std::size_t>(at)];
+        const auto& task = tasks[as_size(at)];
         if (const auto plan = CudnnPlan::make(graph, *described_, task, rules))
           texts.at(task.name()) = plan->text();
       });

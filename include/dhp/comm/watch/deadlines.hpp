@@ -113,7 +113,7 @@ class Deadlines {
     const auto& [last, count] = of(section);
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
     std::vector<double> sorted(last.begin(), last.begin() + std::min(count, last.size()));
-    const auto median = sorted.begin() + sorted.size() / 2;
+    const auto median = sorted.begin() + std::ssize(sorted) / 2;
     std::nth_element(sorted.begin(), median, sorted.end());
     const double limit_s = std::ceil(rules_.factor * *median);
     if (limit_s > rules_.min_s)
