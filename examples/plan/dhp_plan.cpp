@@ -24,7 +24,7 @@ struct Asked {
   std::string model = "bert";
   std::string json;
   int ranks = 0;
-  std::size_t top = 10;
+  int top = 10;
 };
 
 /// Returns whether the user gave this option of the trainer.
@@ -221,7 +221,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
                                         : RanksAre::processes;
   MemoryPlanner planner(of);
   const auto [found, searched, why_not] =
-      best(planner, cluster, of, ranks, options.global_batch, asked.top);
+      best(planner, cluster, of, ranks, options.global_batch, dhp::detail::as_size(asked.top));
   const auto all = dhp::concat(dhp::detail::pluralize(searched.all, "layout"), " of ",
                                dhp::detail::pluralize(ranks, "rank"));
   dhp::check(searched.all > 0, "no layout of ", dhp::detail::pluralize(ranks, "rank"),
