@@ -15,9 +15,7 @@ import subprocess
 import sys
 
 import results_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
-import ranks  # noqa: E402
+from processes import ranks
 
 limit_s = 300
 mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"

@@ -27,10 +27,8 @@ import tempfile
 import time
 
 import results_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
-import ranks  # noqa: E402
-from elastic_parts import PARTS, Steps, next_generation, parts_of  # noqa: E402
+from processes import ranks
+from elastic_parts import PARTS, Steps, next_generation, parts_of
 
 RANKS = 4
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",

@@ -21,12 +21,10 @@ import tempfile
 import time
 
 import results_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
-import elastic  # noqa: E402  (imports the test, not bench/elastic.py)
-import ranks  # noqa: E402
-from elastic_parts import PARTS, Steps, next_generation, parts_of  # noqa: E402
-from generations import told  # noqa: E402
+from processes import ranks
+import elastic  # the test, not bench/elastic.py
+from elastic_parts import PARTS, Steps, next_generation, parts_of
+from generations import told
 
 RANKS, GLOBAL_BATCH, MICRO_BATCH = 4, 16, 2
 

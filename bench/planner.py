@@ -17,12 +17,10 @@ import pathlib
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "processes"))
-import network  # noqa: E402
+import processes  # noqa: F401
+import network
 
 SAMPLES = 32
 MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabulary-size 4096"),
@@ -31,7 +29,7 @@ COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
 AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
 # The options of a search of nearly 100,000 layouts.
 SEARCH = [*"--model bert --preset large --sequence-length 512 --precision bf16 --global-batch 2304 --gpus 768".split(),
-          "--cluster", ROOT / "examples" / "plan" / "clusters" / "h100x8.toml"]
+          "--cluster", pathlib.Path(__file__).resolve().parents[1] / "examples" / "plan" / "clusters" / "h100x8.toml"]
 CALIBRATES = (1, 4, 16)  # micro-batch sizes of one rank
 ROUNDS = 3  # the layouts run in turns, as the speed of a shared machine drifts
 # Mesh, micro-batch, and further options.

@@ -1,4 +1,4 @@
-"""Runs ranks as processes of this host, for zero.py and checkpoint.py."""
+"""Runs ranks as processes of this host. Who imports it can also import the modules of tests/processes."""
 import os
 import pathlib
 import sys

@@ -11,12 +11,11 @@ import argparse
 import json
 import pathlib
 import statistics
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
-import network  # noqa: E402
-import overlap  # noqa: E402
+import processes  # noqa: F401
+import network
+import overlap
 
 HOSTS = overlap.HOSTS = 2
 MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1", "--held-out", "0",

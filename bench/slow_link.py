@@ -9,13 +9,11 @@ import argparse
 import json
 import pathlib
 import statistics
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
-import network  # noqa: E402
-
-from older_ideas import CASES, TASKS  # noqa: E402
+import processes  # noqa: F401
+import network
+from older_ideas import CASES, TASKS
 
 HOSTS = 2
 
