@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from published import glosses
+from published import glosses, scored
 
 LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2))
 LENGTH, BATCH, TRAINED_ON, TESTED_ON = 64, 16, 4000, 1000
@@ -68,15 +68,8 @@ class Job:
         return losses, measured
 
     def logits(self, model, adapter=None):
-        import numpy
-        with open(self.path("test.txt"), "w", encoding="utf-8") as file:
-            file.write("".join(text + "\n" for text, _ in self.tested))
-        to = self.path("logits.npy")
-        command = [self.arguments.score_bert, "--model", model, "--input", self.path("test.txt"),
-                   "--predict", "logits", "--sequence-length", str(LENGTH), "--output", to]
-        subprocess.run(command + (["--adapter", adapter] if adapter else []), check=True,
-                       stderr=subprocess.DEVNULL)
-        return numpy.load(to)
+        options = ["--predict", "logits", "--sequence-length", str(LENGTH)] + (["--adapter", adapter] if adapter else [])
+        return scored(self.arguments.score_bert, model, [text for text, _ in self.tested], (1, 1, 1), options)
 
 
 def by_torch(job, kind, steps):

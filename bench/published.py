@@ -53,7 +53,7 @@ def reference(model, sentences, normalize):
 
 
 def scored(program, model, sentences, layout, options=()):
-    """Returns dhp's embeddings, [sentences, hidden]."""
+    """Returns dhp's embeddings or logits, a row for each sentence."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
