@@ -1,6 +1,5 @@
 // Measures how long training waits for a checkpoint: a background save against a blocking one, in turns, of the same
-// bytes to the same disk with fsync. Two ranks are threads; the model is BERT-base with AdamW: 1.3 GB. Usage:
-// bench_checkpoint FOLDER [ROUNDS] [STEPS of a round] [JSON]
+// bytes to the same disk with fsync. Two ranks are threads; the model is BERT-base with AdamW: 1.3 GB.
 #include <bench/program.hpp>
 #include <bench/workloads.hpp>
 #include <dhp/comm/launch.hpp>

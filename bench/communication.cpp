@@ -1,7 +1,7 @@
 // Measures collectives and messages between two ranks, in turns with a peer. For ranks that are threads the peer is
 // std::memcpy of the same number of bytes by both threads at once. For ranks that are processes, over Gloo or MPI, the
 // peer is the library's own collectives and messages between the same two processes. communication.py starts this
-// program. Usage: bench_communication threads|gloo|mpi
+// program.
 #include <bench/program.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>

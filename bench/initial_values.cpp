@@ -1,6 +1,5 @@
 // Measures the seconds that initial values of BERT-large take, in fp32. A store makes them on several threads, many at
 // once; the peer makes them one by one on one thread, in double. memory_s: the store's zeroed weights and gradients.
-// Usage: bench_initial_values THREADS
 #include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>

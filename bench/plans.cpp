@@ -1,6 +1,6 @@
 // Seconds that compiling cuDNN's plans of ResNet-50's batch norms takes a process, without a GPU: for a described H200,
 // with a driver library that loads nothing. The first run compiles four candidates of each problem and keeps one; with
-// the same FOLDER the next run reads the kept plans. Usage: bench_plans DRIVER FOLDER THREADS
+// the same FOLDER the next run reads the kept plans.
 #include <bench/program.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/tuning.hpp>

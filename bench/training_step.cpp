@@ -1,6 +1,5 @@
 // Trains an example model interactively: does one step for each line on standard input, and answers with its seconds
-// and loss. training_step.py alternates these steps with those of a peer. Usage: bench_training_step WORKLOAD THREADS
-// TYPE, where TYPE is f32, bf16 or f16
+// and loss. training_step.py alternates these steps with those of a peer. TYPE is f32, bf16 or f16.
 #include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 

@@ -1,6 +1,5 @@
 // The overhead of a communicator without peers. Steps in a world of one rank, with bucketed reduction (by NCCL on
-// GPUs), alternate with steps without a communicator. Prints one line of JSON per round. Usage: bench_world_of_one
-// WORKLOAD ROUNDS STEPS
+// GPUs), alternate with steps without a communicator. Prints one line of JSON per round.
 #include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 #include <dhp/comm/launch.hpp>

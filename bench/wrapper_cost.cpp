@@ -1,6 +1,6 @@
 // The overhead of the wrappers: the same steps either bare (layers' forward and backward, gradient norm, optimizer) or
 // through PipelineParallel, DataParallel and Trainer in a group of one. wrapper_cost.py counts the instructions of
-// both. Usage: bench_wrapper_cost WORKLOAD bare|wrapped STEPS
+// both.
 #include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 #include <dhp/ops/reduce.hpp>

@@ -142,8 +142,7 @@ inline void add_wordnet(std::string_view bytes, const std::string& name, Text& i
   Text text;
   for (const auto file : wordnet_files) {
     const auto name = path + "/" + std::string(file);
-    const auto bytes = dhp::read_file(name, std::size_t{1} << 30);
-    add_wordnet({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name, text);
+    add_wordnet(dhp::detail::text_in(dhp::read_file(name, std::size_t{1} << 30)), name, text);
   }
   return text;
 }

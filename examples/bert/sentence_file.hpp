@@ -263,8 +263,8 @@ class SentenceFile {
 /// Reads a file into memory, unpacked if necessary.
 [[nodiscard]] inline std::string read_text_file(const std::string& path,
                                                 dhp::detail::Unpack unpack = {}) {
-  const auto bytes = dhp::detail::read_unpacked(path, unpack, dhp::default_file_limit_bytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(dhp::detail::text_in(
+      dhp::detail::read_unpacked(path, unpack, dhp::default_file_limit_bytes)));
 }
 
 }  // namespace examples

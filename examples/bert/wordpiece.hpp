@@ -222,8 +222,7 @@ class WordPiece {
 [[nodiscard]] inline Vocabulary load_vocabulary(const std::string& path) {
   dhp::check(!dhp::detail::ends_in(path, ".json"), path,
              ": is JSON; BERT needs a vocab.txt with one token per line");
-  const auto bytes = dhp::read_file(path, std::size_t{1} << 30);
-  return parse_vocabulary({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return parse_vocabulary(dhp::detail::text_in(dhp::read_file(path, std::size_t{1} << 30)), path);
 }
 
 }  // namespace examples

@@ -86,9 +86,7 @@ bool compare_flight_records(const std::vector<std::string>& paths, std::size_t l
 
 /// Returns true if the two runs do not differ or, for flight records, if no rank waits.
 bool compare(const std::vector<std::string>& paths, std::size_t last) {
-  const auto is_folder = [](const std::string& path) {
-    return std::filesystem::is_directory(path);
-  };
+  const auto is_folder = [](const auto& path) { return std::filesystem::is_directory(path); };
   for (const auto& path : paths) {
     dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
     dhp::check(!std::filesystem::is_other(path), path, " is a device or a pipe; give a file");

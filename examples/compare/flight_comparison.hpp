@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -80,8 +81,8 @@ struct SharedCall {
 
   [[nodiscard]] const FlightRecordFile::Call& first() const { return *entries.begin()->second; }
   [[nodiscard]] bool disagree() const {
-    return std::any_of(entries.begin(), entries.end(),
-                       [&](const auto& each) { return each.second->what != first().what; });
+    return std::ranges::any_of(entries,
+                               [&](const auto& each) { return each.second->what != first().what; });
   }
   /// Describes the call, such as "all_reduce of 5 f32 (sum) at a.cpp:7 of group world (call 12)".
   [[nodiscard]] std::string description() const {
@@ -110,9 +111,7 @@ class FlightComparison {
       }
     for (auto& call : calls_) place_ranks(call);
     // The longest waits come first.
-    std::stable_sort(calls_.begin(), calls_.end(), [](const auto& left, const auto& right) {
-      return left.longest_s > right.longest_s;
-    });
+    std::ranges::stable_sort(calls_, std::greater<>(), &SharedCall::longest_s);
   }
 
   /// Returns the calls in which a rank waits, the longest wait first.
@@ -138,8 +137,8 @@ class FlightComparison {
 
  private:
   void add(const CallKey& key, int rank, const FlightRecordFile::Call& entry) {
-    auto found = std::find_if(calls_.begin(), calls_.end(),
-                              [&](const auto& call) { return call.first().key == entry.key; });
+    auto found = std::ranges::find_if(
+        calls_, [&](const auto& call) { return call.first().key == entry.key; });
     if (found == calls_.end()) found = calls_.insert(calls_.end(), SharedCall{key, entry.group});
     found->entries[rank] = &entry;
     found->longest_s = std::max(found->longest_s, time_in_call_s(entry, files_.at(rank)));
@@ -160,8 +159,8 @@ class FlightComparison {
     }
   }
   [[nodiscard]] bool waits_anywhere(int rank) const {
-    return std::any_of(calls_.begin(), calls_.end(),
-                       [&](const auto& call) { return call.inside.contains(rank); });
+    return std::ranges::any_of(calls_,
+                               [&](const auto& call) { return call.inside.contains(rank); });
   }
 
   [[nodiscard]] static std::string disagreement(const SharedCall& call) {
@@ -210,13 +209,11 @@ class FlightComparison {
     const auto text = concat("all its ranks have come to ", in_which(call));
     if (!call.ended.empty())
       return concat(text, "; ", dhp::rank_list(call.ended), have(call.ended), " ended it");
-    const auto last = std::min_element(
-        call.entries.begin(), call.entries.end(), [&](const auto& left, const auto& right) {
-          return time_in_call_s(*left.second, files_.at(left.first)) <
-                 time_in_call_s(*right.second, files_.at(right.first));
-        });
-    return concat(text, "; rank ", last->first, " came last, ",
-                  duration(time_in_call_s(*last->second, files_.at(last->first))), " ago");
+    const auto time_in = [&](const auto& of_rank) {
+      return time_in_call_s(*of_rank.second, files_.at(of_rank.first));
+    };
+    const auto& last = *std::ranges::min_element(call.entries, {}, time_in);
+    return concat(text, "; rank ", last.first, " came last, ", duration(time_in(last)), " ago");
   }
   // Describes the case in which every rank waits for another waiting rank, or for the store.
   [[nodiscard]] std::string circle() const {

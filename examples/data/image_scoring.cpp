@@ -1,5 +1,4 @@
 #include <dhp/data/image_batcher.hpp>
-#include <dhp/device/thread_pool.hpp>
 
 #include "file_formats.hpp"
 #include "model_folder.hpp"
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,34 +65,32 @@ class ImageFiles {
                                        .deviation = saved.deviation}));
 }
 
-/// Removes the files that cannot be read. made.description reports them; made.numbers gets the numbers of the others.
+/// Removes the files that cannot be read. result.description reports them; result.numbers gets the numbers of the
+/// others.
 void skip_bad(std::vector<std::string>& files, const dhp::DecodeOptions& decoding, int threads,
               const std::string& path, ImageScoring& result) {
-  std::vector<std::string> wrong(files.size());
-  dhp::detail::ThreadPool(threads).run(std::ssize(files), [&](std::int64_t index) {
-    const auto at = static_cast<std::size_t>(index);
-    try {
-      (void)dhp::read_image(files[at], decoders(), decoding);
-    } catch (const dhp::Error& error) {
-      wrong[at] = error.sentence();
-    }
-  });
+  auto& kept = result.numbers;
+  kept.resize(files.size());
+  std::iota(kept.begin(), kept.end(), 1);
+  const auto file = [&](std::int64_t number) {
+    return files[static_cast<std::size_t>(number - 1)];
+  };
+  std::vector<std::string> wrong;
+  dhp::detail::keep_good(
+      kept, threads,
+      [&](std::int64_t number) { (void)dhp::read_image(file(number), decoders(), decoding); },
+      [&](std::string why) { wrong.push_back(std::move(why)); });
+  dhp::check(!kept.empty(), "--input ", path,
+             ": holds no image that can be read; first: ", wrong.empty() ? "" : wrong[0]);
   std::vector<std::string> good;
   std::string skipped;
-  for (std::size_t at = 0; at < files.size(); ++at) {
-    if (!wrong[at].empty()) {
-      skipped += dhp::concat(skipped.empty() ? "" : ", ", at + 1);
-      continue;
-    }
-    good.push_back(files[at]);
-    result.numbers.push_back(static_cast<std::int64_t>(at) + 1);
-  }
-  dhp::check(!good.empty(), "--input ", path,
-             ": holds no image that can be read; first: ", wrong[0]);
-  if (!skipped.empty())
-    result.description = dhp::concat(
-        "; ", files.size() - good.size(), " that cannot be read have no row: number ", skipped,
-        "; first: ", *std::ranges::find_if(wrong, [](auto& one) { return !one.empty(); }));
+  for (std::int64_t number = 1; number <= std::ssize(files); ++number)
+    if (std::ranges::binary_search(kept, number)) good.push_back(file(number));
+    else skipped += dhp::concat(skipped.empty() ? "" : ", ", number);
+  if (!wrong.empty())
+    result.description =
+        dhp::concat("; ", wrong.size(), " that cannot be read have no row: number ", skipped,
+                    "; first: ", wrong[0]);
   files = std::move(good);
 }
 

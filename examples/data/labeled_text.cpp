@@ -10,11 +10,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -131,11 +129,8 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   std::map<std::string, std::string> small;
   for (const auto& [label, line] : found) {
     classes.push_back(label);
-    long double number = 0;
-    const auto* const end = label.data() + label.size();
-    if (const auto read = std::from_chars(label.data(), end, number);
-        read.ec == std::errc() && read.ptr == end) {
-      const auto [same, fresh] = numbers.emplace(number, label);
+    if (const auto number = dhp::detail::number_of<long double>(label)) {
+      const auto [same, fresh] = numbers.emplace(*number, label);
       dhp::check(fresh, data.path, ", line ", line, ": the label ", label,
                  " is the same number as ", same->second, " of line ", found[same->second],
                  "; write it in one way");

@@ -39,6 +39,9 @@ class SpecialTokens {
     }
   }
   [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
+  [[nodiscard]] bool contains(std::string_view token) const {
+    return std::find(tokens_.begin(), tokens_.end(), token) != tokens_.end();
+  }
 
  private:
   std::vector<std::string> tokens_;

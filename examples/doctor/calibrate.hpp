@@ -123,8 +123,7 @@ template <class Dev>
   if constexpr (gpu) result.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
   if (exam.size() == 1) return result;
   dhp::Mesh<Dev> mesh(exam.world, exam.options.run.layout);
-  const auto host = exam.hosts[static_cast<std::size_t>(exam.rank())];
-  const auto report = measure_transports(dev, mesh, host, 4 << 20);
+  const auto report = measure_transports(dev, mesh, exam.host(exam.rank()), 4 << 20);
   for (const auto& axis : report.axes) {
     // The axis's latency is that of an all_reduce, which sends 2 * ceil(log2(ranks)) messages one after another.
     const examples::Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),

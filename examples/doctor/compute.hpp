@@ -131,7 +131,7 @@ template <class Dev>
   }
   finding.notes = {dhp::concat("products of ", n, " x ", n, " matrices, copies of ", bytes >> 20,
                                " MiB; medians of ", runs, " runs")};
-  const auto& host = exam.hosts[static_cast<std::size_t>(exam.rank())];
+  const auto& host = exam.host(exam.rank());
   const auto ranks_here = std::count(exam.hosts.begin(), exam.hosts.end(), host);
   if (!gpu && ranks_here * exam.options.run.threads > usable_cores())
     finding.notes.push_back(dhp::concat(ranks_here, " ranks share ", usable_cores(),

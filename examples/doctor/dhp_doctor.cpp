@@ -39,8 +39,7 @@ using Dev = dhp::DefaultDevice;
   Finding finding;
   dhp::Mesh<Dev> mesh(exam.world, exam.options.run.layout);
   const std::int64_t bytes = (exam.options.quick ? 1 : 16) << 20;
-  const auto& host = exam.hosts[static_cast<std::size_t>(exam.rank())];
-  const auto report = measure_transports(exam.dev, mesh, host, bytes);
+  const auto report = measure_transports(exam.dev, mesh, exam.host(exam.rank()), bytes);
   finding.notes.push_back(dhp::concat("all_reduce of ", bytes >> 20, " MiB, and of one number"));
   for (const auto& axis : report.axes) {
     finding.notes.push_back(dhp::concat(axis.axis, " axis: groups of ", axis.ranks, " ranks, ",

@@ -26,8 +26,11 @@ struct Examination {
   [[nodiscard]] bool fault(std::string_view name) const {
     return options.fault == name && options.faulty_rank == rank();
   }
+  [[nodiscard]] const std::string& host(int rank) const {
+    return hosts[static_cast<std::size_t>(rank)];
+  }
   [[nodiscard]] std::string who(int rank) const {
-    return dhp::concat("rank ", rank, " (host ", hosts[static_cast<std::size_t>(rank)], ")");
+    return dhp::concat("rank ", rank, " (host ", host(rank), ")");
   }
   [[nodiscard]] Verdict judge(double ratio, const Limit& limit) const {
     return limit.judge(ratio / options.tolerance);

@@ -24,13 +24,12 @@ namespace examples::doctor {
 template <class Dev>
 void judge_links(const Examination<Dev>& exam, Finding& finding) {
   constexpr Limit limit{2, 5};
-  const auto host = [&](int rank) { return exam.hosts[static_cast<std::size_t>(rank)]; };
   for (const bool within : {true, false}) {
     const std::string kind = within ? "within a host" : "across hosts";
     std::vector<Link> links;
     std::vector<double> rates;
     for (const auto& link : finding.links)
-      if ((host(link.first) == host(link.second)) == within) {
+      if ((exam.host(link.first) == exam.host(link.second)) == within) {
         links.push_back(link);
         rates.push_back(link.gb_s);
       }

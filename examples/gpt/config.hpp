@@ -35,7 +35,7 @@ struct GptConfig {
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
   [[nodiscard]] int heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
   [[nodiscard]] bool ends(std::int32_t token) const {
-    return std::find(end.begin(), end.end(), token) != end.end();
+    return std::ranges::find(end, token) != end.end();
   }
 };
 

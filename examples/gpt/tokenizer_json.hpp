@@ -3,7 +3,6 @@
 
 #include "byte_pairs.hpp"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -125,9 +124,8 @@ class ByteLetters {
   rules.first = first_of(file);
   const ByteLetters letters;
   rules.special = added_tokens(file, false);
-  const auto& special = rules.special.tokens();
   for (const auto& token : tokens_by_id(file, model)) {
-    const bool is_special = std::find(special.begin(), special.end(), token) != special.end();
+    const bool is_special = rules.special.contains(token);
     dhp::check(!is_special || letters.bytes(token) == token || !model["vocab"].contains(token),
                path, ": its added token ", token, " is also how its vocabulary writes other bytes");
     if (is_special) rules.special_ids.push_back(static_cast<std::int32_t>(rules.tokens.size()));
@@ -178,11 +176,9 @@ class ByteLetters {
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  const auto& special = rules.special.tokens();
   for (std::size_t id = 0; id < rules.tokens.size(); ++id) {
     const auto& token = rules.tokens[id];
-    const bool is_special = std::find(special.begin(), special.end(), token) != special.end();
-    vocabulary[is_special ? token : letters.letters(token)] = id;
+    vocabulary[rules.special.contains(token) ? token : letters.letters(token)] = id;
   }
   for (const auto& [left, right] : rules.merges)
     merges.push_back(letters.letters(left) + " " + letters.letters(right));

@@ -49,10 +49,9 @@ inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, boo
   if (!gpu)
     return app.add_option("--threads", options.threads, "CPU threads per rank inside its ops",
                           number_from_to(1, max_threads));
-  return app
-      .add_option("--device", options.device,
-                  "GPU of the first rank of this process; its other ranks take the next ones")
-      ->check(not_negative_number());
+  return app.add_option("--device", options.device,
+                        "GPU of the first rank of this process; its other ranks take the next ones",
+                        not_negative_number());
 }
 
 inline void add_mesh_options(CommandLine& app, RunOptions& options) {

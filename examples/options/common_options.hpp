@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,11 +53,8 @@ inline constexpr std::array options_of_how_it_runs{
 
 /// Spells equal numbers alike: 1e-3 becomes 0.001. Whole numbers stay unchanged.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {
-  double value = 0;
-  const auto* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  if (read.ec != std::errc() || read.ptr != end) return text;
-  return text.find_first_of(".eE") == text.npos ? text : dhp::concat(value);
+  const auto value = dhp::detail::number_of<double>(text);
+  return value && text.find_first_of(".eE") != text.npos ? dhp::concat(*value) : text;
 }
 
 /// Returns JSON of the version and of all options that ranks share, given or not, as errors word them ("--seed 1").

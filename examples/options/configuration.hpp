@@ -1,4 +1,4 @@
-// Examples for the trainers' --help, checks of paths in options, and the text of a file for --config.
+// Checks of paths in options, and the text of a file for --config.
 #pragma once
 
 #include <dhp/data/known_file.hpp>
@@ -14,25 +14,6 @@
 #include <vector>
 
 namespace examples {
-
-inline constexpr const char* bert_examples =
-    "Examples:\n"
-    "  train_bert --data text/ --preset mini --epochs 3 --save run --save-every 500\n"
-    "  train_bert --load run --save run                      goes on where it stopped\n"
-    "  train_bert --data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2 --steps 20\n"
-    "  train_bert --config run/step-00000500/options.toml --save other --lr 0.0005\n";
-inline constexpr const char* gpt_examples =
-    "Examples:\n"
-    "  train_gpt --data text/ --preset mini --epochs 3 --save run --export model\n"
-    "  train_gpt --load run --save run                       goes on where it stopped\n"
-    "  train_gpt --preset llama-tiny --tensor-parallel 2 --steps 20\n"
-    "  train_gpt --load gpt2 --data text/ --lora c_attn.query,c_attn.value --lr 0.0003\n";
-inline constexpr const char* resnet_examples =
-    "Examples:\n"
-    "  train_resnet50 --data images/ --augment --epochs 90 --save run --save-every 500\n"
-    "  train_resnet50 --load run --save run                  goes on where it stopped\n"
-    "  train_resnet50 --data-parallel 4 --zero 1 --image-size 32 --steps 20\n"
-    "  train_resnet50 --load weights.safetensors --new-head --data other/ --lr 0.01\n";
 
 /// Throws if the name shows that --load cannot read the file.
 inline void check_load(const std::string& path) {

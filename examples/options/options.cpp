@@ -385,7 +385,12 @@ Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu, std::int64_t mic
   auto& options = parsed.options;
   options.run.micro_batch = micro_batch;
   CommandLine app("Pre-trains a BERT on text: masked tokens and next sentences.");
-  app.footer(bert_examples);
+  app.footer(
+      "Examples:\n"
+      "  train_bert --data text/ --preset mini --epochs 3 --save run --save-every 500\n"
+      "  train_bert --load run --save run                      goes on where it stopped\n"
+      "  train_bert --data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2 --steps 20\n"
+      "  train_bert --config run/step-00000500/options.toml --save other --lr 0.0005\n");
   Words words;
   add_text_run_options(app, options.run, words, gpu);
   options.dropout = 0.1;
@@ -409,7 +414,12 @@ Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu, std::int64_t
   auto& options = parsed.options;
   options.run.micro_batch = micro_batch;
   CommandLine app("Trains a causal decoder of GPT-2's or Llama's shape on text.");
-  app.footer(gpt_examples);
+  app.footer(
+      "Examples:\n"
+      "  train_gpt --data text/ --preset mini --epochs 3 --save run --export model\n"
+      "  train_gpt --load run --save run                       goes on where it stopped\n"
+      "  train_gpt --preset llama-tiny --tensor-parallel 2 --steps 20\n"
+      "  train_gpt --load gpt2 --data text/ --lora c_attn.query,c_attn.value --lr 0.0003\n");
   Words words;
   add_text_run_options(app, options.run, words, gpu);
   add_text_model_options(app, options,
@@ -431,7 +441,12 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu, std::int64_t
   Words words{.optimizer = {.name = "sgd", .weight_decay = 1e-4}};
   options.run.trainer.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CommandLine app("Trains a ResNet to classify images.");
-  app.footer(resnet_examples);
+  app.footer(
+      "Examples:\n"
+      "  train_resnet50 --data images/ --augment --epochs 90 --save run --save-every 500\n"
+      "  train_resnet50 --load run --save run                  goes on where it stopped\n"
+      "  train_resnet50 --data-parallel 4 --zero 1 --image-size 32 --steps 20\n"
+      "  train_resnet50 --load weights.safetensors --new-head --data other/ --lr 0.01\n");
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);

@@ -3,7 +3,6 @@
 #include "options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -13,12 +12,8 @@ namespace examples {
 
 dhp::LayoutRules parse_elastic(const std::string& text) {
   const auto colon = text.find(':');
-  const auto number = [&](const std::string& digits, int otherwise) {
-    if (digits.empty()) return otherwise;
-    int value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    const bool whole = error == std::errc() && end == digits.data() + digits.size();
-    return whole ? value : 0;
+  const auto number = [](const std::string& digits, int otherwise) {
+    return digits.empty() ? otherwise : dhp::detail::number_of<int>(digits).value_or(0);
   };
   constexpr int any = std::numeric_limits<int>::max();
   const dhp::LayoutRules result{

@@ -101,23 +101,22 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
       1);  // all words' scores of a sequence may take a GB
   add_adapter_option(app, options);
   app.add_option("--sequence-length", options.sequence_length,
-                 "Context length in tokens; 0: as in the model")
-      ->check(not_negative_number());
+                 "Context length in tokens; 0: as in the model", not_negative_number());
   app.add_option(
       "--output", options.output,
       "FILE.csv, FILE.jsonl or FILE.npy for the logits of the first token after each prompt");
   app.add_option("--prompt", options.prompts, "Text to continue; may be given several times")
       ->allow_extra_args(false);
-  app.add_option("--tokens", options.tokens, "Maximum number of tokens to generate")
-      ->check(positive_number());
+  app.add_option("--tokens", options.tokens, "Maximum number of tokens to generate",
+                 positive_number());
   app.add_option("--temperature", options.temperature,
-                 "Divisor of the logits before a token is drawn; 0: take the likeliest")
-      ->check(number_up_to(1000));
-  app.add_option("--top-k", options.top_k, "Number of likeliest tokens to draw from; 0: all")
-      ->check(not_negative_number());
+                 "Divisor of the logits before a token is drawn; 0: take the likeliest",
+                 number_up_to(1000));
+  app.add_option("--top-k", options.top_k, "Number of likeliest tokens to draw from; 0: all",
+                 not_negative_number());
   app.add_option("--top-p", options.top_p,
-                 "Draw from the likeliest tokens that together have this probability")
-      ->check(number_up_to(1));
+                 "Draw from the likeliest tokens that together have this probability",
+                 number_up_to(1));
   app.add_option("--seed", options.run.store.seed, "Seed of the drawn tokens");
   app.add_flag_callback(
       "--no-cache", [&] { options.cache = false; },

@@ -209,8 +209,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   const auto& options = of.options;
   const int ranks = asked.ranks > 0 ? asked.ranks : options.layout.size();
   dhp::check(!options.store.state_on_host, "--offload cannot be planned; leave it out");
-  dhp::check(std::holds_alternative<dhp::Bucketed>(options.reducer) ||
-                 std::holds_alternative<dhp::Plain>(options.reducer),
+  dhp::check(options.sums_all(),
              "--reducer: compressed and late gradients cannot be planned; give bucketed or plain");
   dhp::check(!options.synthetic_gradients, "--synthetic-gradients cannot be planned; leave it out");
   dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": at most a million can be planned");

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -23,7 +22,12 @@
 namespace examples {
 namespace event_file {
 
-/// The fields of one message, end to end. Numbers are little-endian, as on the host.
+/// Appends the bytes of a number, little-endian as on the host.
+void append_bytes(std::string& to, auto number) {
+  to.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+/// The fields of one message, end to end.
 class Message {
  public:
   Message& varint(int field, std::uint64_t value) {
@@ -33,9 +37,7 @@ class Message {
   template <class T>  // double or float
   Message& fixed(int field, T value) {
     key(field, sizeof value == 8 ? 1 : 5);
-    char bytes[sizeof value];
-    std::memcpy(bytes, &value, sizeof value);
-    bytes_.append(bytes, sizeof value);
+    append_bytes(bytes_, value);
     return *this;
   }
   Message& text(int field, std::string_view value) {
@@ -59,19 +61,14 @@ class Message {
 
 /// Frames data as a record: u64 length, checksum of the length, data, checksum of the data.
 [[nodiscard]] inline std::string record(const std::string& data) {
+  const auto checksum = [](const std::string& text) {
+    return dhp::detail::masked_crc32c(std::as_bytes(std::span(text)));
+  };
   std::string result;
-  const auto put = [&](auto value) {
-    char bytes[sizeof value];
-    std::memcpy(bytes, &value, sizeof value);
-    result.append(bytes, sizeof value);
-  };
-  put(static_cast<std::uint64_t>(data.size()));
-  const auto checksum = [](std::string_view text) {
-    return dhp::detail::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
-  };
-  put(checksum(result));
+  append_bytes(result, static_cast<std::uint64_t>(data.size()));
+  append_bytes(result, checksum(result));
   result += data;
-  put(checksum(data));
+  append_bytes(result, checksum(data));
   return result;
 }
 

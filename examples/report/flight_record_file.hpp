@@ -76,8 +76,7 @@ struct FlightRecordFile {
     file.written = utc_text(std::chrono::system_clock::now());
     for (const auto* records : {&contents.ended, &contents.under_way})
       for (const auto& record : *records) file.entries.push_back(call_of(record));
-    std::sort(file.entries.begin(), file.entries.end(),
-              [](const Call& left, const Call& right) { return left.number < right.number; });
+    std::ranges::sort(file.entries, {}, &Call::number);
     return file;
   }
 

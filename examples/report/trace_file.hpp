@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -81,10 +82,7 @@ template <class Dev, class Now>
     add_metadata("thread_name", static_cast<int>(track) + 1, "name",
                  "communication, " + tracks[track]);
   auto spans = trace.spans();
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
-                     return a.start.seconds() < b.start.seconds();
-                   });
+  std::ranges::stable_sort(spans, {}, [](const auto& span) { return span.start.seconds(); });
   // A communicator runs its calls in sequence, so a call begins after the previous one has ended.
   std::vector<double> busy_until_s(tracks.size(), 0);
   for (const auto& span : spans) {
@@ -180,8 +178,7 @@ class TraceReport {
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = dhp::gather(dev_, world_, {exposure.share()});
     write_trace(dev_, world_, trace, path_, dhp::detail::host_name(), clock_offset_s_);
-    const auto least = std::min_element(shares.begin(), shares.end());
-    const auto most = std::max_element(shares.begin(), shares.end());
+    const auto least = std::ranges::min_element(shares), most = std::ranges::max_element(shares);
     const double mean =
         std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
     if (world_.rank() != 0) return mean;
@@ -212,8 +209,7 @@ class TraceReport {
   [[nodiscard]] static std::vector<std::pair<std::string, double>> largest(
       const std::map<std::string, double>& seconds) {
     std::vector<std::pair<std::string, double>> sorted(seconds.begin(), seconds.end());
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::ranges::stable_sort(sorted, std::greater<>(), &std::pair<std::string, double>::second);
     if (sorted.size() > 5) sorted.resize(5);
     return sorted;
   }

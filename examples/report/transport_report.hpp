@@ -80,8 +80,7 @@ struct TransportReport {
 /// Returns the greatest value of any rank.
 template <class Dev>
 double greatest(Dev& dev, dhp::Comm<Dev>& comm, double value) {
-  const auto values = dhp::gather(dev, comm, {value});
-  return *std::max_element(values.begin(), values.end());
+  return std::ranges::max(dhp::gather(dev, comm, {value}));
 }
 
 /// Returns the median seconds of several all_reduces.
@@ -123,8 +122,7 @@ template <class Dev>
     axis.transport = comm->transport();
     axis.bytes = bytes;
     const auto hosts = dhp::gather_texts(dev, *comm, host);
-    const bool several =
-        std::any_of(hosts.begin(), hosts.end(), [&](const auto& other) { return other != host; });
+    const bool several = std::ranges::count(hosts, host) < std::ssize(hosts);
     axis.one_host = greatest(dev, mesh.world(), several ? 1 : 0) == 0;
     axis.latency_s = greatest(dev, mesh.world(), all_reduce_s(dev, *comm, 1));
     const double s = greatest(dev, mesh.world(), all_reduce_s(dev, *comm, bytes / 4));

@@ -45,8 +45,7 @@ class ValueTrace {
     }
     for (const auto& theirs : dhp::detail::gather_values(dev, world, own))
       all.insert(all.end(), theirs.begin(), theirs.end());
-    std::sort(all.begin(), all.end(),
-              [](const auto& a, const auto& b) { return a.order() < b.order(); });
+    std::ranges::sort(all, {}, &TracedValue::order);
     std::string text;
     for (const auto& value : all) text += value.to_json().dump() + "\n";
     return text;

@@ -173,18 +173,14 @@ class SavedRun : dhp::detail::NonCopyable {
     export_from(checkpoint);
   }
   void export_from(const std::string& checkpoint) {
-    if (!options_.export_to.empty()) export_weights(checkpoint);
-    if (!options_.tuning.export_adapter.empty()) export_adapter(checkpoint);
-  }
-  void export_weights(const std::string& checkpoint) {
-    const auto& to = options_.export_to;
-    write_files(to);
-    dhp::export_weights(checkpoint, to + "/model.safetensors",
-                        adapts() ? options_.tuning.adapters.scale() : 0);
-    report_.log("exported ", to, adapts() ? ", the adapters merged into it" : "");
-  }
-  void export_adapter(const std::string& checkpoint) {
+    if (const auto& to = options_.export_to; !to.empty()) {
+      write_files(to);
+      dhp::export_weights(checkpoint, to + "/model.safetensors",
+                          adapts() ? options_.tuning.adapters.scale() : 0);
+      report_.log("exported ", to, adapts() ? ", the adapters merged into it" : "");
+    }
     const auto& to = options_.tuning.export_adapter;
+    if (to.empty()) return;
     write_files(to);
     dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
