@@ -19,16 +19,9 @@ class OnnxResNet : public OnnxLayers {
   void build() {
     auto x = float_input("pixels", {"batch", config_.image_channels, "height", "width"});
     x = stem(normalized(x));
-    auto in = config_.width;
-    const auto groups = resnet_blocks(config_.depth);
-    for (int group = 0; group < 4; ++group) {
-      const auto out = (config_.width << group) * 4;
-      for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
-        const int stride = block == 0 && group > 0 ? 2 : 1;
-        x = bottleneck(dhp::concat("layer", group + 1, ".", block), x, stride, in != out);
-        in = out;
-      }
-    }
+    each_bottleneck(config_, [&](const auto& name, auto in, auto inner, int stride) {
+      x = bottleneck(name, x, stride, in != 4 * inner);
+    });
     const auto pooled = node("Flatten", {node("GlobalAveragePool", {x})});
     output(linear("fc", pooled), "logits", {"batch", config_.classes});
   }

@@ -12,14 +12,11 @@
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 
-#include <array>
-#include <string>
-
 namespace examples {
 
 struct ResNetConfig {
   int depth = 50;           ///< 14, 26, 50, 101 or 152: bottlenecks in four groups
-  std::int64_t width = 64;  ///< channels of the stem; the last group has 32 times as many
+  std::int64_t width = 64;  ///< channels of the stem
   std::int64_t image_size = 224;
   std::int64_t image_channels = 3;
   std::int64_t classes = 1000;
@@ -30,6 +27,7 @@ struct ResNetConfig {
   bool recompute = false;  ///< keeps only blocks' inputs; backward recomputes the rest
 
   [[nodiscard]] bool small_images() const { return image_size <= 64; }
+  [[nodiscard]] std::int64_t last_channels() const { return 32 * width; }
 };
 
 [[nodiscard]] inline std::array<int, 4> resnet_blocks(int depth) {
@@ -45,6 +43,21 @@ struct ResNetConfig {
   }
 }
 
+/// Calls visit(name, in, inner, stride) for each bottleneck, from the first to the last. It makes 4 * inner channels of
+/// `in` channels.
+void each_bottleneck(const ResNetConfig& config, const auto& visit) {
+  auto in = config.width;
+  const auto groups = resnet_blocks(config.depth);
+  for (int group = 0; group < 4; ++group) {
+    const auto inner = config.width << group;
+    for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
+      visit(dhp::concat("layer", group + 1, ".", block), in, inner,
+            block == 0 && group > 0 ? 2 : 1);
+      in = 4 * inner;
+    }
+  }
+}
+
 /// Returns the multiplications and additions in convolutions and the last product, for one image's forward pass.
 [[nodiscard]] inline double resnet_forward_flop(const ResNetConfig& config) {
   double flop = 0;
@@ -55,23 +68,16 @@ struct ResNetConfig {
     return after;
   };
   const bool small = config.small_images();
-  auto in = config.width;
   auto size = conv(config.image_size, small ? 3 : 7, small ? config.stem_stride : 2,
-                   config.image_channels, in);
+                   config.image_channels, config.width);
   if (!small) size = (size - 1) / 2 + 1;  // max-pool
-  const auto groups = resnet_blocks(config.depth);
-  for (int group = 0; group < 4; ++group) {
-    const auto inner = config.width << group;
-    for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
-      const int stride = block == 0 && group > 0 ? 2 : 1;
-      if (stride != 1 || in != 4 * inner) (void)conv(size, 1, stride, in, 4 * inner);
-      (void)conv(size, 1, 1, in, inner);
-      size = conv(size, 3, stride, inner, inner);
-      (void)conv(size, 1, 1, inner, 4 * inner);
-      in = 4 * inner;
-    }
-  }
-  return flop + 2.0 * static_cast<double>(in * config.classes);
+  each_bottleneck(config, [&](const auto&, std::int64_t in, std::int64_t inner, int stride) {
+    if (stride != 1 || in != 4 * inner) (void)conv(size, 1, stride, in, 4 * inner);
+    (void)conv(size, 1, 1, in, inner);
+    size = conv(size, 3, stride, inner, inner);
+    (void)conv(size, 1, 1, inner, 4 * inner);
+  });
+  return flop + 2.0 * static_cast<double>(config.last_channels() * config.classes);
 }
 
 /// Returns a ResNet's placement on the tensor axis, which splits the inner channels of a bottleneck.
@@ -93,18 +99,12 @@ class ResNetBuilder {
     build_.place(resnet_placements(), groups_divide());
     dhp::Model<Dev> model;
     model.add("stem", stem());
-    std::int64_t in = config_.width;
-    const auto groups = resnet_blocks(config_.depth);
-    for (int group = 0; group < 4; ++group) {
-      const std::int64_t inner = config_.width << group;
-      for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
-        const auto name = "layer" + std::to_string(group + 1) + "." + std::to_string(block);
-        auto result = bottleneck(name, in, inner, block == 0 && group > 0 ? 2 : 1);
-        if (config_.recompute) model.add(name, dhp::recompute<Dev>(std::move(result)));
-        else model.add(name, std::move(result));
-        in = 4 * inner;
-      }
-    }
+    each_bottleneck(config_, [&](const auto& name, auto in, auto inner, int stride) {
+      auto result = bottleneck(name, in, inner, stride);
+      if (config_.recompute) model.add(name, dhp::recompute<Dev>(std::move(result)));
+      else model.add(name, std::move(result));
+    });
+    const auto in = config_.last_channels();
     dhp::Sequential<Dev> head;
     head.add("average", dhp::GlobalAveragePool<Dev>());
     head.add("fc", dhp::Linear<Dev>(build_, "fc",
