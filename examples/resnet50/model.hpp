@@ -12,6 +12,9 @@
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 
+#include <array>
+#include <string>
+
 namespace examples {
 
 struct ResNetConfig {
