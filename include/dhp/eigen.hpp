@@ -88,7 +88,7 @@ template <class T, int rank, class From>
   check(view.shape().rank() == rank, "tensor_of: a tensor of shape ", view.shape(), " has ",
         view.shape().rank(), " dims, not ", rank);
   Eigen::array<Eigen::Index, rank> extents;
-  for (int dim = 0; dim < rank; ++dim) extents[detail::as_size(dim)] = view.shape()[dim];
+  for (int dim = 0; dim < rank; ++dim) extents[dhp::detail::as_size(dim)] = view.shape()[dim];
   using Plain = Eigen::Tensor<Scalar<T>, rank, Eigen::RowMajor>;
   return Eigen::TensorMap<detail::Like<Plain, std::remove_pointer_t<decltype(data)>>>(data,
                                                                                       extents);
@@ -130,7 +130,7 @@ Shape row_major_shape(const M& matrix) {
     constexpr bool row_major = static_cast<int>(M::Layout) == static_cast<int>(Eigen::RowMajor);
     Shape shape;
     for (int dim = 0; dim < M::NumIndices; ++dim)
-      shape.push_back(extents[detail::as_size(row_major ? dim : M::NumIndices - 1 - dim)]);
+      shape.push_back(extents[dhp::detail::as_size(row_major ? dim : M::NumIndices - 1 - dim)]);
     return shape;
   }
 }
