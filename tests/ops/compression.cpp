@@ -62,10 +62,3 @@ TEST_CASE("compression: a skipped step does not replace the memory, only its los
           (state.applies() ? std::vector<float>{16, HUGE_VALF} : std::vector<float>{2, 4}));
   }
 }
-
-TEST_CASE("compression: the sum of magnitudes is right") {
-  Cpu dev;
-  Tensor<Cpu> sum(dev, DType::f64, {1});
-  dhp::detail::sum_of_magnitudes(dev, tensor_of<float>(dev, {1, -2, 3.5}), sum.mut());
-  CHECK(sum.to_host<double>(dev) == std::vector<double>{6.5});
-}

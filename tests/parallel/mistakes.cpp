@@ -52,7 +52,6 @@ MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
 struct Case {
   TrainingOptions options{};
   Mistake mistake = Mistake::none;
-  std::int64_t columns = 4;  ///< between the layers first and second
   bool recomputed = false;
   std::function<void(StepBatches<Cpu>&)> change = [](StepBatches<Cpu>&) {
   };  ///< changes a replica's batches
@@ -65,8 +64,8 @@ std::string message(const Case& of) {
       const auto describe = [&](ModelBuilder<Cpu>& build) {
         split_first_and_second(build);
         Model<Cpu> model;
-        model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = of.columns}));
-        model.add("second", Linear<Cpu>(build, "second", {.in = of.columns, .out = 4}));
+        model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = 4}));
+        model.add("second", Linear<Cpu>(build, "second", {.in = 4, .out = 4}));
         if (of.recomputed) model.add("wrong", recompute<Cpu>(Wrong{of.mistake}));
         else model.add("wrong", Wrong{of.mistake});
         model.add("last", Linear<Cpu>(build, "last", {.in = 4, .out = 4}));
@@ -161,12 +160,6 @@ TEST_CASE("mistakes: a parameter without a layer and a wrong loss are refused") 
   CHECK(has(error_for(true, false, 4), "the model's loss has no terms, so it cannot be trained"));
   CHECK(error_for(true, true, 5) ==
         "layer loss: mean squared error: targets [3, 4] do not match the output [3, 5]");
-}
-
-TEST_CASE("mistakes: fewer columns than tensor ranks are refused") {
-  CHECK(
-      has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
-          "first.weight [2, 4], by columns, cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
 TEST_CASE("mistakes: fewer classes or channels than tensor ranks are refused") {

@@ -78,11 +78,6 @@ TEST_CASE("schedule: evaluation has only forwards") {
   CHECK(brief(v.actions(0, 2, 3, 2)) == "F0 F1 F0b F2 F1b F2b");
 }
 
-TEST_CASE("schedule: no micro-batches give no actions") {
-  for (const auto& schedule : all_schedules) CHECK(schedule.actions(1, 3, 0).empty());
-  CHECK(dhp::Interleaved{}.actions(1, 3, 0, 4).empty());
-}
-
 TEST_CASE("schedule: names are found, and an unknown name is refused with the list") {
   for (const auto& schedule : all_schedules) {
     const auto found = dhp::parse_schedule(schedule.name());

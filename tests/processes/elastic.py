@@ -250,10 +250,21 @@ def slow(program, run, folder, rng):
         assert str(late) in re.findall(r"warning: rank (\d) \(.*is slow", said), said  # others may be slow, too
 
 
-def main():
-    bert, resnet, liar, *only = sys.argv[1:]
+def run_cases(cases):
+    """Runs each case(folder, random numbers) in a folder of its own."""
     seed = random.randrange(1 << 30)
     print("seed", seed, flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, case in cases.items():
+            folder = pathlib.Path(temporary) / name.replace(" ", "-")
+            folder.mkdir()
+            begin = time.monotonic()
+            case(folder, random.Random(f"{seed} {name}"))
+            print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+def main():
+    bert, resnet, liar, *only = sys.argv[1:]
     cases = {"lost_and_joined": (lost_and_joined, bert, BERT), "resnet": (lost_and_joined, resnet, RESNET),
              "tensor": (functools.partial(axes, tensor=2, pipeline=1), bert, BERT),
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
@@ -265,15 +276,8 @@ def main():
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),
              "mini": (lost_and_joined, bert, MINI)}
     by_hand = {"mini"}  # takes longer
-    with tempfile.TemporaryDirectory() as temporary:
-        for name, (case, program, run) in cases.items():
-            if name not in only and (only or name in by_hand):
-                continue
-            folder = pathlib.Path(temporary) / name.replace(" ", "-")
-            folder.mkdir()
-            begin = time.monotonic()
-            case(program, tuple(run), folder, random.Random(f"{seed} {name}"))
-            print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
+    run_cases({name: functools.partial(case, program, tuple(run)) for name, (case, program, run) in cases.items()
+               if name in (only or cases.keys() - by_hand)})
 
 
 if __name__ == "__main__":

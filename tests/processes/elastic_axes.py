@@ -2,14 +2,12 @@
 """elastic_axes.py TRAIN_BERT [CASE...]: jobs lose ranks, take in others, and go on with other tensor and pipeline axes.
 Each step has the numbers of a steady run. As long as a living rank holds every piece of the state, no step is lost."""
 
-import pathlib
-import random
+import functools
 import signal
 import sys
-import tempfile
 import time
 
-from elastic import Elastic
+from elastic import Elastic, run_cases
 from generations import told
 
 TINY = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "256", "--global-batch", "16",
@@ -77,19 +75,10 @@ CASES = {
 
 def main():
     bert, *only = sys.argv[1:]
-    seed = random.randrange(1 << 30)
-    print("seed", seed, flush=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        for name in only or [*CASES, "too-large"]:
-            folder = pathlib.Path(temporary) / name
-            folder.mkdir()
-            begin, rng = time.monotonic(), random.Random(f"{seed} {name}")
-            if name == "too-large":
-                too_large(bert, tuple(TINY), folder, rng)
-            else:
-                run, *what = CASES[name]
-                changed(bert, tuple(run), folder, rng, *what, name == "lost")
-            print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
+    cases = {name: functools.partial(changed, bert, tuple(run), start=start, replicas=replicas, events=events, loses=name == "lost")
+             for name, (run, start, replicas, events) in CASES.items()}
+    cases["too-large"] = functools.partial(too_large, bert, tuple(TINY))
+    run_cases({name: cases[name] for name in only or cases})
 
 
 if __name__ == "__main__":
