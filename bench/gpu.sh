@@ -190,7 +190,7 @@ step_versions() {
   done
 }
 step_configure() {
-  local configure=(cmake --preset cuda -DDHP_WERROR=OFF -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
+  local configure=(cmake --preset cuda -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ ! -e "$headers" ] || configure+=("-DCMAKE_PREFIX_PATH=$PWD/$headers")
   command -v ninja >/dev/null || configure+=(-G "Unix Makefiles")
   limited "${configure[@]}"

@@ -12,7 +12,7 @@ pack() {
   local file staged program from without=() libraries=()
   file=$(realpath -m "$1") && cd "$(dirname "${BASH_SOURCE[0]}")/../.." || return 1
   for program in CURL PNG ZLIB MPI; do without+=("-DCMAKE_DISABLE_FIND_PACKAGE_$program=ON"); done
-  cmake --preset cuda "-DCMAKE_CUDA_ARCHITECTURES=${2:-90}" -DDHP_WERROR=OFF -DDHP_BENCH=ON -DDHP_UNIT_FILES=12 "${without[@]}" &&
+  cmake --preset cuda "-DCMAKE_CUDA_ARCHITECTURES=${2:-90}" -DDHP_BENCH=ON -DDHP_UNIT_FILES=12 "${without[@]}" &&
     cmake --build --preset cuda --target "${programs[@]}" || return 1
   staged=$(mktemp -d) || return 1
   mkdir -p "$staged/build/cuda" "$staged/build/carried"

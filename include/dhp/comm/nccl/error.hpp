@@ -43,7 +43,7 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
     case Reduce::max: return ncclMax;
     case Reduce::min: return ncclMin;
   }
-  fail("NCCL has no reduction ", name_of(reduce));
+  fail("NCCL has no reduction of number ", static_cast<int>(reduce));
 }
 
 /// Throws Error if the loaded NCCL library is older than the header, or of another major version.
