@@ -35,7 +35,7 @@ run() {
     mount --bind "$ccache" "$dir/ccache"
     exec chroot "$dir" "$@"' bash "$dir" "$cache/archives" "$(ccache_folder)" \
     env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=dumb \
-    CCACHE_DIR=/ccache "${proxies[@]}" "$@"
+    CCACHE_DIR=/ccache DHP_WERROR="${DHP_WERROR:-}" "${proxies[@]}" "$@"
 }
 ccache_folder() { ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccache"; }
 

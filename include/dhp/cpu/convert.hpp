@@ -82,6 +82,7 @@ inline void convert(const float* from, f16* to, std::int64_t count) {
   return subnormal == 0 ? i : 0;
 }
 inline void convert(const float* from, bf16* to, std::int64_t count) {
+  asm("" : "+r"(from));  // hides a caller's array: g++ 14 warns falsely that it is not initialized
   std::int64_t i = has_bf16_instructions() ? convert_normal_blocks(from, to, count) : 0;
   for (; i < count; ++i) to[i] = bf16(from[i]);
 }
