@@ -32,7 +32,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns falsely about "text" + std::string (GCC bug 105651).
   list(APPEND dhp_warnings -Wno-restrict)
 endif()
-list(JOIN dhp_warnings "," dhp_cuda_warnings)
+# nvcc moves templates behind a program's own code, whose globals they then seem to shadow.
+set(dhp_cuda_warnings ${dhp_warnings})
+list(REMOVE_ITEM dhp_cuda_warnings -Wshadow)
+list(JOIN dhp_cuda_warnings "," dhp_cuda_warnings)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC collects garbage only from half a GB on: this saves a tenth of the time and takes a third more memory.
   target_compile_options(dhp_build INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
