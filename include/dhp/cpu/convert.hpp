@@ -1,5 +1,4 @@
-// Converts rows of elements to another type, with F16C instructions if the build's target has them, and with the bf16
-// instruction of AVX-512 if the machine has it.
+// Converts rows of elements, to and from 16 bits by instructions if the build's target or the machine has them.
 #pragma once
 
 #include <dhp/core/types.hpp>
