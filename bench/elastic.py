@@ -22,7 +22,6 @@ import re
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 

@@ -19,6 +19,6 @@ option(DHP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(DHP_EXAMPLES "Build the lessons and trainers" ${PROJECT_IS_TOP_LEVEL})
 option(DHP_BENCH "Build the benchmarks" OFF)
 option(DHP_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
-# CI sets the environment variable. Elsewhere no build ends because another compiler warns of more.
+# CI sets the environment variable. Elsewhere a warning, as of another compiler, ends no build.
 option(DHP_WERROR "Warnings are errors in tests, examples and bench" $ENV{DHP_WERROR})
 set(DHP_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")

@@ -61,8 +61,8 @@ inline void convert(const float* from, f16* to, std::int64_t count) {
     asm("vcvtps2ph $0, %1, %0" : "=m"(*reinterpret_cast<EightHalves*>(into)) : "x"(floats));
   });
 }
-/// Converts blocks of 16 elements and returns how many elements, or returns 0 if one is subnormal. The instruction would
-/// make it 0.
+/// Converts whole blocks of 16 elements. Returns the number of elements, or 0 if one of them is subnormal, because the
+/// instruction treats subnormal numbers as 0.
 [[nodiscard, gnu::target("avx512bf16,avx512dq")]] inline std::int64_t convert_normal_blocks(
     const float* from, bf16* to, std::int64_t count) {
   typedef float Block __attribute__((vector_size(64), aligned(4), may_alias));

@@ -48,8 +48,8 @@ class PairSource final : public Source<Pair> {
     of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
     for (; lines > 0; --lines, to += stride) {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
-      for (std::int64_t p = 0; p < count;
-           p += pack_width<Pair>) {  // a panel's line has room for it
+      // A line of a panel has room for whole lanes.
+      for (std::int64_t p = 0; p < count; p += pack_width<Pair>) {
         Lane<Pair> block;
         std::memcpy(&block, to + p, sizeof block);
         order(block);
