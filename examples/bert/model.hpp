@@ -103,8 +103,12 @@ class BertLoss {
       next_.add("next sentence",
                 dhp::Linear<Dev>(build, "cls.seq_relationship", {.in = config.hidden, .out = 2}));
     }
-    masked_.add("transform", dhp::Linear<Dev>(build, "cls.predictions.transform.dense",
-                                              {.in = config.hidden, .out = config.hidden}));
+    const std::string transform = "cls.predictions.transform.dense";
+    dhp::check(build.low_rank().dropout == 0 || build.low_rank().matching(transform).empty(),
+               "the adapter of ", transform, " cannot have dropout, as it sees only masked words; ",
+               "choose --lora-dropout 0 or other layers for --lora");
+    masked_.add("transform",
+                dhp::Linear<Dev>(build, transform, {.in = config.hidden, .out = config.hidden}));
     masked_.add("gelu", dhp::gelu<Dev>());
     masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
                                             config.hidden, config.epsilon));

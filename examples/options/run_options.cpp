@@ -159,8 +159,9 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
   dhp::check(passes * per_epoch <= most, "--epochs ", epochs, " of ", batching.steps_per_epoch(),
              " steps are more steps than can be counted; choose fewer");
   const auto whole = std::floor(passes);
-  return batching.steps_until(static_cast<std::int64_t>(whole),
-                              static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch)));
+  constexpr double rounding = 1e-6;  // 1.1 - 1 is above 0.1
+  const auto rest = std::ceil((passes - whole) * per_epoch - rounding);
+  return batching.steps_until(static_cast<std::int64_t>(whole), static_cast<std::int64_t>(rest));
 }
 
 dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {

@@ -52,9 +52,11 @@ TEST_CASE("tar: long names in all three forms, and concatenated archives, are re
            member("././@LongLink", long_name + ".cls" + '\0', 'L') + member(long_name, "2") +
            member("pax", pax_line("path=" + long_name + "x.toy"), 'x') + member("short", "TOY3") +
            member("pax", pax_line("path=" + long_name + "x.cls"), 'x') + member("short", "3") +
+           member("pax", pax_line("path=" + long_name + "/d/"), 'x') + member("short", "", '5') +
+           member("4.toy", "TOY4") + member("4.cls", "4") +
            member("pax", "18 comment=global\n", 'g') + tar_end);
-  REQUIRE(found.samples.size() == 3);
-  for (std::size_t at = 0; at < 3; ++at) CHECK(found.samples[at].label == static_cast<int>(at) + 1);
+  REQUIRE(found.samples.size() == 4);
+  for (std::size_t at = 0; at < 4; ++at) CHECK(found.samples[at].label == static_cast<int>(at) + 1);
 }
 
 TEST_CASE("tar: errors name the byte") {

@@ -33,9 +33,10 @@ TEST_CASE("tfrecord: other feature names and unpacked numbers are read, by prior
   };
   CHECK(label_of(entry("image", bytes_feature("TOYa")) + entry("label", int_feature(5, false)))
             .label == 5);
-  const auto both = label_of(
-      entry("label", int_feature(1)) + entry("image/class/label", int_feature(2)) +
-      entry("image/encoded", bytes_feature("TOYab")) + entry("image", bytes_feature("TOY")));
+  const auto list = field(3, std::string("\x0a\x02\x01\x00", 4));
+  const auto both = label_of(entry("label", list) + entry("image/class/label", int_feature(2)) +
+                             entry("image/encoded", bytes_feature("TOYab")) +
+                             entry("image", bytes_feature("TOY")));
   CHECK(both.label == 2);
   CHECK(both.bytes == 5);
 }

@@ -87,6 +87,8 @@ TEST_CASE("spikes: a disproportionate norm skips its step, unless it becomes usu
   CHECK(high.applies());
   CHECK(high.usual_norm == 50);
   CHECK(dhp::detail::decided(state, {}, 1e6, true).applies());  // without the rule
+  state.usual_norm = 0;                                         // saved by a run without the rule
+  CHECK(after(state, 1).applies());
 }
 
 TEST_CASE("decide_step sees every loss and every norm") {

@@ -50,4 +50,19 @@ TEST_CASE("two parameters of one name are refused, on one stage and on two") {
   }
 }
 
+TEST_CASE("layers that share running statistics are refused") {
+  const auto message = message_of([&] {
+    PipelineCases<Cpu>::on_stages(
+        1, {},
+        [](ModelBuilder<Cpu>& build) {
+          auto model = PipelineCases<Cpu>::chain(build, 1);
+          const BatchNorm<Cpu> norm(build, "norm", {.channels = 1});
+          for (const auto* name : {"first", "second"}) model.add(name, norm);
+          return model;
+        },
+        [](Cpu&, Mesh<Cpu>&, PipelineParallel<Cpu>&) {});
+  });
+  CHECK(has(message, "two layers share the running statistics norm."));
+}
+
 TEST_CASE("a layer whose output is not finite is named") { PipelineCases<Cpu>::bad_layer(); }

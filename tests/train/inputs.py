@@ -209,6 +209,7 @@ TABLE = [
     ("gpt", ["--data", "typo.toml", "--text-column", "text"], 1, "--text-column text: typo.toml has no .csv, .tsv or .jsonl file, and no"),
     ("gpt", ["--vocabulary", "typo.toml"], 1, "--vocabulary typo.toml does not fit --data synthetic, which has a vocabulary of its own"),
     ("gpt", ["--lora", "query", "--save", "s", "--export-adapter", "a", "--data", "nowhere"], 1, "--export-adapter: PEFT has one adapter"),
+    ("bert", ["--lora", "dense", "--lora-dropout", "0.1", *BERT], 1, "the adapter of cls.predictions.transform.dense cannot have dropout"),
     ("gpt", ["--lora", "qurey", *LITTLE], 1, "no linear layer of the model is called qurey; give the whole name of a layer"),
     # shards
     ("resnet", ["--data", "shards"], 1, "shards/torn.tar, byte 0: the file ends in the middle of a tar header; --skip-bad leaves out"),

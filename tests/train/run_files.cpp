@@ -1,5 +1,7 @@
 // A run that ends during a background save, and runs that go on with other options.
 #include <dhp/cpu.hpp>
+#include <dhp/extra/all_training_options.hpp>
+#include <dhp/train/export.hpp>
 #include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
@@ -17,6 +19,21 @@ const FunctionSamples samples(32, [](std::int64_t index) {
   const auto x = static_cast<float>(index);
   return Sample{.input = {x}, .target = {2 * x}};
 });
+/// A run on one rank.
+struct Alone {
+  Cpu dev{};
+  Loader<Cpu, decltype(samples)> data{dev, samples, {.global_batch = 8, .micro_batch = 8}};
+  TrainingRun<Cpu> run{TrainingRun(dev, Comm<Cpu>(), TrainingOptions{}, network, data)};
+  void save_after(std::int64_t step, const std::string& folder, RunRecord record = {}) {
+    while (run.steps() < step) (void)run.step();
+    run.files().save(folder, std::move(record));
+  }
+};
+std::string steps_in(const std::string& folder) {
+  std::string steps;
+  for (const auto& name : CheckpointFolder(folder).names()) steps += name.back();
+  return steps;
+}
 
 }  // namespace
 
@@ -93,7 +110,10 @@ TEST_CASE("run files: weights are frozen later, and frozen ones trained again, i
   (void)loaded(true, "", "run");
   CHECK(has(message_of([&] { (void)loaded(false, "run", "none"); }),
             " has no tensor optimizer/exp_avg/first.weight; its weight was frozen then, or the "));
-  CHECK(loaded(false, "run", "trained", {.only = true}).state.step == 1);
+  const auto only = loaded(false, "run", "trained", {.only = true}).state;
+  CHECK(only.step == 1);
+  CHECK(only.device.updates == 0);  // the optimizer begins anew
+  CHECK(only.batches_before == 1);
   const auto remarks = loaded(true, "trained", "again").remarks;
   REQUIRE(remarks.size() == 1);
   CHECK(has(remarks[0], " has 4 tensors for which this run has no place; the first is optimizer/"));
@@ -167,4 +187,98 @@ TEST_CASE("run files: after a failed step a save has the state before it") {
   const auto about = newest_checkpoint(folder / "run")->second.about;
   CHECK(about["steps"] == 2);
   CHECK(about["samples"] == 16);
+}
+
+TEST_CASE("run files: all ranks hear of a step that is not finite, and may resume") {
+  const Folder folder;
+  const auto train = [&](bool is_damaged) {
+    std::atomic<bool> damaged = is_damaged;
+    const FunctionSamples seen(32, [&](std::int64_t index) {
+      const auto x = static_cast<float>(index) / 32;
+      return Sample{.input = {x}, .target = {damaged && index == 20 ? std::nanf("") : x}};
+    });
+    std::vector<double> losses(4);
+    on_ranks_of<Cpu>(4, [&](Cpu& dev, Comm<Cpu> world) {
+      Loader data(dev, seen, {.global_batch = 6, .micro_batch = 2, .shuffle = false});
+      const TrainingOptions options{.layout = {.data = 2, .pipeline = 2},
+                                    .store = {.sharding = {.stage = ZeroStage::weights}}};
+      TrainingRun run(dev, world, options, network, data);
+      while (run.steps() < 4) try {
+          losses[dhp::detail::as_size(world.rank())] = run.step().loss;
+          if (run.steps() == 1) run.save(folder / (is_damaged ? "damaged" : "whole"));
+        } catch (const NotFinite& error) {
+          CHECK(has(error.what(), "step 4: the loss is not finite"));
+          CHECK(has(error.what(),
+                    "the input gradient of layer loss is not finite (micro-batch 1) on rank "));
+          damaged = false;
+          CHECK(run.resume(folder / "damaged"));
+        }
+    });
+    return losses;
+  };
+  CHECK(train(true) == train(false));
+}
+
+TEST_CASE("run files: a run replaces its own later checkpoints, and no others") {
+  const Folder folder;
+  const auto saves = folder / "saves";
+  std::optional<Alone> first(std::in_place);
+  for (int step = 1; step <= 5; ++step) first->save_after(step, saves);
+  first.reset();
+  std::filesystem::copy(saves + "/step-00000003", saves + "/best");
+  std::filesystem::create_directory(saves + "/weights");
+  export_weights(saves, saves + "/weights/model.safetensors");
+  for (const auto* inside : {"/best", "/weights"}) {
+    Alone other;
+    (void)other.run.files().load(saves + inside);
+    CHECK(has(message_of([&] { other.run.save(saves); }), " has checkpoints of another run"));
+  }
+  CHECK(steps_in(saves) == "54321");
+
+  Alone back;
+  (void)back.run.files().load(saves + "/step-00000002");
+  back.run.files().prepare(saves);
+  std::filesystem::remove_all(saves + "/step-00000005");  // by a person
+  const auto full = [] { dhp::fail("the disk is full"); };
+  CHECK_THROWS_AS(back.save_after(3, saves, {.may_commit = full}), SaveFailed);
+  CHECK(steps_in(saves) == "4321");
+  back.save_after(5, saves, {.keep = 2});
+  CHECK(steps_in(saves) == "52");
+  (void)back.run.files().load(saves + "/step-00000002");  // once more
+  back.save_after(4, saves);
+  CHECK(steps_in(saves) == "42");
+}
+
+TEST_CASE("run files: of local steps, the first replica's optimizer state is saved") {
+  const Folder folder;
+  // Each replica sees only one of two features.
+  const FunctionSamples features(4, [](std::int64_t index) {
+    const float second = index >= 2 ? 1 : 0;
+    return Sample{.input = {1 - second, second}, .target = {3}};
+  });
+  const auto describe = [](ModelBuilder<Cpu>& build) {
+    Model<Cpu> model;
+    model.add("only", Linear<Cpu>(build, "only", {.in = 2, .out = 1, .bias = false}));
+    model.loss = MeanSquaredError<Cpu>();
+    return model;
+  };
+  for (const int replicas : {2, 1})
+    on_ranks_of<Cpu>(replicas, [&](Cpu& dev, Comm<Cpu> world) {
+      Loader data(dev, features, {.global_batch = 4, .micro_batch = 2, .shuffle = false});
+      AllTrainingOptions options;
+      options.layout.data = replicas;
+      if (replicas == 2) options.reducer = LocalSgd{.every = 4};
+      TrainingRun run(dev, world, options, describe, data);
+      if (!run.resume(folder / "run")) {
+        for (int step = 0; step < 4; ++step) (void)run.step();
+        return run.save(folder / "run");
+      }
+      const auto state = run.optimizer().state();
+      CHECK(state.size() == 2);
+      for (const auto& buffer : state) {
+        const auto values = widened(dev, *buffer.buffer);
+        CHECK(values[0] != 0);
+        CHECK(values[1] == 0);
+      }
+    });
 }

@@ -457,6 +457,8 @@ TEST_CASE("training run: ranks with different settings are refused at the start"
   differ("optimizer", [](auto& options, auto&) { options.optimizer = SgdOptions{}; });
   differ("schedule", [](auto& options, auto&) { options.pipeline.schedule = GPipe{}; });
   differ("limit of gradients", [](auto& options, auto&) { options.trainer.clip = 2; });
+  differ("momentum of batch norms",
+         [](auto& options, auto&) { options.trainer.batch_norm_momentum = 0; });
   differ("learning rate", [](auto& options, auto&) { options.trainer.learning_rate.peak = 1; });
   differ("learning rate",
          [](auto& options, auto&) { options.trainer.learning_rate.own = [](auto) { return 1; }; });

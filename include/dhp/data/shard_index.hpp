@@ -48,9 +48,10 @@ struct ShardIndex {
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
   SkippedMembers left_out{};
-  bool checked = false;  ///< every image was decoded, and damaged ones were skipped
+  std::string formats{};  ///< the image formats that the program could read
+  bool checked = false;   ///< every image was decoded, and damaged ones were skipped
 
-  void pass(Fields& fields) { fields(shards, samples, skipped, left_out, checked); }
+  void pass(Fields& fields) { fields(shards, samples, skipped, left_out, formats, checked); }
   /// Returns the content of the index's file.
   [[nodiscard]] std::string to_text() const {
     const auto text = concat(magic, Fields::written(*this));
@@ -67,9 +68,12 @@ struct ShardIndex {
       result.reset();
     return result;
   }
-  /// Returns whether the index matches the shards' current sizes and times.
-  [[nodiscard]] bool is_of(const std::vector<ShardFile>& now) const {
-    return std::equal(shards.begin(), shards.end(), now.begin(), now.end(),
+  /// Returns whether the index matches the shards' current sizes and times, and was made by a program that reads the
+  /// same formats.
+  [[nodiscard]] bool is_of(const std::vector<ShardFile>& now,
+                           std::span<const Decoder> decoders) const {
+    return formats == formats_of(decoders) &&
+           std::equal(shards.begin(), shards.end(), now.begin(), now.end(),
                       [](const auto& one, const auto& other) { return one.same(other); });
   }
 
@@ -79,7 +83,7 @@ struct ShardIndex {
     append_number(sum, crc32c(std::as_bytes(std::span(text))));
     return sum;
   }
-  static constexpr std::string_view magic = "dhp shard index 3";
+  static constexpr std::string_view magic = "dhp shard index 4";
 };
 
 /// Scans shards concurrently. Recognizes a tar file by its name or its contents.
@@ -99,7 +103,11 @@ struct ShardIndex {
     if (shard.tar) scan_tar(shard.path, decoders, label_of_json, scan);
     else scan_tfrecord(shard.path, scan);
   });
-  ShardIndex result{.shards = std::move(shards), .samples = {}, .skipped = {}, .left_out = {}};
+  ShardIndex result{.shards = std::move(shards),
+                    .samples = {},
+                    .skipped = {},
+                    .left_out = {},
+                    .formats = formats_of(decoders)};
   for (std::size_t index = 0; index < scans.size(); ++index) {
     for (auto& sample : scans[index].samples) {
       sample.shard = static_cast<std::uint32_t>(index);

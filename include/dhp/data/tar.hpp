@@ -59,7 +59,12 @@ class TarMembers {
       last_ = at_;
       at_ = member.first +
             std::min((member.bytes + block - 1) / block * block, file_->size() - member.first);
-      if (std::string_view("LxgK5").find(member.type) != std::string_view::npos) continue;
+      if (std::string_view("LxgK").find(member.type) != std::string_view::npos) continue;
+      if (member.type == '5') {  // headers before a directory are not of the next member
+        long_name.clear();
+        long_size.reset();
+        continue;
+      }
       if (!long_name.empty()) member.name = long_name;
       return member;
     }

@@ -78,7 +78,8 @@ struct ImageExample {
   std::optional<std::int64_t> label{};
   std::string key{};       ///< the image's file name, if the record has it
   std::string features{};  ///< the names of all features, for errors
-  std::string list{};      ///< name of the image or label feature if it has several values
+  /// The name of the chosen image or label feature if it has several values.
+  std::string image_list{}, label_list{};
 };
 
 /// Returns the value of a tf.Feature: bytes, or an integer, packed or not; nullopt for floats and empty features.
@@ -130,12 +131,12 @@ struct ImageExample {
       if (value->is_bytes && (name == "image/encoded" || (name == "image" && !whole_image))) {
         result.image = value;
         whole_image = name == "image/encoded";
-        if (value->several) result.list = name;
+        result.image_list = value->several ? name : "";
       }
       if (!value->is_bytes && (name == "image/class/label" || (name == "label" && !whole_label))) {
         result.label = static_cast<std::int64_t>(value->value);
         whole_label = name == "image/class/label";
-        if (value->several) result.list = name;
+        result.label_list = value->several ? name : "";
       }
       if (value->is_bytes && name == "image/filename")
         result.key = file.text(value->first, std::min<std::size_t>(value->size(), 200));
@@ -176,7 +177,8 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
             example.image ? "image/class/label or label, an integer"
                           : "image/encoded or image, of bytes",
             "; its features are ", example.features.empty() ? "none" : example.features);
-      check(example.list.empty(), rest, "its ", example.list,
+      const auto& list = example.image_list.empty() ? example.label_list : example.image_list;
+      check(list.empty(), rest, "its ", list,
             " has several values; a sample has one image and one label");
       const auto& image = *example.image;
       scan.samples.push_back({.at = image.first,

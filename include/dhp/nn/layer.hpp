@@ -86,14 +86,16 @@ template <class Dev>
   cast(dev, x.view(), made.mut());
   return made;
 }
-/// Returns `result`, the output of a layer's pass. Throws NotFinite if the tape asks for a check and it fails.
+/// Returns `result`, the output of a layer's pass. If `first` is not null and nothing is found yet, checks the result.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> looked_at(Dev& dev, const std::string& name, const char* what,
-                                    const Tape<Dev>& tape, Tensor<Dev> result) {
-  if (!tape.context().find_nonfinite || result.count() == 0) return result;
-  Tensor<Dev> found(dev, DType::f64, {1});
-  dhp::detail::count_nonfinite(dev, result.view(), found.mut());
-  if (found.template to_host<double>(dev)[0] != 0) throw NotFinite(name, what);
+                                    FirstNonFinite* first, Tensor<Dev> result) {
+  if (first == nullptr || first->found || result.count() == 0) return result;
+  Tensor<Dev> count(dev, DType::f64, {1});
+  dhp::detail::count_nonfinite(dev, result.view(), count.mut());
+  first->found = count.template to_host<double>(dev)[0] != 0;
+  if (first->found) first->layer = name, first->what = what;
+  else ++first->checked;
   return result;
 }
 /// Runs body(), one pass of a layer, and returns its output, checked by looked_at(). Errors name the layer.
@@ -102,13 +104,15 @@ template <class Dev>
                                    const Tape<Dev>& tape,
                                    std::type_identity_t<FunctionRef<Tensor<Dev>()>> body) {
   [[maybe_unused]] const auto scope = dev.scope(name);
+  auto* const first = tape.context().first_nonfinite;
   Tensor<Dev> result;
   try {
+    const FirstNonFinite::Inside inside(first, name);
     result = body();
   } catch (const std::exception&) {
     rethrow_inside(name);
   }
-  return looked_at(dev, name, what, tape, std::move(result));
+  return looked_at(dev, name, what, first, std::move(result));
 }
 }  // namespace detail
 

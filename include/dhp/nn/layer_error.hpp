@@ -1,8 +1,11 @@
 // An error in a layer names the layer and its enclosing layers: "layer encoder > second: gemm: ...".
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/device/out_of_memory.hpp>
 
+#include <cstdint>
 #include <exception>
 #include <source_location>
 #include <string>
@@ -12,22 +15,30 @@
 
 namespace dhp {
 
-class NotFinite : public Error {
- public:
-  NotFinite(std::string layer, std::string what)
-      : Error(concat("the ", what, " of layer ", layer, " is not finite")),
-        layer_(std::move(layer)),
-        what_(std::move(what)) {}
-  /// Returns the error with the enclosing layer's name in front.
-  [[nodiscard]] NotFinite inside(const std::string& outer) const {
-    return {concat(outer, " > ", layer_), what_};
-  }
+namespace detail {
+/// The first result of this rank's passes that is not finite. A pass does not end there, because other ranks may wait
+/// for what it sends.
+struct FirstNonFinite {
+  bool found = false;
+  std::int64_t checked = 0;  ///< number of results before it
+  std::string layer{};       ///< with its parents; empty if another stage sent the result
+  const char* what = "";
 
- private:
-  std::string layer_, what_;
+  /// While this lives, a layer's pass runs. If the result is found inside, names this layer as a parent.
+  class Inside : NonCopyable {
+   public:
+    Inside(FirstNonFinite* first, std::string_view layer)
+        : first_(first != nullptr && !first->found ? first : nullptr), layer_(layer) {}
+    ~Inside() {
+      if (first_ != nullptr && first_->found) first_->layer = concat(layer_, " > ", first_->layer);
+    }
+
+   private:
+    FirstNonFinite* first_;
+    std::string_view layer_;
+  };
 };
 
-namespace detail {
 /// Any other error in an operation of a layer, such as a wrong shape.
 class LayerError : public Error {
  public:
@@ -49,8 +60,6 @@ class LayerError : public Error {
 [[noreturn]] inline void rethrow_inside(const std::string& layer) {
   try {
     throw;
-  } catch (const NotFinite& error) {
-    throw error.inside(layer);
   } catch (const OutOfMemory& error) {
     throw error.inside(layer);
   } catch (const LayerError& error) {

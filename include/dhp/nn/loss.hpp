@@ -77,6 +77,15 @@ template <class L, class Dev>
 concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
     detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
+namespace detail {
+/// Returns body(), a pass of the loss. Errors name the loss, and so does a non-finite result of a layer inside.
+template <class Dev>
+decltype(auto) in_loss(const Tape<Dev>& tape, auto body) {
+  const FirstNonFinite::Inside inside(tape.context().first_nonfinite, "loss");
+  return naming_layer("loss", body);
+}
+}  // namespace detail
+
 template <class Dev>
 class AnyLoss {
  public:
@@ -92,19 +101,20 @@ class AnyLoss {
   [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
     const auto began = tape.mark();
-    detail::naming_layer("loss", [&] { model_->forward(dev, std::move(x), tape, totals); });
+    detail::in_loss(tape, [&] { model_->forward(dev, std::move(x), tape, totals); });
     tape.end_of_forward(began);
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return tape.backward_of("loss", [&] {
-      auto dx = detail::naming_layer("loss", [&] { return model_->backward(dev, scales, tape); });
-      return detail::looked_at(dev, "loss", "input gradient", tape, std::move(dx));
+      auto dx = detail::in_loss(tape, [&] { return model_->backward(dev, scales, tape); });
+      return detail::looked_at(dev, "loss", "input gradient", tape.context().first_nonfinite,
+                               std::move(dx));
     });
   }
   /// Throws Error if the loss has no predict.
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
-    auto y = detail::naming_layer("loss", [&] { return model_->predict(dev, std::move(x), tape); });
+    auto y = detail::in_loss(tape, [&] { return model_->predict(dev, std::move(x), tape); });
     check(y && is_floating(y.dtype()), "layer loss: predict returns ",
           y ? to_text(y.dtype()) : "no", " values; predictions are floating-point numbers");
     tape.end_of_forward(began);

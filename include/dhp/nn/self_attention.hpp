@@ -243,7 +243,7 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
     if (!batch.cache || tape.context().training())
       return attention_forward(dev, q, k, v, all, options, y, logsumexp);
     const auto positions = batch.at("positions").view();
-    auto& cache = batch.cache->attention[{use_, piece}];
+    auto& cache = batch.cache->attention[{reinterpret_cast<std::uintptr_t>(this), piece}];
     const bool begins = cache.empty();
     if (begins)
       cache =

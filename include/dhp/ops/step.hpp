@@ -85,8 +85,8 @@ struct StepRule {
   static constexpr std::int64_t updates_before_spikes = 20;
   static constexpr std::int32_t max_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
-    return spike > 0 && state.updates >= updates_before_spikes && state.spikes < max_spikes &&
-           state.norm > spike * state.usual_norm;
+    return spike > 0 && state.updates >= updates_before_spikes && state.usual_norm > 0 &&
+           state.spikes < max_spikes && state.norm > spike * state.usual_norm;
   }
 };
 

@@ -231,6 +231,8 @@ class Execution {
     if (const auto [from, way, stage, shape] = source_of(action); way != nullptr) {
       x = Tensor<Dev>(*dev_, compute, shape);
       way->recv(*dev_, x.mut(), stage);
+      // If this is not finite, the stage that sent it names the layer.
+      x = looked_at(*dev_, {}, "", context_.first_nonfinite, std::move(x));
     } else if (from >= 0) {
       x = std::move(handed_over_.extract(key(action)).mapped());
     }
@@ -255,12 +257,10 @@ class Execution {
   }
   /// Called when this replica's gradients of the unit are complete.
   void reduce(const typename StageUnits<Dev>::Unit& unit, Ready ready) {
-    if (unit.tied()) {
-      if (!std::exchange(tied_are_summed_, true)) stage_->tied.sum(*dev_, stage_->store);
-    } else {
-      for (const auto& parameter : unit.parameters)
-        sum_shares(*dev_, stage_->store, *parameter, stage_->tensor);
-    }
+    if (unit.tied() && !std::exchange(tied_are_summed_, true))
+      stage_->tied.sum(*dev_, stage_->store);
+    for (const auto& parameter : unit.parameters)
+      sum_shares(*dev_, stage_->store, *parameter, stage_->tensor);
     ready(unit.range);
   }
 

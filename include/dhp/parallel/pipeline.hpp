@@ -102,7 +102,7 @@ class PipelineParallel {
       Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
       Ready ready = [](Range) {}) {
     detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::train, replicas);
-    run.run(list_of(rounds(step), detail::Pass::training), ready);
+    run.run(list_of(rounds(step, detail::Pass::training), detail::Pass::training), ready);
     if (parts_.output_gradients) parts_.output_gradients->end_step(dev);
     return std::move(run.losses);
   }
@@ -110,7 +110,7 @@ class PipelineParallel {
   void replay(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     (void)forward_backward(dev, step, replicas);
   }
-  /// Runs forward passes only. Replicas may have unequal numbers of micro-batches: only sharded weights are exchanged.
+  /// Runs forward passes only. Replicas may have any numbers of micro-batches, unless they shard weights (ZeRO 3).
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     return std::move(forward_only(dev, step, replicas, false).losses);
   }
@@ -123,7 +123,8 @@ class PipelineParallel {
   [[nodiscard]] detail::Execution<Dev> forward_only(Dev& dev, const Step<Dev>& step,
                                                     Replicas<Dev>* replicas, bool predicts) {
     detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::eval, replicas, predicts);
-    run.run(list_of(rounds(step), detail::Pass::evaluation), [](Range) {});
+    run.run(list_of(rounds(step, detail::Pass::evaluation), detail::Pass::evaluation),
+            [](Range) {});
     return run;
   }
 
@@ -139,6 +140,8 @@ class PipelineParallel {
         const auto [at, fresh] = named.emplace(std::pair(spec.name, spec.group), parameter.get());
         check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
               spec.name);
+        check(fresh || !spec.buffer, "two layers share the running statistics ", spec.name,
+              "; give each layer statistics of its own");
       }
     store_options_.tensor_groups = parameters_in_model_.groups;
     parts_.tied = detail::TiedParameters<Dev>(parts_.forward[0], by_stage);
@@ -151,11 +154,16 @@ class PipelineParallel {
     parts_.store = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
-  /// The number of micro-batches in the schedule. It is the same on all replicas, so that they make the same moves; a
+  /// The number of micro-batches in the schedule. It is the same on all replicas that move shards in this pass; a
   /// replica with fewer micro-batches skips the passes of the rest.
-  [[nodiscard]] int rounds(const Step<Dev>& step) const {
-    return static_cast<int>(
-        std::max(std::ssize(step.batches), replica_.share_of(step.micro_batches)));
+  [[nodiscard]] int rounds(const Step<Dev>& step, detail::Pass pass) const {
+    const auto own = std::ssize(step.batches), share = replica_.share_of(step.micro_batches);
+    const auto moves = pass == detail::Pass::training ? ZeroStage::gradients : ZeroStage::weights;
+    check(own <= share || replica_.size == 1 || parts_.store.options().sharding.stage < moves,
+          "a replica has ", own, " of ", step.micro_batches, " micro-batches; with ZeRO ",
+          static_cast<int>(parts_.store.options().sharding.stage), ", each replica takes at most ",
+          share);
+    return static_cast<int>(std::max(own, share));
   }
 
   /// The actions of all stages for this number of micro-batches.

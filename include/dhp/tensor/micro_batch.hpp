@@ -32,8 +32,8 @@ struct MicroBatch {
   /// A key-value cache: evaluation passes that compute only later rows read the earlier rows' keys and values from it.
   struct Cache {
     std::int64_t capacity = 0;  ///< maximum number of rows per sample
-    /// Keys and values [2, N, capacity, columns], keyed by the layer's RandomStream::use and the piece.
-    std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
+    /// Keys and values [2, N, capacity, columns], keyed by the layer's address and the piece.
+    std::map<std::pair<std::uintptr_t, int>, Tensor<Dev>> attention{};
   };
   std::shared_ptr<Cache> cache{};  ///< null: no cache
   /// How the ranks of a context axis share the rows. Null means that each rank has all rows.

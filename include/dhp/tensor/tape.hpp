@@ -12,6 +12,9 @@
 #include <vector>
 
 namespace dhp {
+namespace detail {
+struct FirstNonFinite;
+}  // namespace detail
 
 /// Settings that all micro-batches of a replica share in a step.
 struct StepContext {
@@ -21,7 +24,8 @@ struct StepContext {
   std::uint32_t step = 1;  ///< number of the step, counted from 1
   /// If not null, kernels read RandomStream::series from this address.
   const std::uint32_t* series_at = nullptr;
-  bool find_nonfinite = false;  ///< throw NotFinite at the first layer with a non-finite result
+  /// If not null, layers check their results and write the first one that is not finite here.
+  detail::FirstNonFinite* first_nonfinite = nullptr;
   /// Whether all replicas have equally many micro-batches, so that a layer may wait for other replicas.
   bool equal_shares = true;
   bool same_shapes = false;  ///< the micro-batches of all replicas have the same shape

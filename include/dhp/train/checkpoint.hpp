@@ -30,23 +30,6 @@ struct LoadedCheckpoint {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
 
-/// Thrown on all ranks if a save fails on any rank. Earlier checkpoints are unchanged.
-class SaveFailed : public Error {
- public:
-  using Error::Error;
-};
-namespace detail {
-/// Runs work() and returns the message of its exception, or an empty text.
-[[nodiscard]] std::string problem_in(auto work) {
-  try {
-    work();
-    return {};
-  } catch (const std::exception& error) {
-    return sentence_of(error);
-  }
-}
-}  // namespace detail
-
 template <class Dev>
 class Checkpoint {
  public:
@@ -74,8 +57,11 @@ class Checkpoint {
     std::error_code error;
     const auto from =
         std::filesystem::canonical(loaded, error);  // without links and without a slash at its end
-    const bool same = !from.empty() && (std::filesystem::equivalent(from, path, error) ||
-                                        std::filesystem::equivalent(from / "..", path, error));
+    const bool is_one =
+        std::find(names.begin(), names.end(), from.filename().string()) != names.end();
+    const bool same =
+        !from.empty() && (std::filesystem::equivalent(from, path, error) ||
+                          (is_one && std::filesystem::equivalent(from / "..", path, error)));
     if (same) {  // this run replaces the checkpoints after the loaded step
       const auto name = from.filename().string();
       // A name with more digits belongs to a later step.
@@ -116,6 +102,10 @@ class Checkpoint {
           is_file ? path + ".safetensors " + path
                   : path + "/model.safetensors " + path + "/pytorch_model*.bin");
     auto loaded = load_newest(dev, path, weights);
+    if (weights.only) {  // the optimizer begins anew
+      loaded.state.batches_before += loaded.state.device.updates;
+      loaded.state.device = {.loss_scale = 0};
+    }
     if (replicas_ != nullptr) replicas_->updated(dev);
     return loaded;
   }
@@ -165,6 +155,8 @@ class Checkpoint {
     const auto& shape = mesh_.shape();
     std::vector<HeldPiece<Dev>> mine;
     int number = 0;
+    // Replicas that step alone (LocalSgd) have optimizer states of their own: the first saves its own.
+    const bool alike = replicas_ == nullptr || store_.is_sharded();
     for (auto& whole : held(dev)) {
       if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
@@ -173,7 +165,8 @@ class Checkpoint {
         continue;
       }
       const int tensor = replicated ? shape.tensor : 1;
-      const int copies = shape.replicas() * tensor;
+      if (!alike && mesh_.data().rank() != 0) continue;
+      const int copies = (alike ? shape.replicas() : 1) * tensor;
       const int me = mesh_.data().rank() * tensor + (replicated ? mesh_.tensor_index() : 0);
       const bool my_turn = number++ % copies == me;
       if (whole.piece.bytes() >= worth_cutting * detail::as_size(copies)) {

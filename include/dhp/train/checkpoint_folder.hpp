@@ -91,6 +91,7 @@ class CheckpointFolder {
   }
   /// Removes a checkpoint. It is renamed first, so that a partly removed folder never looks like a checkpoint.
   void remove(const std::string& name) const {
+    if (!detail::is_there(path(name))) return;
     rename(path(name), path(name + ".old"));
     std::error_code none;
     std::filesystem::remove_all(path(name + ".old"), none);

@@ -13,6 +13,23 @@
 
 namespace dhp {
 
+/// Thrown on all ranks if a save fails on any rank. Earlier checkpoints are unchanged.
+class SaveFailed : public Error {
+ public:
+  using Error::Error;
+};
+namespace detail {
+/// Runs work() and returns the message of its exception, or an empty text.
+[[nodiscard]] std::string problem_in(auto work) {
+  try {
+    work();
+    return {};
+  } catch (const std::exception& error) {
+    return sentence_of(error);
+  }
+}
+}  // namespace detail
+
 /// The content of a checkpoint besides its tensors. Rank 0's record is saved.
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a later load returns it

@@ -84,8 +84,9 @@ inline std::vector<std::byte> as_conv1d(
 }
 /// Opens a checkpoint, or the newest one of a run's folder.
 [[nodiscard]] inline SavedPieces saved_in(const std::string& folder) {
-  const auto newest = CheckpointFolder(folder).latest();
-  return SavedPieces(newest.empty() ? folder : folder + "/" + newest);
+  const CheckpointFolder all(folder);
+  const auto names = all.names();
+  return SavedPieces(names.empty() ? folder : all.path(names.front()));
 }
 }  // namespace detail
 

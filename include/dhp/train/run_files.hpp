@@ -1,7 +1,6 @@
 // RunFiles: saves and resumes a training run. Needs nlohmann/json.
 #pragma once
 
-#include <dhp/core/append.hpp>
 #include <dhp/train/background_saver.hpp>
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
@@ -39,6 +38,9 @@ class RunFiles : detail::NonCopyable {
     auto loaded = checkpoint_.load(run_.device(), path, how);
     run_.resume_after(loaded.state);
     from_ = loaded.from;
+    const auto folder = std::filesystem::path(from_) / "..";
+    if (const auto known = known_.find(place_of(folder.string())); known != known_.end())
+      known->second.prepared = false;  // its later checkpoints are to be replaced
     return loaded;
   }
   /// Loads the newest checkpoint of a folder. Returns false, and changes nothing, if the folder has none.
@@ -56,16 +58,25 @@ class RunFiles : detail::NonCopyable {
   }
   /// Saves while training continues. Waits for the previous save and throws its failure.
   void save_in_background(const std::string& folder, RunRecord record = {}) {
+    wait();
     auto& known = known_[place_of(folder)];
     if (!known.prepared) prepare(folder);
-    const auto names = std::exchange(known.replaced, {});
-    detail::append(record.replaced, names);
+    for (const auto& name : known.replaced)
+      if (name != CheckpointFolder::name_of(run_.steps())) record.replaced.push_back(name);
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
+    saving_ = &known;
   }
   /// Waits for the current save.
-  void wait() { saver_.wait(run_.device()); }
+  void wait() {
+    auto* const folder = std::exchange(saving_, nullptr);
+    saver_.wait(run_.device());
+    if (folder != nullptr) folder->replaced.clear();
+  }
   /// Abandons the current save. Returns true if a save was cut off; always false on ranks other than 0.
-  bool give_up() { return saver_.give_up(); }
+  bool give_up() {
+    saving_ = nullptr;
+    return saver_.give_up();
+  }
   /// Returns the seconds that training has spent waiting for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }
 
@@ -128,6 +139,7 @@ class RunFiles : detail::NonCopyable {
   Checkpoint<Dev> checkpoint_;
   std::map<std::string, std::string> places_;  // by absolute path
   std::map<std::string, Folder> known_;        // folders of saves, by place_of()
+  Folder* saving_ = nullptr;                   // of the current save
   BackgroundSaver<Dev> saver_;
   std::string from_;  // the folder or file that was loaded
 };

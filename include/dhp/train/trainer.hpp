@@ -7,6 +7,7 @@
 #include <dhp/core/trace.hpp>
 #include <dhp/data/batching.hpp>
 #include <dhp/optim/optimizer.hpp>
+#include <dhp/train/not_finite.hpp>
 #include <dhp/train/predictions.hpp>
 #include <dhp/train/run_state.hpp>
 #include <dhp/train/step_recorder.hpp>
@@ -53,8 +54,8 @@ class Trainer {
           "Norms the replicas of DataParallel");
   }
 
-  /// Runs one step over this replica's micro-batches. Collective over the mesh. Throws Error if the loss or a gradient
-  /// is not finite. A dynamic loss scale above 1 shrinks instead, and the step is skipped.
+  /// Runs one step over this replica's micro-batches. Collective over the mesh. Throws NotFinite if the loss or a
+  /// gradient is not finite. A dynamic loss scale above 1 shrinks instead, and the step is skipped.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
   /// Issues one step without waiting for it.
@@ -328,8 +329,8 @@ class Trainer {
                         to.size_bytes());
   }
 
-  /// Throws Error. Repeats the micro-batches and checks every layer, to name the first with a non-finite result; no
-  /// weight has changed yet. All replicas repeat theirs, because a layer may wait for other replicas.
+  /// Throws NotFinite on all ranks. All repeat their micro-batches to the end, since layers may wait for each other, and
+  /// check every layer, to name the first with a non-finite result. No weight has changed yet.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
     if (failed_step_ == 0 || failed_step_ == ticket.step)  // the state stays as before the step
       now_.step = ticket.from.steps_done, now_.samples = ticket.from.samples;
@@ -343,25 +344,24 @@ class Trainer {
                     : concat("the loss is finite but the gradient is not (norm ", norm, ")"));
     auto alone = step_of(ticket);
     alone.counts = {};
-    for (std::size_t at = 0; at < ticket.mine.batches.size(); ++at) {
-      alone.batches = std::span(ticket.mine.batches).subspan(at, 1);
-      alone.context.find_nonfinite =
-          !loss_is_bad || alone.batches[0].index == loss.first_bad_micro_batch;
-      try {
-        model_.replay(dev_, alone);
-      } catch (const NotFinite& error) {
-        fail(what, "; ", error.sentence(), " (micro-batch ", alone.batches[0].index, ")");
-      }
+    detail::FirstNonFinite first;
+    detail::NonFiniteResult own;
+    const std::span batches(ticket.mine.batches);
+    const auto most = model_.store().replica().share_of(ticket.mine.micro_batches);
+    for (std::int64_t at = 0; at < std::max(most, std::ssize(batches)); ++at) {
+      const bool has = at < std::ssize(batches);
+      alone.batches = batches.subspan(has ? detail::as_size(at) : 0, has ? 1 : 0);
+      const auto index = has ? alone.batches[0].index : -1;
+      const bool is_suspect = !loss_is_bad || index == loss.first_bad_micro_batch;
+      alone.context.first_nonfinite = is_suspect ? &first : nullptr;
+      model_.replay(dev_, alone);
+      if (own.sentence.empty()) own = detail::NonFiniteResult::of(first, index);
     }
-    mesh_.world().barrier();  // throws if another rank has named the layer
-    if (loss_is_bad)
-      fail(what, ", but the last layer's output is finite: the loss itself overflowed; a lower ",
-           "learning rate may help");
-    fail(what, ", but every layer's output and input gradient is finite: ",
-         model_.store().options().deterministic
-             ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
-               "rate, or sum in floating point"
-             : "a weight gradient overflowed; a lower learning rate may help");
+    const auto cause = detail::earliest_of(dev_, mesh_.world(), std::move(own));
+    if (!cause.empty()) throw NotFinite(concat(what, "; ", cause));
+    throw NotFinite(
+        concat(what, ", but ",
+               detail::cause_outside_layers(loss_is_bad, model_.store().options().deterministic)));
   }
 
   /// A step that start() has begun but not completed; it remains if start() throws.

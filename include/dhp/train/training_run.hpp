@@ -238,7 +238,8 @@ template <class Dev>
   return {{"seed", concat(store.seed)},
           {"layout", concat(layout)},
           {"precision", concat(store.compute)},
-          {"kind of sums (deterministic)", concat(store.deterministic)},
+          {"kind of sums (deterministic)",
+           concat(store.deterministic, " ", store.tensor_groups, " ", store.context_groups)},
           {"sharding", concat(static_cast<int>(sharding.stage), " ", sharding.redundancy)},
           {"schedule", concat(pipeline.schedule.name(), " ", pipeline.chunks)},
           {"kind of reducer or optimizer", choices},
@@ -247,7 +248,9 @@ template <class Dev>
                   rate.total_steps, " ", static_cast<int>(rate.decay), " ", rate.power, " ",
                   rate.step_every, " ", rate.step_factor)},
           {"limit of gradients", concat(trainer.clip, " ", trainer.spike)},
-          {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth_interval)}};
+          {"momentum of batch norms", concat(trainer.batch_norm_momentum)},
+          {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth, " ",
+                                scale.growth_interval, " ", scale.largest)}};
 }
 /// Returns dev. Throws Error if ranks differ in a fact. Collective. Skipped with MetaComm, which has no other ranks.
 template <class Dev>
