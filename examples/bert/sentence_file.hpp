@@ -84,7 +84,15 @@ class SentenceFile {
       if (std::find(at + 1, header.end(), column) != header.end())
         reject(first->line, "column ", column, " stands there twice; rename one of them");
     }
-    const bool named = !numbers.empty() || !std::all_of(columns.begin(), columns.end(), counts);
+    const bool counted = std::all_of(columns.begin(), columns.end(), counts);
+    const bool named = !numbers.empty() || !counted;
+    // A header of numbers is written by pandas, for instance.
+    const bool has_words = std::any_of(header.begin(), header.end(), [](const auto& field) {
+      return field.find_first_not_of("0123456789") != field.npos;
+    });
+    if (counted && named && has_words)
+      reject(first->line, "column ", columns.front(),
+             " may be a name or a number there; put a line with the names of all columns first");
     if (!named) {
       for (const auto& column : columns) numbers.push_back(std::stoul(column) - 1);
       text_ = all;

@@ -129,7 +129,8 @@ void look_at_head(const std::string& path, const std::vector<std::string>& class
   std::map<std::string, std::string> small;
   for (const auto& [label, line] : found) {
     classes.push_back(label);
-    if (const auto number = dhp::detail::number_of<long double>(label)) {
+    if (const auto number = dhp::detail::number_of<long double>(label);
+        number && std::isfinite(*number)) {
       const auto [same, fresh] = numbers.emplace(*number, label);
       dhp::check(fresh, data.path, ", line ", line, ": the label ", label,
                  " is the same number as ", same->second, " of line ", found[same->second],

@@ -297,6 +297,9 @@ class OptionFile : public CLI::ConfigBase {
     dhp::check(line.find('=') != line.npos || option->get_items_expected_max() == 0, name,
                " has no value; write ", name, " = VALUE");
     if (option->count() > 0) return;
+    for (const auto* const other : option->get_excludes())
+      if (other->count() > 0 && !lines.contains(other->get_lnames().front()))
+        return;  // the command line has chosen the other one
     if (option->get_items_expected_max() == 0)
       option->add_result(option->get_flag_value(name, to_flag(found[0])));
     else option->add_result(found[0].inputs);

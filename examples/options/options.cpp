@@ -228,6 +228,8 @@ void check_together(const RunOptions& options) {
         {only && options.load.empty(), "--evaluate-only needs --load PATH with the model"},
         {only && saves, "--evaluate-only leaves nothing to save; use --steps 0 to load and save"},
         {only && elastic, "--evaluate-only does not work with --elastic"},
+        {only && !(options.trace.empty() && options.trace_values.empty()),
+         "--evaluate-only has no steps: leave out --trace and --trace-values"},
         {options.elastic_axes && !elastic, "--elastic-axes all needs --elastic LEAST:MOST"},
         {!options.etcd.empty() && !elastic,
          "--store (or DHP_STORE) needs --elastic; in other jobs rank 0 holds the store"},

@@ -40,7 +40,10 @@ void RunOptions::check_outside(const std::string& folder, const std::string& tes
                                      {"--save", save},
                                      {"--export", export_to},
                                      {"--metrics", metrics},
+                                     {"--export-adapter", tuning.export_adapter},
+                                     {"--flight-record", flight_record},
                                      {"--trace", trace},
+                                     {"--trace-values", trace_values},
                                      {"--tensorboard", tensorboard},
                                      {"--text-cache", cache}}) {
     const auto way = place(path).lexically_relative(place(folder));

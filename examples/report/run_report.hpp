@@ -100,8 +100,10 @@ class RunReport {
   /// Starts the bar and the output of steps. goes_on: the job has written before; an earlier rank 0 may still write.
   void start(std::int64_t steps_before, bool goes_on) {
     if (!prints_) return;
-    metrics_ =
-        std::make_unique<Metrics>(options_.metrics, steps_before, replaces(goes_on), goes_on);
+    constexpr auto all = std::numeric_limits<std::int64_t>::max();
+    // An evaluation alone does no later step again, so it keeps all lines.
+    const auto kept = options_.evaluate_only && steps_before > 0 ? all : steps_before;
+    metrics_ = std::make_unique<Metrics>(options_.metrics, kept, replaces(goes_on), goes_on);
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(steps_before);
     if (known && metrics_->last_step() < steps_before) metrics_->write(last_step_);
@@ -185,10 +187,9 @@ class RunReport {
     if (metrics_) metrics_->write(line);
     if (step != drawn_until_) draw(line);
   }
-  void exposed_communication(double share) {
+  void exposed_communication(std::int64_t step, double share) {
     if (metrics_)
-      metrics_->write(
-          {{"step", static_cast<double>(total_steps_)}, {"exposed_communication", share}});
+      metrics_->write({{"step", static_cast<double>(step)}, {"exposed_communication", share}});
   }
 
   /// Reports the end of the run, on rank 0.
@@ -213,7 +214,8 @@ class RunReport {
     const auto& directory = options_.tensorboard;
     if (directory.empty()) return;
     const bool goes_on = steps_before > 0 && EventFile::last_in(directory) > 0;  // else a new run
-    drawn_until_ = goes_on && !known ? steps_before : -1;
+    const bool due = options_.evaluate_every > 0 && steps_before % options_.evaluate_every == 0;
+    drawn_until_ = goes_on && !known && due ? steps_before : -1;
     events_ =
         std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
     events_->text(steps_before, "options", "```toml\n" + options_.configuration + "```\n");

@@ -17,8 +17,8 @@
 
 namespace examples {
 
-/// Returns whether each replica has a micro-batch in each full step, and equally many as the others in each step if the
-/// model needs that, as synchronized batch norm does.
+/// Returns whether each replica has a micro-batch in each full step (with local steps in each step), and equally many as
+/// the others in each step if the model needs that, as synchronized batch norm does.
 [[nodiscard]] inline bool gives_work_to_all(const TrainingSetup& setup,
                                             const dhp::MeshShape& layout) {
   const auto& options = setup.options;
@@ -27,7 +27,8 @@ namespace examples {
   const auto first = epoch.plan(1).micro_batches();
   const auto last = epoch.plan(epoch.steps_per_epoch()).micro_batches();
   const bool equal = first % layout.data == 0 && last % layout.data == 0;
-  return layout.data <= first && (equal || !setup.waits_for_replicas);
+  const bool alone = std::holds_alternative<dhp::LocalSgd>(options.reducer);
+  return layout.data <= (alone ? last : first) && (equal || !setup.waits_for_replicas);
 }
 
 class LayoutPlanner {

@@ -263,7 +263,7 @@ class Program {
     report_.log(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
-          traced_->end([&](const std::string& line) { report_.log(line); }));
+          run_.steps(), traced_->end([&](const std::string& line) { report_.log(line); }));
     auto summary = work_.summary(run_.mesh());
     summary.steps_before = steps_before_;
     summary.last_step = run_.steps();

@@ -2,6 +2,7 @@
 
 #include "../options/agreement.hpp"
 #include "../report/memory_use.hpp"
+#include "layout_planner.hpp"
 #include "program.hpp"
 #ifdef DHP_HAS_ENGINE
 #include "elastic_training.hpp"
@@ -51,6 +52,7 @@ void choose_axes(TrainingSetup& setup) {
   std::optional<Timed> best;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
   const auto take = [&](const Timed& one) {
+    if (!gives_work_to_all(setup, one.second.mesh)) return true;
     // The step model only estimates memory; the memory plan counts it.
     const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
     if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;

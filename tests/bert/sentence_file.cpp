@@ -81,6 +81,8 @@ TEST_CASE("sentence file: columns are chosen by name, or by number without a hea
   says("a\tb\n", "x.tsv", {"a", "c"}, "has no column c, but a, b");
   says("a\tb\n", "x.tsv", {"a", "2"}, "has no column 2, but a, b");
   says("a\tb\nc\n", "x.tsv", {"1", "2"}, "line 2: it has 1 fields");
+  says("2\tthe cat\n1\tthe dog\n", "x.tsv", {"2"}, "line 1: column 2 may be a name or a number");
+  CHECK(rows(",0,1\n0,a,b\n", "x.csv", {"1"}) == Rows{{"b"}});
   says("{\"t\": 7, \"n\": 7}\n", "x.jsonl", {"t", "n"}, "\"t\" is of type number");
   says("{\"t\": \"a\", \"n\": []}\n", "x.jsonl", {"t", "n"}, "\"n\" is of type array");
   says("{\"t\": \"a\", \"n\": null}\n", "x.jsonl", {"t", "n"}, "\"n\" is null; a text or number");

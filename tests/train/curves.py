@@ -111,12 +111,13 @@ def shown(directory):
 
 
 def curves(program, folder):
-    """A run goes on from a checkpoint, and has lost the steps after it."""
+    """A run goes on from a checkpoint, twice, and has lost the steps after it. Only the first had an evaluation there."""
     save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
-    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", save, "--save-every", "1", "--metrics",
+    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "2", "--save", save, "--save-every", "1", "--metrics",
             metrics, "--tensorboard", tensorboard]
     run(*line, "--steps", "5")
-    run(*line, "--steps", "6", "--load", save / "step-00000003")
+    run(*line, "--steps", "6", "--load", save / "step-00000004")
+    run(*line, "--steps", "7", "--load", save / "step-00000005")
     wanted = {}
     for entry in map(json.loads, metrics.read_text().splitlines()):
         if "summary" in entry:
@@ -126,6 +127,10 @@ def curves(program, folder):
             if name != "step":
                 wanted[tag, entry["step"]] = struct.unpack("<f", struct.pack("<f", value))[0]
     found = {key: value for key, value in shown(tensorboard).items() if key[0] != "train/tokens_per_s"}
+    before = metrics.read_text()
+    run(program, *MODELS["bert"], *COMMON, "--load", save / "step-00000003", "--evaluate-only", "--metrics", metrics)
+    if not metrics.read_text().startswith(before):
+        yield "curves: an evaluation alone has removed lines of the metrics"
     of_speed = ("train/samples_per_s", "train/peak_memory_bytes")
     if found.keys() != wanted.keys():
         yield f"curves: {sorted(found.keys() ^ wanted.keys())}"

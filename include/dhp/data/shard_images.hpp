@@ -138,7 +138,8 @@ class ShardImages {
     try {
       if (!std::filesystem::exists(path)) return false;
       auto index = detail::ShardIndex::parse(text_of(path));
-      if (!index || !index->is_of(shards) || (options_.skip_bad && !index->checked)) return false;
+      if (!index || !index->is_of(shards, found.decoders) || (options_.skip_bad && !index->checked))
+        return false;
       if (!options_.skip_bad && !index->skipped.empty()) return false;
       use(found, std::move(*index), shards);
     } catch (const Error&) {
