@@ -32,6 +32,9 @@ TEST_CASE("files: errors name the file and the errno of the failed call") {
   std::filesystem::create_directory(folder / "a");
   CHECK_THROWS_WITH_AS(dhp::replace_file(folder / "a", "a"),
                        Contains("/a is not a file; give the name of one"), dhp::Error);
+  std::filesystem::create_symlink(folder / "nowhere", folder / "link");
+  CHECK_THROWS_WITH_AS(dhp::replace_file(folder / "link", "a"),
+                       Contains("/link is a link to a file that is not there"), dhp::Error);
   OpenFile null("/dev/null", O_WRONLY);
   CHECK_THROWS_WITH_AS(null.sync(), Contains("cannot write /dev/null: Invalid argument"),
                        dhp::Error);

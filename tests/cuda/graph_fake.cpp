@@ -153,6 +153,53 @@ TEST_CASE("graph fake: a recorded step keeps the communicators that it works wit
   CHECK(fake::comms == 0);
 }
 
+TEST_CASE(
+    "graph fake: another device and another graph may record work of the same communicators") {
+  const auto wrong = on_gpus(2, [](Comm<Cuda>& world, Cuda& dev) {
+    const auto work_on = [&](Cuda& on, Tensor<Cuda>& x, Comm<Cuda>& comm) {
+      return [&] { comm.all_reduce(on, x.mut()).wait(on); };
+    };
+    {
+      Cuda first({.device = world.rank(), .pinned_bytes = 1 << 12, .workspace_bytes = 256});
+      auto x = tensor_of<float>(first, {1});
+      const auto work = work_on(first, x, world);
+      work();
+      first.run(first.record(work));
+      if (!holds(first, x, {4})) return "another sum on the first device";
+    }
+    auto x = tensor_of<float>(dev, {1});
+    std::optional<Comm<Cuda>> part = world.split(0, world.rank());
+    const auto old_work = work_on(dev, x, *part), work = work_on(dev, x, world);
+    old_work();
+    auto graph = dev.record(old_work);
+    dev.run(graph);
+    part.reset();
+    work();
+    graph = dev.record(work);
+    dev.run(graph);
+    return holds(dev, x, {16}) ? "" : "another sum";
+  });
+  for (const auto& text : wrong) CHECK(text == std::string());
+  CHECK(fake::comms == 0);
+}
+
+TEST_CASE("graph fake: the memory of a graph, and of a failed recording, ends with it") {
+  Cuda dev({.pinned_bytes = 1 << 12, .workspace_bytes = 256});
+  const auto held = dev.memory().held_bytes();
+  for (const bool fails : {false, true}) {
+    const auto record = [&] {
+      return dev.record([&] {
+        Tensor<Cuda> x(dev, DType::f32, {1 << 20});
+        dev.fill_zero(x.mut().bytes(), x.size_bytes());
+        dhp::check(!fails, "no more paper");
+      });
+    };
+    if (fails) CHECK(message_of([&] { (void)record(); }) == "no more paper");
+    else CHECK(record());
+    CHECK(dev.memory().held_bytes() == held);
+  }
+}
+
 TEST_CASE("graph fake: work that cannot be recorded is refused, and still runs unrecorded") {
   const auto wrong = on_gpus(2, [](Comm<Cuda>& world, Cuda& dev) {
     auto x = tensor_of<float>(dev, {1});

@@ -1,6 +1,9 @@
 #include <dhp/cuda/tuned_choices.hpp>
 #include <tests/support/folder.hpp>
 
+#include <thread>
+#include <vector>
+
 using namespace dhp::detail::cuda;
 
 TEST_CASE("tuned choices are read back from a whole file of the same machine only") {
@@ -49,4 +52,17 @@ TEST_CASE("tuned choices of two processes are merged; an unwritable file is no e
   CHECK(nowhere.find("p") == "1");
   CHECK_THROWS(one.keep("two\nlines", "1"));
   CHECK_THROWS(one.keep("p = q", "1"));
+}
+
+TEST_CASE("tuned choices: ranks that share a file keep the choices of all") {
+  const Folder folder;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      TunedChoices mine(folder / "choices", "GPU");
+      for (int problem = 0; problem < 10; ++problem)
+        mine.keep(concat("stage ", rank, " problem ", problem), "algorithm");
+    });
+  for (auto& rank : ranks) rank.join();
+  CHECK(TunedChoices(folder / "choices", "GPU").size() == 40);
 }

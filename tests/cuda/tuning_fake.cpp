@@ -143,6 +143,22 @@ TEST_CASE("tuning fake: the fastest algorithm is taken; if deterministic, the li
             "GPU 0 has recorded a step with timed algorithms"));
 }
 
+TEST_CASE("tuning fake: a timing that adds to padded rows has memory for the padding") {
+  Cuda dev(small());
+  constexpr std::int64_t rows = 4096, columns = 65, stride = 128;
+  const auto a = Tensor<Cuda>::zeros(dev, DType::f32, {rows, 2});
+  const auto b = Tensor<Cuda>::zeros(dev, DType::f32, {columns, 2});
+  auto c = Tensor<Cuda>::zeros(dev, DType::f32, {rows, stride});
+  auto product = dhp::detail::cuda::column_major(false, true, rows, columns, 2);
+  product.c.stride = stride;
+  CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().run(dev, {.product = product,
+                                                               .left = b.view().bytes(),
+                                                               .right = a.view().bytes(),
+                                                               .c = c.mut().bytes(),
+                                                               .beta = 1}));
+  CHECK(dev.memory().held_bytes() - dev.memory().in_use_bytes() >= c.size_bytes());
+}
+
 TEST_CASE("tuning fake: a deterministic device reports only an alignment that every layout has") {
   for (const bool deterministic : {false, true}) {
     Cuda dev(small(0, deterministic));

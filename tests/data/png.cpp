@@ -104,6 +104,17 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
   }
 }
 
+TEST_CASE("exif: fill bytes may stand before the marker of a JPEG") {
+  const std::string tiff("MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0", 26);
+  for (std::size_t fills = 0; fills < 3; ++fills)
+    CHECK(dhp::detail::jpeg_orientation(bytes_of("\xff\xd8" + std::string(fills, '\xff') +
+                                                 "\xff\xe1" +
+                                                 std::string("\0\x22"
+                                                             "Exif\0\0",
+                                                             8) +
+                                                 tiff)) == 6);
+}
+
 TEST_CASE("png: damage is reported without a crash") {
   check_damage([](const dhp::Bytes& bytes,
                   const std::string& name) { (void)dhp::detail::decode_png(bytes, name); },

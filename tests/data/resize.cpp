@@ -75,6 +75,19 @@ TEST_CASE("resize: each pixel of noise is within two of the exact sum, in any nu
     }
 }
 
+TEST_CASE("resize: many rows are summed as exactly as many columns") {
+  for (const int ratio : {8, 64, 1000})
+    for (const int period : {2, 3, 4}) {
+      const int extent = 8 * ratio;
+      std::vector<std::uint8_t> stripes;
+      for (int at = 0; at < extent; ++at) stripes.push_back(at % period < period / 2 ? 255 : 0);
+      const auto by_rows = resize(gray(extent, 1, stripes), 8, 1);
+      const auto by_columns = resize(gray(1, extent, stripes), 1, 8);
+      for (std::size_t at = 0; at < 8; ++at)
+        CHECK(std::abs(by_rows.pixels[at] - by_columns.pixels[at]) <= 1);
+    }
+}
+
 TEST_CASE("resize: resizing a box equals resizing its crop") {
   dhp::Image image{6, 8, 2, {}};
   for (int value = 0; value < 96; ++value)

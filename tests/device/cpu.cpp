@@ -89,8 +89,10 @@ static_assert(!std::is_move_constructible_v<Cpu> && !std::is_move_assignable_v<C
 
 TEST_CASE("cpu: an impossible allocation is refused with a sentence") {
   Cpu dev;
+  (void)dev.allocate(1000);  // is cached
   CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), Contains("out of memory"),
                        dhp::Error);
+  CHECK(dev.memory().held_bytes() == 0);  // the cache was given back first
 }
 
 TEST_CASE("cpu: for_ranges covers all once, in ranges of at most a tile") {

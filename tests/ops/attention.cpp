@@ -154,6 +154,17 @@ TEST_CASE("attention: extreme scores neither overflow nor vanish") {
   CHECK(attention_results<Cpu>(side.dev, Samples(side.dev, {0, 2}, {2}), {}, column(200, -200),
                                column(100, 101), v,
                                v) == Results{{5, 3}, {0, 0}, {0, 0}, {5, 3}, {20200, -20000}});
+  // The scores of a whole block of keys are -inf.
+  constexpr std::int32_t rows = 600;
+  const std::vector<double> q(rows, 1e20), values(rows, 2);
+  std::vector<double> k(rows, -1e30);
+  std::fill(k.begin() + 512, k.end(), 0);
+  const Shape shape{rows, 1};
+  Tensor<Cpu> y(side.dev, DType::f32, shape), logsumexp(side.dev, DType::f32, {1, rows});
+  attention_forward(side.dev, side.exactly(shape, q), side.exactly(shape, k),
+                    side.exactly(shape, values), Samples(side.dev, {0, rows}, {rows}), {}, y.mut(),
+                    logsumexp.mut());
+  CHECK(widened(side.dev, y) == values);
 }
 
 TEST_CASE("attention: zero samples and zero rows are accepted") {

@@ -92,4 +92,8 @@ TEST_CASE("cached attention: operands that do not fit are refused") {
           detail::append_to_cache(dev, q.view(), q.view(), tensor_of(dev, Ints{0, 2}).view(),
                                   tensor_of(dev, Ints{0, 1}).view(), 0, cache.mut());
         }) == "attention: offsets [2] of i32 do not fit a cache [2, 2, 4, 6]");
+  CHECK(message_of([&] {
+          detail::append_to_cache(dev, q.view(), q.view(), tensor_of(dev, Ints{0, 1, 5}).view(),
+                                  tensor_of(dev, Ints{0, 0}).view(), 0, cache.mut());
+        }) == "attention: rows [1, 5) of sample 1 do not lie in the 2 rows");
 }

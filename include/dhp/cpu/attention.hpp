@@ -164,6 +164,7 @@ struct OnlineSoftmax {
     A& top = most[as_size(query)];
     A& total = sum[as_size(query)];
     const A higher = std::max(top, largest<A>(seen, [=](std::int64_t j) { return row[j]; }));
+    if (higher < std::numeric_limits<A>::lowest()) return std::fill(row, row + seen, A(0));
     for_vectors(
         seen, row, [=](auto score) { return fast_exp(score - higher); }, row);
     const A more = lane_sum<A>(seen, [=](std::int64_t j) { return row[j]; });

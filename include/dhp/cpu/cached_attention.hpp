@@ -10,19 +10,15 @@
 #include <cstring>
 #include <vector>
 
-namespace dhp::detail::cpu {
+namespace dhp::detail {
 
 /// Returns where the keys of a sample begin in the cache. Throws Error if the cache has no row for `position`.
-inline std::int64_t cache_of(ConstView<Cpu> cache, std::int64_t sample, std::int64_t position) {
+inline std::int64_t cache_start(ConstView<Cpu> cache, std::int64_t sample, std::int64_t position) {
   const auto& shape = cache.shape();
   check(position >= 0 && position < shape[2], "attention: position ", position, " of sample ",
         sample, " is beyond a cache of ", shape[2], " rows");
   return sample * shape[2] * shape[3];
 }
-
-}  // namespace dhp::detail::cpu
-
-namespace dhp::detail {
 
 void append_to_cache_on(std::same_as<Cpu> auto&, ConstView<Cpu> k, ConstView<Cpu> v,
                         ConstView<Cpu> offsets, ConstView<Cpu> positions, std::int64_t row_stride,
@@ -30,15 +26,18 @@ void append_to_cache_on(std::same_as<Cpu> auto&, ConstView<Cpu> k, ConstView<Cpu
   const auto* const starts = offsets.data<std::int32_t>();
   const auto* const at = positions.data<std::int32_t>();
   const auto element = static_cast<std::int64_t>(size_of(k.dtype()));
-  const auto values = cache.count() / 2 * element;
-  for (std::int64_t sample = 0; sample + 1 < offsets.count(); ++sample)
-    for (std::int64_t row = starts[sample]; row < starts[sample + 1]; ++row) {
-      const auto to = cpu::cache_of(cache, sample, at[row]) + at[row] * k.columns();
-      const auto bytes = as_size(k.columns() * element);
-      std::memcpy(cache.bytes() + to * element, k.bytes() + row * row_stride * element, bytes);
-      std::memcpy(cache.bytes() + values + to * element, v.bytes() + row * row_stride * element,
-                  bytes);
+  const auto bytes = as_size(k.columns() * element);
+  for (std::int64_t sample = 0; sample + 1 < offsets.count(); ++sample) {
+    const Range rows{starts[sample], starts[sample + 1]};
+    check(rows.first >= 0 && rows.last <= k.rows(), "attention: rows [", rows.first, ", ",
+          rows.last, ") of sample ", sample, " do not lie in the ", k.rows(), " rows");
+    for (auto row = rows.first; row < rows.last; ++row) {
+      const auto at_row = cache_start(cache, sample, at[row]) + at[row] * k.columns();
+      auto* const to = cache.bytes() + at_row * element;
+      std::memcpy(to, k.bytes() + row * row_stride * element, bytes);
+      std::memcpy(to + cache.size_bytes() / 2, v.bytes() + row * row_stride * element, bytes);
     }
+  }
 }
 
 void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> cache,
@@ -52,7 +51,7 @@ void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<
     dev.for_tiles(q.rows() * key_heads, [&](std::int64_t task) {
       const auto sample = task / key_heads, first_column = task % key_heads * size;
       const auto seen = positions.data<std::int32_t>()[sample] + std::int64_t{1};
-      const T* const keys = cache.data<T>() + cpu::cache_of(cache, sample, seen - 1) + first_column;
+      const T* const keys = cache.data<T>() + cache_start(cache, sample, seen - 1) + first_column;
       const T* const values = keys + cache.count() / 2;
       std::vector<A> weights(as_size(seen)), mixed(as_size(size));
       for (auto at = first_column * sharing; at < (first_column + size) * sharing; at += size) {

@@ -131,8 +131,8 @@ class CublasPlans : public CudaCached {
     try {
       std::shared_ptr<std::byte> scratch;
       if (call.beta != 0)
-        scratch =
-            dev.allocate(as_size(call.product.c.rows * call.product.c.columns) * size_of(call.out));
+        scratch = dev.allocate(as_size(call.product.c.stride * call.product.c.columns) *
+                               size_of(call.out));
       std::byte* const c = scratch ? scratch.get() : call.c;
       for (const auto& one : all) {
         if (multiply(dev, call, product, one, c) != CUBLAS_STATUS_SUCCESS) continue;

@@ -31,9 +31,10 @@ class TunedChoices {
           "a tuned choice is a line, got ", problem, " and ", choice);
     choices_[problem] = choice;
     if (path_.empty()) return;
-    read();
-    choices_[problem] = choice;
     try {
+      OpenFile turn(path_ + ".lock", O_RDWR | O_CREAT);  // ranks add to the file one after another
+      turn.lock();
+      read();
       replace_file(path_, text());
     } catch (const Error&) {
       path_.clear();

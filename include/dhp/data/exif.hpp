@@ -31,6 +31,10 @@ namespace dhp::detail {
   constexpr std::string_view exif("Exif\0\0", 6);
   for (std::size_t at = 2; at + 4 <= bytes.size() && bytes[at] == std::byte{0xff};) {
     const auto marker = std::to_integer<unsigned>(bytes[at + 1]);
+    if (marker == 0xff) {  // a fill byte
+      ++at;
+      continue;
+    }
     const auto size = std::to_integer<std::size_t>(bytes[at + 2]) * 256 +
                       std::to_integer<std::size_t>(bytes[at + 3]);
     if (marker == 0xda || at + 2 + size > bytes.size()) break;  // the image's data begins

@@ -102,21 +102,22 @@ struct ResizeWeights {
   }
 };
 
-// Row weights are in units of 1/256, so that row sums fit in 16 bits; column weights are in units of 1/2^14.
-inline constexpr int row_weight_sum = 256;
-inline constexpr int column_weight_bits = 14;
+// Column weights are in units of 1/2^14. Row weights are in units of 1/256, so that row sums fit in 16 bits, and like
+// column weights for so many taps that this is too coarse.
+inline constexpr int row_weight_bits = 8, column_weight_bits = 14, most_coarse_taps = 8;
 /// Row sums are stored minus this value, because SSE2 multiplies signed 16-bit values.
 inline constexpr int sum_middle = 1 << 15;
 
 /// Sets sums[at] to the sum of weights[tap] * from[tap * stride + at], minus sum_middle. constant: the number of taps,
-/// or 0 if it is known only at run time. SSE2 adds 16 sums at a time; the results are the same without it.
-void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
+/// or 0 if it is known only at run time. shift: by how many bits weights are finer than row_weight_bits. SSE2 adds 16
+/// sums of coarse weights at a time; the results are the same without it.
+void sum_rows(auto constant, int shift, const std::uint8_t* from, std::size_t stride,
               std::span<const std::int16_t> weights, std::span<std::int16_t> sums) {
   const std::size_t taps = constant > 0 ? constant : weights.size();
   std::size_t at = 0;
 #ifdef __SSE2__
   const __m128i zero = _mm_setzero_si128();
-  for (; at + 16 <= sums.size(); at += 16) {
+  for (; shift == 0 && at + 16 <= sums.size(); at += 16) {
     __m128i low = _mm_set1_epi16(static_cast<short>(sum_middle)), high = low;
     for (std::size_t tap = 0; tap < taps; ++tap) {
       __m128i pixels;
@@ -130,9 +131,9 @@ void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
   }
 #endif
   for (; at < sums.size(); ++at) {
-    int sum = -sum_middle;
+    int sum = (1 << shift) / 2;
     for (std::size_t tap = 0; tap < taps; ++tap) sum += weights[tap] * from[tap * stride + at];
-    sums[at] = static_cast<std::int16_t>(sum);
+    sums[at] = static_cast<std::int16_t>((sum >> shift) - sum_middle);
   }
 }
 
@@ -194,7 +195,10 @@ void visit_taps(std::size_t taps, const auto& visit) {
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width)
     return mirrored ? mirror(crop(image, box)) : crop(image, box);
-  const detail::ResizeWeights rows(box.top, box.height, height, detail::row_weight_sum, false);
+  const bool many_taps = 2 * box.height > detail::most_coarse_taps * height;
+  const int shift = many_taps ? detail::column_weight_bits - detail::row_weight_bits : 0;
+  const detail::ResizeWeights rows(box.top, box.height, height,
+                                   1 << (detail::row_weight_bits + shift), false);
   detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_weight_bits, true);
   if (mirrored) columns.reverse();
   const auto channels = detail::as_size(image.channels);
@@ -207,7 +211,7 @@ void visit_taps(std::size_t taps, const auto& visit) {
     const auto at = detail::as_size(y);
     const auto* from = image.pixels.data() + image.at(rows.first[at], box.left);
     detail::visit_taps(rows.taps, [&](auto taps) {
-      detail::sum_rows(taps, from, image.at(1, 0),
+      detail::sum_rows(taps, shift, from, image.at(1, 0),
                        std::span(rows.values).subspan(at * rows.taps, rows.taps),
                        std::span(sums).first(count));
     });

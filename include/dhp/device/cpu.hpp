@@ -38,6 +38,10 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
     std::byte* block = persistent ? nullptr : take(size);
     const bool fresh = block == nullptr;
     if (fresh) block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
+    if (block == nullptr) {  // tries again without cached blocks
+      trim();
+      block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
+    }
     if (block == nullptr) throw OutOfMemory(size, "");
     count_used(size, fresh);
     // The deleter keeps the pool alive: a tensor may outlive the device.

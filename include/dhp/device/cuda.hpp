@@ -222,15 +222,15 @@ class Cuda : detail::Kernels, detail::NonCopyable {
     // Relaxed mode allows the arena to allocate during capture.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
                "cudaStreamBeginCapture");
-    const auto arena = memory_->use_new_arena();
-    ++recordings_;
-    recording_ = true;
+    auto arena = std::make_shared<const detail::CudaArena>(memory_);
+    recording_ = arena;
+    has_recorded_ = true;
     cudaGraph_t recorded = nullptr;
     detail::CudaGraph::Branches branches;
     const auto end = [&] {
-      recording_ = false;
+      recording_ = nullptr;
       branches = std::exchange(branches_, {});
-      memory_->use_arena(arena);
+      memory_->use_first_arena();
       return cudaStreamEndCapture(stream(), &recorded);
     };
     try {
@@ -244,12 +244,12 @@ class Cuda : detail::Kernels, detail::NonCopyable {
       throw;
     }
     check_cuda(end(), "cudaStreamEndCapture");
-    return detail::CudaGraph(recorded, std::move(branches));
+    return detail::CudaGraph(recorded, std::move(branches), std::move(arena));
   }
   void run(const detail::CudaGraph& graph) { graph.launch(stream()); }
-  [[nodiscard]] bool recording() const { return recording_; }
-  /// Returns the number of the current recording, counted from 1, or 0 outside a recording.
-  [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
+  [[nodiscard]] bool recording() const { return recording_ != nullptr; }
+  /// Identifies the current recording; communicators compare it, and may serve several devices.
+  [[nodiscard]] detail::RecordingId recording_id() const { return detail::RecordingId(recording_); }
   /// Adds a participant to the current recording. At the end, the device's stream waits for the participant's stream.
   void add_branch(std::shared_ptr<detail::CudaBranch> branch) {
     branches_.push_back(std::move(branch));
@@ -299,7 +299,7 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   /// because a graph keeps the algorithms it was recorded with.
   void make_deterministic() {
     if (options_.deterministic) return;
-    check(recordings_ == 0, "GPU ", number(),
+    check(!has_recorded_, "GPU ", number(),
           " has recorded a step with timed algorithms and cannot become deterministic; set "
           "CudaOptions::deterministic at construction");
     synchronize();
@@ -352,8 +352,8 @@ class Cuda : detail::Kernels, detail::NonCopyable {
   detail::CublasHandle cublas_;
   detail::CudnnHandle cudnn_;
   std::shared_ptr<std::byte> workspace_;
-  bool recording_ = false;
-  std::uint64_t recordings_ = 0;
+  std::shared_ptr<const detail::CudaArena> recording_;  // null outside a recording
+  bool has_recorded_ = false;
   detail::CudaGraph::Branches branches_;    // participants of the current recording
   std::optional<detail::CudaClock> clock_;  // set only if the device traces
   // The cache is destroyed first, because its entries use the members above.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
+#include <dhp/device/cuda_memory.hpp>
 
 #include <memory>
 #include <mutex>
@@ -26,8 +27,18 @@ class CudaGraph {
   using Branches = std::vector<std::shared_ptr<CudaBranch>>;
 
   CudaGraph() = default;  ///< an empty graph
-  explicit CudaGraph(cudaGraph_t recorded, Branches branches = {})
-      : branches_(std::move(branches)) {
+  CudaGraph(CudaGraph&&) = default;
+  /// Ends the old graph in the order of its destructor: work, communicators, memory.
+  CudaGraph& operator=(CudaGraph&& other) noexcept {
+    graph_ = std::exchange(other.graph_, {});
+    branches_ = std::exchange(other.branches_, {});
+    arena_ = std::exchange(other.arena_, {});
+    return *this;
+  }
+  /// arena: the graph's memory, which ends after it.
+  explicit CudaGraph(cudaGraph_t recorded, Branches branches = {},
+                     std::shared_ptr<const CudaArena> arena = {})
+      : arena_(std::move(arena)), branches_(std::move(branches)) {
     cudaGraphExec_t result = nullptr;
     const auto code = cudaGraphInstantiate(&result, recorded, 0);
     quietly(cudaGraphDestroy(recorded));
@@ -51,6 +62,7 @@ class CudaGraph {
 
  private:
   static constexpr const char* launch_name = "cudaGraphLaunch";
+  std::shared_ptr<const CudaArena> arena_;
   // The branches must outlive the graph: NCCL cannot destroy a communicator that a live graph uses.
   Branches branches_;
   std::shared_ptr<std::remove_pointer_t<cudaGraphExec_t>> graph_;

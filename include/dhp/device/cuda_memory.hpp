@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -97,19 +98,24 @@ class CudaMemory : public MemoryCount,
     return free;
   }
 
-  /// Switches to a new arena, so that a recorded graph shares no memory with other work. Returns the number of the
-  /// previous arena. The stream must be idle.
+  /// Switches to a new arena, so that a recorded graph shares no memory with other work. Returns its number. The stream
+  /// must be idle.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
-    const auto before = current_;
     current_ = arenas_.size();
     arenas_.emplace_back();
-    return before;
+    return current_;
   }
-  /// Switches back to an earlier arena after a recording.
-  void use_arena(std::size_t number) {
+  /// Switches back to the first arena after a recording.
+  void use_first_arena() {
     const std::lock_guard lock(mutex_);
-    current_ = number;
+    current_ = 0;
+  }
+  /// Frees the arena's blocks. Those in use will go to the first arena.
+  void end_arena(std::size_t number) {
+    const std::lock_guard lock(mutex_);
+    drop(arenas_[number]);
+    ended_.insert(number);
   }
   /// Frees the cached blocks of the first arena. Recorded graphs need the others.
   void trim() {
@@ -161,7 +167,7 @@ class CudaMemory : public MemoryCount,
   void give(std::byte* data, std::size_t size, std::size_t arena) {
     count_freed(size, true);
     const std::lock_guard lock(mutex_);
-    arenas_[arena][size].push_back(data);
+    arenas_[ended_.contains(arena) ? 0 : arena][size].push_back(data);
   }
   void drop(Arena& arena) noexcept {
     const CurrentDevice here(device_);
@@ -177,7 +183,33 @@ class CudaMemory : public MemoryCount,
   CudaAllocator hosts_;
   std::mutex mutex_;  // protects arenas_ and current_
   std::vector<Arena> arenas_{1};
+  std::set<std::size_t> ended_;  // arenas whose graph is gone
   std::size_t current_ = 0;
+};
+
+/// The memory of a recorded graph: an arena from its construction on, freed at its end.
+class CudaArena : NonCopyable {
+ public:
+  explicit CudaArena(std::shared_ptr<CudaMemory> pool)
+      : pool_(std::move(pool)), number_(pool_->use_new_arena()) {}
+  ~CudaArena() { pool_->end_arena(number_); }
+
+ private:
+  std::shared_ptr<CudaMemory> pool_;
+  std::size_t number_;
+};
+
+/// Identifies a recording among those of all devices, also after its end. The default: no recording.
+class RecordingId {
+ public:
+  RecordingId() = default;
+  explicit RecordingId(const std::shared_ptr<const CudaArena>& arena) : arena_(arena) {}
+  [[nodiscard]] bool operator==(const RecordingId& other) const {
+    return !arena_.owner_before(other.arena_) && !other.arena_.owner_before(arena_);
+  }
+
+ private:
+  std::weak_ptr<const CudaArena> arena_;  // keeps others from having the same identity
 };
 }  // namespace detail
 

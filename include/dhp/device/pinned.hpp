@@ -62,7 +62,9 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
 
 class PinnedRing {
  public:
-  explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {}
+  explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {
+    check(bytes >= 512, "a device needs 512 or more pinned bytes, got ", bytes);
+  }
 
   /// Returns the most bytes that take() accepts.
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }

@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 /// Updates an error memory after a step: memory = (step was applied ? fresh : memory) * loss_scale / used_loss_scale.
-/// The factor converts the memory to the next step's loss scale. fresh, memory [n] have one floating-point type.
+/// The factor converts the memory to the next step's loss scale. fresh, memory [n] are both f32 or both f64.
 template <Device Dev>
 void keep_if_applied(Dev& dev, InView<Dev> state, InView<Dev> fresh, OutView<Dev> memory) {
   check_step_state<Dev>(state);

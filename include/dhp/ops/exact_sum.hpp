@@ -1,7 +1,7 @@
 // Exact accumulation adds values as integers on an absolute fixed-point grid, so that neither order nor grouping
 // changes a bit. Each element has two 64-bit limbs: high = rint(x 2^33), and low = the rest in units of 2^-83. Any
 // communicator can sum the limbs, and ranks need not agree on a maximum first. Floats of magnitude 2^-60 or more are on
-// the grid. Sums of up to 2^14 values, if below 2^30, are exact.
+// the grid. Sums of fewer than 2^14 values, if below 2^30, are exact.
 #pragma once
 
 #include <dhp/tensor/view.hpp>

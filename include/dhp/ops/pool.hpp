@@ -70,6 +70,8 @@ void global_average_pool_backward(Dev& dev, InView<Dev> dy, OutView<Dev> dx) {
   check(dx.shape().rank() == 4 && dy.shape() == Shape{dx.shape()[0], dx.shape()[3]},
         "global_average_pool_backward: dx [N, H, W, C] belongs to dy [N, C], got ", dx.shape(),
         " and ", dy.shape());
+  check(dx.shape()[1] * dx.shape()[2] > 0, "global_average_pool_backward: images of ", dx.shape(),
+        " have no pixels");
   check(dx.dtype() == dy.dtype(), "global_average_pool_backward: dy is ", dy.dtype(), " and dx is ",
         dx.dtype(), "; both need one type");
   global_average_pool_backward_on(dev, dy, dx);

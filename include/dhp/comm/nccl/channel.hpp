@@ -155,8 +155,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     if (!dev.recording()) return issue(call, action);
     // The host cannot query events inside a recording, so each run of the recording is watched as a whole.
     watchdog_->check_alive();
-    if (recording_ != dev.recording_number()) {
-      recording_ = dev.recording_number();
+    if (recording_ != dev.recording_id()) {
+      recording_ = dev.recording_id();
       const auto result = std::make_shared<NcclBranch>(shared_from_this(), handle_);
       dev.add_branch(result);
       branch_ = result;
@@ -259,7 +259,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   // Pinned: copying pageable memory may hold a driver lock that another rank of this process needs meanwhile.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // number of the last recording with this channel
+  RecordingId recording_;             // the last recording with this channel
   std::weak_ptr<NcclBranch> branch_;  // this channel's branch of that recording
   int exceptions_ = std::uncaught_exceptions();
 };

@@ -38,7 +38,7 @@ class NcclMessages {
     auto& edge = edges_[to];
     auto& slot = edge.slots[edge.sent++ % message_capacity];
     wait_until_received(slot, dev);
-    slot.recording = dev.recording_number();
+    slot.recording = dev.recording_id();
     slot.message = std::move(message);
     const auto sent = slot.message.view();
     slot.received = issue(dev, {CallKind::send, sent.count(), sent.dtype(), Reduce::sum, to, where},
@@ -55,7 +55,7 @@ class NcclMessages {
   struct Slot {
     Tensor<Cuda> message;
     CudaEvent received;
-    std::uint64_t recording = 0;  // number of the recording with this send; 0: none
+    RecordingId recording{};  // the recording with this send
   };
   struct Edge {
     std::array<Slot, message_capacity> slots;
@@ -64,8 +64,8 @@ class NcclMessages {
   // Makes the device wait until the slot's message is received; then its memory may be freed in stream order.
   static void wait_until_received(const Slot& slot, Cuda& dev) {
     // Recorded work can only wait for work of the same recording.
-    if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
-    else if (slot.recording == 0) slot.received.wait();
+    if (slot.recording == dev.recording_id()) slot.received.before(dev.stream());
+    else if (slot.recording == RecordingId()) slot.received.wait();
     // Otherwise the send was recorded, and its memory is kept for the next run.
   }
   CudaEvent issue(Cuda& dev, const CommCall& call, int from, int to, auto action) {
