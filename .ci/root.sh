@@ -10,7 +10,7 @@
 # them.
 set -eu
 suite=${DHP_SUITE:-bookworm}
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp/$suite
+cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/dhp/$suite
 here=$(cd "$(dirname "$0")" && pwd)
 
 impossible() { echo "left out: no empty Debian system can be made here: $1"; exit 77; }

@@ -37,6 +37,11 @@ endfunction()
 
 # Compiles, links and runs cuda/<name>.cpp. <said>: its output; <wrong>: the first error, or "".
 function(dhp_cuda_try name include library said wrong)
+  if(NOT CMAKE_CXX_COMPILER_LOADED)  # nothing can be tried
+    set(${said} "" PARENT_SCOPE)
+    set(${wrong} "" PARENT_SCOPE)
+    return()
+  endif()
   set(dir ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/dhp_try)
   dhp_try(problem ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cuda/${name}.cpp "${CUDAToolkit_INCLUDE_DIRS};${include}"
     "${library};CUDA::cudart_static;${CMAKE_DL_LIBS}" COPY_FILE ${dir}/${name}.out COPY_FILE_ERROR not_copied)

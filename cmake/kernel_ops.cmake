@@ -46,7 +46,7 @@ foreach(half IN ITEMS 0 1)
   file(CONFIGURE OUTPUT ${dir}/ops_${half}.cpp CONTENT "${for_emulated}${definitions_${half}}" @ONLY)
 endforeach()
 
-if(DHP_DEVICE STREQUAL cuda)
+if(DHP_DEVICE STREQUAL "cuda")
   string(REPLACE "tests::Emulated" "Cuda" declarations "${declarations}")
   file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${for_cuda}${declarations}" @ONLY)
   add_library(dhp_cuda_ops STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cu ${dir}/ops_1.cu)

@@ -13,7 +13,7 @@ foreach(program IN ITEMS train_bert train_gpt train_resnet50 score_bert score_gp
   endif()
 endforeach()
 if(programs)
-  if(DHP_DEVICE STREQUAL cuda)  # the toolkit's libraries are in no system folder
+  if(DHP_DEVICE STREQUAL "cuda")  # the toolkit's libraries are in no system folder
     set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
   install(TARGETS ${programs} COMPONENT programs EXCLUDE_FROM_ALL)
@@ -51,7 +51,7 @@ set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME dhp-tools)
 set(other dhp-tools-cuda)
 set(built_for "CPUs (${DHP_CPU_ARCH})")
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SUGGESTS libdhp-dev)
-if(DHP_DEVICE STREQUAL cuda)
+if(DHP_DEVICE STREQUAL "cuda")
   set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME dhp-tools-cuda)
   set(other dhp-tools)
   set(built_for "NVIDIA GPUs (${CMAKE_CUDA_ARCHITECTURES})")

@@ -18,7 +18,7 @@ if(PROJECT_IS_TOP_LEVEL)
     set_target_properties(dhp_cpu_compiled PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")  # the target exists already
   endif()
 endif()
-if(DHP_DEVICE STREQUAL cuda)
+if(DHP_DEVICE STREQUAL "cuda")
   include(cuda_language)
 endif()
 
@@ -58,7 +58,7 @@ endif()
 # Every program of this tree links dhp_device.
 add_library(dhp_device INTERFACE)
 target_link_libraries(dhp_device INTERFACE dhp::default_device dhp_build)
-if(DHP_DEVICE STREQUAL cuda)
+if(DHP_DEVICE STREQUAL "cuda")
   include(kernel_ops)
   target_link_libraries(dhp_device INTERFACE dhp_cuda_ops $<TARGET_NAME_IF_EXISTS:dhp::nccl>)
 endif()
@@ -66,7 +66,7 @@ endif()
 # dhp_device_sources(<file>...): makes nvcc compile these files in a GPU tree. All others stay with the C++ compiler,
 # which is several times faster.
 function(dhp_device_sources)
-  if(DHP_DEVICE STREQUAL cuda AND ARGN)
+  if(DHP_DEVICE STREQUAL "cuda" AND ARGN)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
   endif()
 endfunction()

@@ -29,7 +29,7 @@ function(dhp_units out program)
     foreach(file IN LISTS ARGN)
       file(STRINGS ${file} own LIMIT_COUNT 1
         REGEX "^(namespace [a-z_:]+ {|template <>|#define|.*// not in a unit)")
-      if(own OR (DHP_DEVICE STREQUAL cuda AND file MATCHES "_slow\\.cpp$"))
+      if(own OR (DHP_DEVICE STREQUAL "cuda" AND file MATCHES "_slow\\.cpp$"))
         list(APPEND alone ${file})
       elseif(file MATCHES "_slow\\.cpp$" AND all GREATER DHP_UNIT_FILES)
         list(APPEND slow ${file})
