@@ -2,9 +2,10 @@
 # Runs all benchmarks; writes a table and a JSON file each: bash bench/run.sh [DIRECTORY]
 # PYTHON names the interpreter with PyTorch, the peer; by default the first that has it.
 set -u
+out=${1:+$(realpath -m -- "$1")}
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-out=${1:-build/bench}
+out=${out:-build/bench}
 mkdir -p "$out" || exit 1
 python=${PYTHON:-}
 for candidate in python3 /usr/bin/python3; do

@@ -7,7 +7,7 @@ mark_as_advanced(DHP_MAINTAINER DHP_HOMEPAGE)
 set(CPACK_COMPONENTS_ALL headers)
 set(programs "")
 foreach(program IN ITEMS train_bert train_gpt train_resnet50 score_bert score_gpt score_resnet50
-    dhp_compare dhp_replay dhp_doctor dhp_plan export_onnx)
+    dhp_compare dhp_replay dhp_doctor dhp_plan dhp_schedules dhp_goodput export_onnx)
   if(TARGET ${program})
     list(APPEND programs ${program})
   endif()
@@ -68,8 +68,9 @@ with threads of one process or with processes on many machines.
 .
 train_bert, train_gpt and train_resnet50 train, score_bert, score_gpt and
 score_resnet50 write predictions, export_onnx writes ONNX files, dhp_doctor
-examines a cluster, dhp_plan chooses a layout for it, and dhp_compare shows which
-rank a hung job is waiting for.
+examines a cluster, dhp_plan chooses a layout for it, dhp_schedules and
+dhp_goodput compute what schedules and failures cost, and dhp_compare shows
+which rank a hung job is waiting for.
 .
 This build is for ${built_for}.")
 

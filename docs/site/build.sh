@@ -4,8 +4,9 @@
 # PyPI in build/site/venv; --install does only this. The playground needs Debian's clang-16, lld-16,
 # libc++-16-dev-wasm32, libc++abi-16-dev-wasm32, libclang-rt-16-dev-wasm32 and wasi-libc; without them its page says so.
 set -eu
+out=${1:+$(realpath -m -- "$1")}
 cd "$(dirname "$0")/../.."
-[ "${1:-}" = --install ] || out=$(realpath -m "${1:-build/site/html}")
+out=${out:-$PWD/build/site/html}
 work=$PWD/build/site
 export PYTHONUTF8=1
 mkdir -p "$work"

@@ -4,10 +4,11 @@
 # compiled by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77 if mkdocs, Chromium or
 # clang-16 is missing; --links leaves out the browser and the playground, and so needs neither Chromium nor clang-16.
 set -eu
-cd "$(dirname "$0")/../.."
 browser=yes
 [ "${1:-}" != --links ] || { browser=no && shift; }
-out=$(realpath -m "${1:-build/site/html}")
+out=${1:+$(realpath -m -- "$1")}
+cd "$(dirname "$0")/../.."
+out=${out:-$PWD/build/site/html}
 skip() { echo "skipped: $*"; exit 77; }
 if [ $browser = yes ]; then
   for program in chromium chromedriver; do
