@@ -91,8 +91,9 @@ class SentenceFile {
       return field.find_first_not_of("0123456789") != field.npos;
     });
     if (counted && named && has_words)
-      reject(first->line, "column ", columns.front(),
-             " may be a name or a number there; put a line with the names of all columns first");
+      reject(first->line, "column ", header[numbers.front()],
+             " may be a name or a number there; if the line has names, rename that one, else put a "
+             "line with the names of all columns first");
     if (!named) {
       for (const auto& column : columns) numbers.push_back(std::stoul(column) - 1);
       text_ = all;

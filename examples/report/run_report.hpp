@@ -216,8 +216,11 @@ class RunReport {
     const bool goes_on = steps_before > 0 && EventFile::last_in(directory) > 0;  // else a new run
     const bool due = options_.evaluate_every > 0 && steps_before % options_.evaluate_every == 0;
     drawn_until_ = goes_on && !known && due ? steps_before : -1;
-    events_ =
-        std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
+    constexpr auto all = std::numeric_limits<std::int64_t>::max();
+    const auto first = known || !goes_on        ? steps_before
+                       : options_.evaluate_only ? all  // does no later step again
+                                                : steps_before + 1;
+    events_ = std::make_unique<EventFile>(directory, first);
     events_->text(steps_before, "options", "```toml\n" + options_.configuration + "```\n");
     if (known) draw(last_step_);
   }

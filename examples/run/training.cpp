@@ -51,8 +51,10 @@ void choose_axes(TrainingSetup& setup) {
   int tries = 8;
   std::optional<Timed> best;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
+  bool work_for_all = false;
   const auto take = [&](const Timed& one) {
     if (!gives_work_to_all(setup, one.second.mesh)) return true;
+    work_for_all = true;
     // The step model only estimates memory; the memory plan counts it.
     const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
     if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;
@@ -61,7 +63,11 @@ void choose_axes(TrainingSetup& setup) {
   const auto possible = search(model, choices, take).possible;
   auto mesh = best ? best->second.mesh : dhp::MeshShape{0, 0, 0, 1};
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
-  const auto why = possible > 0 ? std::string() : planner.why_not(model);
+  const auto why = possible == 0  ? planner.why_not(model)
+                   : work_for_all ? std::string()
+                                  : std::string(
+                                        "in some step replicas would have no micro-batch, "
+                                        "or not equally many");
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
              dhp::detail::pluralize(given.mesh.size(), "rank"),
              why.empty() ? " fits this model and the memory of " + cluster.name

@@ -247,6 +247,18 @@ TEST_CASE("run files: a run replaces its own later checkpoints, and no others") 
   (void)back.run.files().load(saves + "/step-00000002");  // once more
   back.save_after(4, saves);
   CHECK(steps_in(saves) == "42");
+  (void)back.run.files().load(saves + "/best");
+  back.save_after(6, saves);
+  CHECK(steps_in(saves) == "642");
+
+  // What is loaded during a save comes after it.
+  const auto slow = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  (void)back.run.step();
+  back.run.files().save_in_background(saves, {.keep = 1, .may_commit = slow});
+  CHECK(back.run.resume(saves));
+  CHECK(back.run.steps() == 7);
+  back.save_after(8, saves);
+  CHECK(steps_in(saves) == "87");
 }
 
 TEST_CASE("run files: of local steps, the first replica's optimizer state is saved") {

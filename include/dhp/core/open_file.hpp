@@ -104,7 +104,7 @@ void replace_file(std::string path, Write write) {
   struct stat status {};
   const bool exists = ::stat(path.c_str(), &status) == 0;
   check(!exists || S_ISREG(status.st_mode), path, " is not a file; give the name of one");
-  check(exists || ::lstat(path.c_str(), &status) != 0, path,
+  check(exists || ::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode), path,
         " is a link to a file that is not there; make that file or remove the link");
   if (char* const file = exists ? ::realpath(path.c_str(), nullptr) : nullptr; file != nullptr) {
     path = file;

@@ -106,8 +106,9 @@ struct AttentionForward {
                  : -std::numeric_limits<A>::infinity();
       const A higher = warp_reduce(block, score, Largest{});
       const A now = higher > most ? higher : most;
-      const A power = scores ? std::exp(score - now) : A(0);
-      const A kept = std::exp(most - now);  // 0 for the first tile
+      const bool none = now < std::numeric_limits<A>::lowest();  // all scores so far are -inf
+      const A power = scores && !none ? std::exp(score - now) : A(0);
+      const A kept = none ? A(1) : std::exp(most - now);  // 0 for the first tile with a score
       sum = (real ? sum * kept : A(0)) + warp_reduce(block, power);
       most = now;
       weights[lane] = scores && place.keeps(head, query, first + lane) ? power : A(0);

@@ -5,6 +5,7 @@
 #include <dhp/data/image.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -102,8 +103,8 @@ struct ResizeWeights {
   }
 };
 
-// Column weights are in units of 1/2^14. Row weights are in units of 1/256, so that row sums fit in 16 bits, and like
-// column weights for so many taps that this is too coarse.
+// Column weights are in units of 1/2^14. Row weights are in units of 1/256, so that sums fit in 16 bits; for more than
+// most_coarse_taps taps this is too coarse, and they are in units of 1/2^14, too.
 inline constexpr int row_weight_bits = 8, column_weight_bits = 14, most_coarse_taps = 8;
 /// Row sums are stored minus this value, because SSE2 multiplies signed 16-bit values.
 inline constexpr int sum_middle = 1 << 15;
@@ -130,11 +131,19 @@ void sum_rows(auto constant, int shift, const std::uint8_t* from, std::size_t st
     std::memcpy(&sums[at + 8], &high, sizeof high);
   }
 #endif
-  for (; at < sums.size(); ++at) {
-    int sum = (1 << shift) / 2;
-    for (std::size_t tap = 0; tap < taps; ++tap) sum += weights[tap] * from[tap * stride + at];
-    sums[at] = static_cast<std::int16_t>((sum >> shift) - sum_middle);
-  }
+  constexpr std::size_t together = 32;  // as vectors
+  const auto sum_some = [&](auto count) {
+    std::array<int, together> sum;
+    sum.fill((1 << shift) / 2);
+    for (std::size_t tap = 0; tap < taps; ++tap)
+      for (std::size_t lane = 0; lane < count; ++lane)
+        sum[lane] += weights[tap] * from[tap * stride + at + lane];
+    for (std::size_t lane = 0; lane < count; ++lane)
+      sums[at + lane] = static_cast<std::int16_t>((sum[lane] >> shift) - sum_middle);
+  };
+  for (; at + together <= sums.size(); at += together)
+    sum_some(std::integral_constant<std::size_t, together>{});
+  if (at < sums.size()) sum_some(sums.size() - at);
 }
 
 /// Sums columns into one row of the result. Reads up to 8 values past the end of `sums`; writes up to 4 past `to`.

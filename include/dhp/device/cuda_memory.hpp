@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -60,7 +59,7 @@ class CudaMemory : public MemoryCount,
           "an allocator of GPU memory needs both allocate and free");
   }
   ~CudaMemory() {
-    for (auto& arena : arenas_) drop(arena);
+    for (auto& [number, arena] : arenas_) drop(arena);
   }
 
   /// Returns an uninitialized, 256-byte aligned block. Throws OutOfMemory.
@@ -102,9 +101,7 @@ class CudaMemory : public MemoryCount,
   /// must be idle.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
-    current_ = arenas_.size();
-    arenas_.emplace_back();
-    return current_;
+    return current_ = ++newest_;
   }
   /// Switches back to the first arena after a recording.
   void use_first_arena() {
@@ -115,12 +112,12 @@ class CudaMemory : public MemoryCount,
   void end_arena(std::size_t number) {
     const std::lock_guard lock(mutex_);
     drop(arenas_[number]);
-    ended_.insert(number);
+    arenas_.erase(number);
   }
   /// Frees the cached blocks of the first arena. Recorded graphs need the others.
   void trim() {
     const std::lock_guard lock(mutex_);
-    drop(arenas_.front());
+    drop(arenas_[0]);
   }
 
  private:
@@ -151,7 +148,7 @@ class CudaMemory : public MemoryCount,
     auto code = cudaMalloc(&data, size);
     if (code == cudaErrorMemoryAllocation) {  // tries again without cached blocks
       quietly(code);
-      drop(arenas_.front());
+      drop(arenas_[0]);
       code = cudaMalloc(&data, size);
     }
     if (code == cudaErrorMemoryAllocation) {
@@ -167,7 +164,8 @@ class CudaMemory : public MemoryCount,
   void give(std::byte* data, std::size_t size, std::size_t arena) {
     count_freed(size, true);
     const std::lock_guard lock(mutex_);
-    arenas_[ended_.contains(arena) ? 0 : arena][size].push_back(data);
+    const auto own = arenas_.find(arena);  // none if the arena has ended
+    (own == arenas_.end() ? arenas_[0] : own->second)[size].push_back(data);
   }
   void drop(Arena& arena) noexcept {
     const CurrentDevice here(device_);
@@ -181,10 +179,9 @@ class CudaMemory : public MemoryCount,
   int device_;
   CudaStream stream_;  // must outlive the blocks
   CudaAllocator hosts_;
-  std::mutex mutex_;  // protects arenas_ and current_
-  std::vector<Arena> arenas_{1};
-  std::set<std::size_t> ended_;  // arenas whose graph is gone
-  std::size_t current_ = 0;
+  std::mutex mutex_;                              // protects the members below
+  std::map<std::size_t, Arena> arenas_{{0, {}}};  // the first one, and those of recorded graphs
+  std::size_t current_ = 0, newest_ = 0;
 };
 
 /// The memory of a recorded graph: an arena from its construction on, freed at its end.

@@ -1,4 +1,4 @@
-// An error in a layer names the layer and its enclosing layers: "layer encoder > second: gemm: ...".
+// An error or a non-finite result in a layer names the layer and its parents: "layer encoder > second: gemm: ...".
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -39,7 +39,7 @@ struct FirstNonFinite {
   };
 };
 
-/// Any other error in an operation of a layer, such as a wrong shape.
+/// An error in an operation of a layer, such as a wrong shape.
 class LayerError : public Error {
  public:
   LayerError(std::string layer, std::string sentence, std::source_location where)

@@ -1,6 +1,7 @@
 // RunFiles: saves and resumes a training run. Needs nlohmann/json.
 #pragma once
 
+#include <dhp/core/append.hpp>
 #include <dhp/train/background_saver.hpp>
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
@@ -32,19 +33,22 @@ class RunFiles : detail::NonCopyable {
   }
 
   /// Loads a folder's newest checkpoint, a single checkpoint, or published weights, with the rules of Checkpoint::load.
-  /// After a checkpoint, the run continues with the next step.
+  /// After a checkpoint, the run continues with the next step. Waits for the current save and throws its failure.
   LoadedCheckpoint load(const std::string& path, const WeightLoading& how = {}) {
-    saver_.before_update(run_.device());  // a save may still copy the state that this replaces
+    wait();  // a save may still read the state, and replace or remove checkpoints
     auto loaded = checkpoint_.load(run_.device(), path, how);
     run_.resume_after(loaded.state);
     from_ = loaded.from;
-    const auto folder = std::filesystem::path(from_) / "..";
-    if (const auto known = known_.find(place_of(folder.string())); known != known_.end())
+    const auto place =
+        std::filesystem::path(place_of(from_)).parent_path();  // without the / at its end
+    const auto known = known_.find((place.parent_path() / "").string());
+    if (known != known_.end() && place.filename() == CheckpointFolder::name_of(loaded.state.step))
       known->second.prepared = false;  // its later checkpoints are to be replaced
     return loaded;
   }
   /// Loads the newest checkpoint of a folder. Returns false, and changes nothing, if the folder has none.
   bool resume(const std::string& folder) {
+    wait();  // for the first checkpoint
     if (!checkpoint_.is_there(run_.device(), folder)) return false;
     (void)load(folder);
     return true;
@@ -61,8 +65,7 @@ class RunFiles : detail::NonCopyable {
     wait();
     auto& known = known_[place_of(folder)];
     if (!known.prepared) prepare(folder);
-    for (const auto& name : known.replaced)
-      if (name != CheckpointFolder::name_of(run_.steps())) record.replaced.push_back(name);
+    detail::append(record.replaced, known.replaced);
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
     saving_ = &known;
   }
@@ -74,8 +77,10 @@ class RunFiles : detail::NonCopyable {
   }
   /// Abandons the current save. Returns true if a save was cut off; always false on ranks other than 0.
   bool give_up() {
-    saving_ = nullptr;
-    return saver_.give_up();
+    auto* const folder = std::exchange(saving_, nullptr);
+    const bool cut_off = saver_.give_up();
+    if (folder != nullptr && !cut_off) folder->replaced.clear();
+    return cut_off;
   }
   /// Returns the seconds that training has spent waiting for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }

@@ -112,8 +112,8 @@ class Trainer {
             .replayed = ticket.replayed};
   }
 
-  /// Returns the loss over a held-out set, the same in any layout. mine: any number of micro-batches of this replica.
-  /// Collective over the mesh.
+  /// Returns the loss over a held-out set, the same in any layout. mine: any number of micro-batches of this replica,
+  /// with ZeRO 3 at most an equal share, rounded up. Collective over the mesh.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
     const auto step = outside_training(mine);
