@@ -164,11 +164,12 @@ class EtcdClient {
     std::size_t refused = 0;  // members with refused certificates in this round
     for (std::size_t failures = 0;;) {
       const auto& endpoint = endpoints_[current_];
+      const double left_s = deadline.left_s();
       std::string why;
-      if (auto answer =
-              ask(endpoint, path, body, Deadline(std::min(attempt_s, deadline.left_s())), why))
+      if (auto answer = ask(endpoint, path, body, Deadline(std::min(attempt_s, left_s)), why))
         return std::move(*answer);
-      if (!deadline.passed() || problem.empty()) problem = concat(endpoint.url, ": ", why);
+      // An attempt that the limit cuts short says less than those before it.
+      if (left_s >= attempt_s || problem.empty()) problem = concat(endpoint.url, ": ", why);
       if (!repeats && sent_)
         throw KeyValueStoreLost(concat(who_, " does not know whether the ", description(),
                                        " has carried out ", path, ": ", problem,
