@@ -100,9 +100,8 @@ class RunReport {
   /// Starts the bar and the output of steps. goes_on: the job has written before; an earlier rank 0 may still write.
   void start(std::int64_t steps_before, bool goes_on) {
     if (!prints_) return;
-    constexpr auto all = std::numeric_limits<std::int64_t>::max();
     // An evaluation alone does no later step again, so it keeps all lines.
-    const auto kept = options_.evaluate_only && steps_before > 0 ? all : steps_before;
+    const auto kept = options_.evaluate_only && steps_before > 0 ? all_steps : steps_before;
     metrics_ = std::make_unique<Metrics>(options_.metrics, kept, replaces(goes_on), goes_on);
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(steps_before);
@@ -203,10 +202,12 @@ class RunReport {
   }
 
  private:
+  static constexpr auto all_steps = std::numeric_limits<std::int64_t>::max();
+
   /// Returns how many steps of an existing metrics file a new run may replace. A short file may be the run's own, of a
   /// start that ended before the first save.
   [[nodiscard]] std::int64_t replaces(bool goes_on) const {
-    if (options_.overwrite || goes_on) return std::numeric_limits<std::int64_t>::max();
+    if (options_.overwrite || goes_on) return all_steps;
     return options_.save.empty() ? 0 : 2 * options_.save_every;
   }
   /// Opens the event file. known: the last line of metrics is known, so events of that step may be dropped.
@@ -216,9 +217,8 @@ class RunReport {
     const bool goes_on = steps_before > 0 && EventFile::last_in(directory) > 0;  // else a new run
     const bool due = options_.evaluate_every > 0 && steps_before % options_.evaluate_every == 0;
     drawn_until_ = goes_on && !known && due ? steps_before : -1;
-    constexpr auto all = std::numeric_limits<std::int64_t>::max();
     const auto first = known || !goes_on        ? steps_before
-                       : options_.evaluate_only ? all  // does no later step again
+                       : options_.evaluate_only ? all_steps  // does no later step again
                                                 : steps_before + 1;
     events_ = std::make_unique<EventFile>(directory, first);
     events_->text(steps_before, "options", "```toml\n" + options_.configuration + "```\n");
