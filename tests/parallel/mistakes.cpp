@@ -179,6 +179,38 @@ TEST_CASE("mistakes: fewer classes or channels than tensor ranks are refused") {
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
+TEST_CASE("mistakes: logits or labels that do not fit a classifier's loss are refused") {
+  const auto error_for = [](MeshShape layout, std::int64_t out, std::int64_t labels,
+                            Placement logits) {
+    return message_of([&] {
+      on_ranks_of<Cpu>(layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
+        const auto describe = [&](ModelBuilder<Cpu>& build) {
+          build.place({{"*", Placement::columns}});
+          Model<Cpu> model;
+          model.add("only", Linear<Cpu>(build, "only", {.in = 4, .out = out}));
+          model.loss = ClassificationLoss<Cpu>(CrossEntropy<Cpu>(build, 4, logits));
+          return model;
+        };
+        auto all = batch(dev, 0);
+        all.counts = {{"samples", labels}};
+        all.side.emplace_back("labels", Tensor<Cpu>::zeros(dev, DType::i32, {labels}));
+        TrainingRun run(dev, world, TrainingOptions{.layout = layout}, describe, all);
+        (void)run.step({&all, 1});
+      });
+    });
+  };
+  CHECK(error_for({}, 4, 3, Placement::columns) == "no error");
+  CHECK(error_for({.tensor = 2}, 4, 3, Placement::columns) == "no error");
+  for (const std::int64_t out : {2, 5})
+    CHECK(has(error_for({}, out, 3, Placement::columns),
+              concat("layer loss: cross_entropy: logits [3, ", out,
+                     "] are not of this rank's 4 of 4 classes; give their layer as many outputs")));
+  CHECK(has(error_for({.tensor = 2}, 4, 3, Placement::replicated),
+            "logits [3, 2] are not of this rank's 4 of 4 classes"));
+  CHECK(error_for({}, 4, 2, Placement::columns) ==
+        "layer loss: cross_entropy: the labels [2] of i32 are not [3] of i32");
+}
+
 TEST_CASE("mistakes: a weight gradient that throws is named, also if it is deferred") {
   CHECK(message({.mistake = Mistake::late_throw}) == "layer wrong: no such row");
   CHECK(has(message({.options = {.layout = {.pipeline = 2}, .pipeline = {.schedule = ZeroBubble{}}},

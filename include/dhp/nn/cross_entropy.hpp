@@ -35,16 +35,21 @@ class CrossEntropy {
           {.classes = classes, .first_class = part.first, .smoothing = smoothing, .onto = at > 0});
       if (padded || sum_.is_grouped()) pieces_.back().local_classes = part.size();
     }
+    const int parts = group_.size() * sum_.pieces();
+    if (!padded) columns_ = part_of(classes, parts, sum_.is_grouped() ? 0 : group_.rank()).size();
   }
 
   /// Writes totals, f64 [loss_fields]. Only training smooths labels; only evaluation counts correct predictions.
   void forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, Tape<Dev>& tape,
                View<Dev> totals) {
+    check(columns_ < 0 || logits.columns() == columns_, "cross_entropy: logits ", logits.shape(),
+          " are not of this rank's ", columns_, " of ", pieces_[0].classes, " classes; give their ",
+          "layer as many outputs as there are classes, and the loss the placement of its weight");
     const bool training = tape.context().training();
     auto pieces = pieces_;
     for (auto& options : pieces)
       if (!training) options.smoothing = 0;
-    const auto rows = labels.count();
+    const auto rows = piece(logits.view(), 0).rows();
     const auto accumulation = accumulation_type(logits.dtype());
     const auto of = [&](int at) { return pieces[detail::as_size(at)]; };
     Tensor<Dev> max(dev, accumulation, {rows});
@@ -128,6 +133,7 @@ class CrossEntropy {
   }
 
   std::vector<CrossEntropyOptions> pieces_;  // this rank's pieces
+  std::int64_t columns_ = -1;                // of the logits; -1: they may have surplus ones
   Comm<Dev> group_;
   GroupSum<Dev> sum_;
 };
