@@ -13,6 +13,7 @@ enum class Mistake {
   wrong_shape,
   wrong_type,
   wrong_gradient,
+  moved_output,
   late_throw,
   null_parameter
 };
@@ -22,7 +23,8 @@ struct Wrong {
   Mistake mistake;
   Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
     if (mistake == Mistake::wrong_type) return Tensor<Cpu>::zeros(dev, DType::f64, x.shape());
-    tape.push(x.share());
+    if (mistake == Mistake::moved_output) tape.push(std::move(x));
+    else tape.push(x.share());
     if (mistake == Mistake::pushes_more) tape.push(x.share());
     return x;
   }
@@ -106,10 +108,13 @@ TEST_CASE("mistakes: a layer that pushes and pops unequally is named") {
 
 TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
   for (const int stages : {1, 2})
-    CHECK(
-        has(message({.options = {.layout = {.pipeline = stages}}, .mistake = Mistake::wrong_shape}),
-            "layer wrong: its output_shape says [3, 7] for an input of [3, 4], but its forward "
-            "pass gives [3, 4]"));
+    for (const auto& [mistake, sentence] :
+         {std::pair(Mistake::wrong_shape,
+                    "says [3, 7] for an input of [3, 4], but its forward pass gives [3, 4]"),
+          std::pair(Mistake::moved_output,
+                    "says [3, 4] for an input of [3, 4], but its forward pass gives []")})
+      CHECK(has(message({.options = {.layout = {.pipeline = stages}}, .mistake = mistake}),
+                concat("layer wrong: its output_shape ", sentence)));
 }
 
 TEST_CASE("mistakes: a layer with a wrong type, gradient or parameter is named") {

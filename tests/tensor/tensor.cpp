@@ -131,6 +131,10 @@ TEST_CASE("tensor: a default and a moved-from tensor have no elements") {
   const auto moved = std::move(x);
   CHECK(moved.count() == 2);
   CHECK(x.count() == 0);  // NOLINT: that is the question
+  CHECK(x.shape() == Shape{});
+  auto y = counting(dev, {2});
+  y = std::move(x);
+  CHECK(y.shape() == Shape{});
 }
 
 TEST_CASE("view: reshapes and slices of dim 0 share the elements") {

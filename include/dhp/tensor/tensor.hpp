@@ -38,10 +38,11 @@ class Tensor {
   }
 
   // Move assignment and destructor are not inlined, because they would enlarge the code of every use of a tensor.
-  Tensor(Tensor&&) noexcept = default;
+  /// A moved-from tensor is empty and has no shape, so that a later use of it is refused.
+  Tensor(Tensor&& other) noexcept { *this = std::move(other); }
   [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
     dtype_ = other.dtype_;
-    shape_ = other.shape_;
+    shape_ = std::exchange(other.shape_, {});
     storage_ = std::move(other.storage_);
     facts_ = std::move(other.facts_);
     read_only_ = other.read_only_;
