@@ -183,8 +183,11 @@ struct GlobalLoss {
   /// Index of the first micro-batch with a non-finite loss; -1 if there is none.
   std::int64_t first_bad_micro_batch = -1;
 
-  /// Appends the micro-batches of `more`, which must have the same terms.
+  /// Appends the micro-batches of `more`, which must have the same terms; a new GlobalLoss gets these terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {
+    if (terms.empty()) terms.resize(more.terms.size());
+    check(terms.size() == more.terms.size(), "losses of ", terms.size(), " and ", more.terms.size(),
+          " terms cannot be added; both need the same terms");
     for (std::size_t term = 0; term < terms.size(); ++term) terms[term] += more.terms[term];
     if (first_bad_micro_batch < 0 && more.first_bad_micro_batch >= 0)
       first_bad_micro_batch = micro_batches + more.first_bad_micro_batch;

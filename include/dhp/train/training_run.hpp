@@ -368,7 +368,7 @@ GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
 }
 template <class Dev>
 std::optional<GlobalLoss> TrainingRun<Dev>::evaluate(StepSource<Dev>& pass) {
-  GlobalLoss loss{.terms = std::vector<LossTerm>(term_names().size())};
+  GlobalLoss loss;
   if (!run_pass(pass, [&](const auto& mine) { loss += evaluate(mine); })) return std::nullopt;
   return loss;
 }
