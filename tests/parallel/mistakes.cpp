@@ -256,6 +256,26 @@ TEST_CASE("mistakes: a loss whose count differs from its micro-batch is refused"
               "the loss counted 12 for its term \"elements\", but micro-batch 1 says 11"));
 }
 
+TEST_CASE("mistakes: options out of their range are refused") {
+  const auto scale_error = [](LossScaleOptions scale) {
+    return message({.options = {.trainer = {.loss_scale = scale}}});
+  };
+  CHECK(scale_error({.dynamic = true, .growth = 1}) ==
+        "a dynamic loss scale grows by a factor above 1 after 1 step or more, got 1 after 2000");
+  CHECK(has(scale_error({.dynamic = true, .growth_interval = 0}), "got 2 after 0"));
+  CHECK(has(scale_error({.initial = HUGE_VAL}), "a loss scale is finite and above 0, got inf"));
+  CHECK(has(message({.options = {.layout = {.data = 2},
+                                 .store = {.sharding = {.stage = ZeroStage::weights,
+                                                        .redundancy = -1}}}}),
+            "the redundancy of shares is 0 or more, got -1"));
+  CHECK(has(message({.options = {.store = {.deterministic = true, .context_groups = -2}}}),
+            "cannot be computed in -2 context groups"));
+  for (const double cost : {-1.0, std::nan(""), HUGE_VAL})
+    CHECK(has(
+        message({.options = {.layout = {.pipeline = 2}, .pipeline = {.costs = {1, cost, 1, 1}}}}),
+        "a layer's cost is finite and 0 or more, got "));
+}
+
 TEST_CASE("mistakes: a model without layers or without a loss is refused") {
   Cpu dev;
   const auto error_for = [&](bool has_layer, bool has_loss) {

@@ -48,7 +48,7 @@ template <class Dev>
 [[nodiscard]] inline int context_groups_of(const ParameterStoreOptions& store, int ranks) {
   if (!store.deterministic) return 0;
   const int groups = store.context_groups == 0 ? ranks : store.context_groups;
-  check(groups % ranks == 0, "the model cannot be computed in ", groups,
+  check(groups >= 1 && groups % ranks == 0, "the model cannot be computed in ", groups,
         " context groups on a context axis of ", ranks,
         ": choose --context-groups as a multiple of the axis, the same in all runs that are to "
         "agree");

@@ -43,6 +43,7 @@ class ParameterStore {
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
     auto& redundancy = options_.sharding.redundancy;
+    check(redundancy >= 0, "the redundancy of shares is 0 or more, got ", redundancy);
     redundancy = is_sharded() ? std::min(redundancy, replica.size - 1) : 0;
     for (const auto& parameter : parameters) {
       bool known = false;

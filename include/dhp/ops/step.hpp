@@ -45,6 +45,13 @@ struct LossScaleOptions {
 };
 
 namespace detail {
+inline void check_loss_scale(const LossScaleOptions& scale) {
+  check(scale.initial > 0 && std::isfinite(scale.initial),
+        "a loss scale is finite and above 0, got ", scale.initial);
+  check(!scale.dynamic || (scale.growth > 1 && scale.growth_interval >= 1),
+        "a dynamic loss scale grows by a factor above 1 after 1 step or more, got ", scale.growth,
+        " after ", scale.growth_interval);
+}
 inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),

@@ -4,6 +4,7 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,6 +20,8 @@ namespace dhp {
   check(parts >= 1 && stages <= layers, "the pipeline has ", detail::pluralize(parts, "part"),
         " for ", detail::pluralize(layers, "layer"),
         "; every part needs at least one: choose fewer stages or chunks");
+  for (const double cost : costs)
+    check(cost >= 0 && std::isfinite(cost), "a layer's cost is finite and 0 or more, got ", cost);
   // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.
   const double infinite = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));

@@ -44,7 +44,7 @@ class Trainer {
     detail::make_copies_agree(dev, mesh);
     check(options.clip >= 0 && options.spike >= 0, "clip and spike are limits of norms, or 0, got ",
           options.clip, " and ", options.spike);
-    check(loss_scale_.initial > 0, "a loss scale is above 0, got ", loss_scale_.initial);
+    detail::check_loss_scale(loss_scale_);
     check(
         mesh.shape().context == 1 || replicas() == nullptr || model_.store().is_sharded(),
         "ranks of a context axis have rows of the same samples and take each step together: choose "
