@@ -242,7 +242,8 @@ TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {
                      .change = [](auto& mine) { mine.batches[0].index = 0; }}),
             "no two replicas of the data axis may have a micro-batch of one index"));
   CHECK(has(message({.change = [](auto& mine) { mine.batches[1].index = 2; }}),
-            "micro-batch 2 is not among the 2 of this step, over all replicas of the data axis"));
+            "micro-batch 2 is not among the 2 of this step, over all replicas of the data axis; "
+            "MicroBatch::index counts from 0 in each step"));
 }
 
 TEST_CASE("mistakes: a loss whose count differs from its micro-batch is refused") {
@@ -274,6 +275,44 @@ TEST_CASE("mistakes: options out of their range are refused") {
     CHECK(has(
         message({.options = {.layout = {.pipeline = 2}, .pipeline = {.costs = {1, cost, 1, 1}}}}),
         "a layer's cost is finite and 0 or more, got "));
+}
+
+TEST_CASE("mistakes: data of a program's own that end on one rank only are refused") {
+  struct Data : StepSource<Cpu> {
+    Data(Cpu& device, std::int64_t end) : dev(device), last(end) {}
+    void read_as(const DataReader&) override {}
+    MicroBatch<Cpu> example() override { return batch(dev, 0); }
+    StepBatches<Cpu> next() override { return {}; }
+    void start_at(DataPosition) override {}
+    [[nodiscard]] std::int64_t steps_done() const override { return 0; }
+    [[nodiscard]] std::int64_t steps() const override { return last; }
+    Cpu& dev;
+    std::int64_t last;
+  };
+  const auto error = message_of([] {
+    on_ranks_of<Cpu>(2, [](Cpu& dev, Comm<Cpu> world) {
+      const auto describe = [](ModelBuilder<Cpu>& build) {
+        Model<Cpu> model;
+        model.add("only", Linear<Cpu>(build, "only", {.in = 4, .out = 4}));
+        model.loss = MeanSquaredError<Cpu>();
+        return model;
+      };
+      Data data(dev, 4 * world.rank());
+      const TrainingRun run(dev, world, TrainingOptions{.layout = {.data = 2}}, describe, data);
+    });
+  });
+  CHECK(has(error, "rank 1 reads 4 steps, and rank 0 steps without end; all ranks of a run need"));
+}
+
+TEST_CASE("mistakes: ids that are not i32 are named") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  Embedding<Cpu> table(build, "table", {.entries = 6, .columns = 4, .ids = "ids"});
+  auto ids = batch(dev, 0);
+  ids.side.emplace_back("ids", Tensor<Cpu>::zeros(dev, DType::i64, {3}));
+  Tape<Cpu> tape({}, &ids);
+  CHECK(message_of([&] { (void)table.forward(dev, {}, tape); }) ==
+        "the ids in \"ids\" are i64; give them as i32");
 }
 
 TEST_CASE("mistakes: a model without layers or without a loss is refused") {

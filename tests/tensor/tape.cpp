@@ -97,7 +97,8 @@ TEST_CASE("micro-batch: missing inputs and counts are named") {
   CHECK(message_of([&] { (void)batch.at("offsets"); }) ==
         "the batch has no side input \"offsets\"; its loader must provide it for this model");
   CHECK(message_of([&] { (void)batch.count_of("tokens"); }) ==
-        "the batch does not say how much the loss term \"tokens\" counts");
+        "the batch does not say how much the loss term \"tokens\" counts; its loader must provide "
+        "this in MicroBatch::counts");
   const Tape<Cpu> without({});
   CHECK(message_of([&] { (void)without.batch(); }) ==
         "this layer reads side inputs, but the tape has no batch");

@@ -128,7 +128,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   /// and start_at(batching().after(steps_done() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: the last of ", detail::pluralize(steps(), "step"),
-          " was taken; start_at({}) begins anew");
+          " was taken; more epochs have more steps, and start_at({}) begins anew");
     while (static_cast<int>(threads_.size()) < options_.threads) try {
         threads_.emplace_back([this] { work(); });
       } catch (const std::system_error& error) {

@@ -103,6 +103,8 @@ class Embedding {
 
   /// On a GPU, where kernels cannot throw, an id outside the table gives a row of zeros instead of an error.
   void check_ids(ConstView<Dev> ids) const {
+    check(ids.dtype() == DType::i32, "the ids in \"", options_.ids, "\" are ", ids.dtype(),
+          "; give them as i32");
     if constexpr (std::same_as<Dev, Cpu>)
       for (std::int64_t row = 0; row < ids.count(); ++row) {
         const auto id = ids.template data<std::int32_t>()[row];

@@ -252,8 +252,7 @@ template <class Dev>
   std::vector<int> times(as_size(micro_batches), 0);
   for (std::size_t at = 0; at < batches.size(); ++at) {
     const auto index = batches[at].index;
-    check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
-          micro_batches, " of this step, over all replicas of the data axis");
+    check_index(index, micro_batches);
     check(++times[as_size(index)] == 1, "two micro-batches of this step have the index ", index,
           "; they are numbered from 0 over all replicas of the data axis");
     const auto row = static_cast<std::int64_t>(at);

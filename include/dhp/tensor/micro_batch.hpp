@@ -60,7 +60,8 @@ struct MicroBatch {
   [[nodiscard]] std::int64_t count_of(std::string_view term) const {
     for (const auto& [name, count] : counts)
       if (name == term) return count;
-    fail("the batch does not say how much the loss term \"", term, "\" counts");
+    fail("the batch does not say how much the loss term \"", term,
+         "\" counts; its loader must provide this in MicroBatch::counts");
   }
 
  private:
@@ -70,6 +71,14 @@ struct MicroBatch {
     return nullptr;
   }
 };
+
+namespace detail {
+inline void check_index(std::int64_t index, std::int64_t micro_batches) {
+  check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
+        micro_batches, " of this step, over all replicas of the data axis; MicroBatch::index ",
+        "counts from 0 in each step");
+}
+}  // namespace detail
 
 /// The micro-batches of one replica in one step.
 template <class Dev>

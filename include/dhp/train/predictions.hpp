@@ -41,8 +41,7 @@ template <class Dev>
   const auto all = gather_values(dev, mesh.world(), own);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (const auto& [index, shape] : all[rank]) {
-      check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
-            micro_batches, " of this step, over all replicas of the data axis");
+      check_index(index, micro_batches);
       auto& place = places[as_size(index)];
       place = {place.holders + 1, static_cast<int>(rank), shape};
     }

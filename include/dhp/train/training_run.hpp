@@ -271,10 +271,9 @@ template <class Dev>
 void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
   if constexpr (has_data<Dev>) {
     if (world.size() == 1 || world.transport() == "none") return;
-    const auto all =
-        gather_texts(dev, world,
-                     concat(data.in_common(),
-                            data.steps() > 0 ? concat(", ", pluralize(data.steps(), "step")) : ""));
+    auto own = data.in_common();
+    if (data.steps() > 0) own += concat(own.empty() ? "" : ", ", pluralize(data.steps(), "step"));
+    const auto all = gather_texts(dev, world, own.empty() ? "steps without end" : own);
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       check(all[rank] == all[0], "rank ", rank, " reads ", all[rank], ", and rank 0 ", all[0],
             "; all ranks of a run need the same data");
