@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace examples {
 
@@ -45,10 +46,16 @@ std::string duration_text(double seconds) {
   return text;
 }
 
+/// Such a terminal, as in an editor, shows the bar's control characters as letters.
+static bool is_dumb_terminal() {
+  const char* const kind = std::getenv("TERM");
+  return kind != nullptr && std::string_view(kind) == "dumb";
+}
+
 Progress::Progress(std::int64_t steps_before, std::int64_t total_steps)
     : first_(steps_before),
       total_(total_steps),
-      terminal_(isatty(STDERR_FILENO) != 0),
+      terminal_(isatty(STDERR_FILENO) != 0 && !is_dumb_terminal()),
       print_every_(std::max<std::int64_t>(1, (total_steps - steps_before) / 20)) {}
 
 void Progress::step(std::int64_t step, double loss, double seconds, double samples_per_s,

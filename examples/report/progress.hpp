@@ -12,7 +12,7 @@ namespace examples {
 
 class Progress : dhp::detail::NonCopyable {
  public:
-  /// Bars go to standard error if it is a terminal; NO_COLOR is respected.
+  /// Bars go to standard error if it is a terminal, except a dumb one (TERM); NO_COLOR is respected.
   Progress(std::int64_t steps_before, std::int64_t total_steps);
 
   ~Progress() { finish(); }

@@ -361,7 +361,8 @@ def bar(programs, folder):
     for columns in (80, 40, 120):
         terminal, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        done = subprocess.Popen([programs["bert"], *BERT[2:], "--steps", "20000", "--stop-after", "3"], cwd=folder, stderr=end)
+        done = subprocess.Popen([programs["bert"], *BERT[2:], "--steps", "20000", "--stop-after", "3"], cwd=folder, stderr=end,
+                                env={**os.environ, "TERM": "xterm"})
         os.close(end)
         said = b""
         try:
@@ -374,6 +375,12 @@ def bar(programs, folder):
         steps = [part for part in shown if "step 3/20000" in part]
         if done.wait() != 75 or not steps or max(map(len, steps)) >= columns or (columns > 80 and "loss" not in steps[0]):
             yield f"{columns} columns: {steps}"
+    terminal, end = pty.openpty()
+    subprocess.run([programs["bert"], *BERT], cwd=folder, stderr=end, env={**os.environ, "TERM": "dumb"})
+    os.close(end)
+    if b"step 2/2" not in (said := os.read(terminal, 4096)) or b"\x1b" in said:
+        yield f"a dumb terminal gets {said}"
+    os.close(terminal)
 
 
 def empty_values(programs, folder):
