@@ -4,6 +4,7 @@
 #include "../gpt/published.hpp"
 #include "../options/checked_options.hpp"
 #include "../options/fine_tuning.hpp"
+#include "../report/host_memory.hpp"
 #include "../report/progress.hpp"
 #include "bert_graph.hpp"
 #include "gpt_graph.hpp"
@@ -31,7 +32,7 @@ using Planned = dhp::ModelBuilder<dhp::Meta>;
 void write(OnnxGraph& graph, const OnnxWeights& weights, const std::string& output) {
   graph.write(output);
   std::cerr << dhp::concat("loaded ", weights.from(), "; wrote ", output, ": ", graph.nodes(),
-                           " nodes, ", graph.weight_bytes() / 1000000, " MB of weights, opset ",
+                           " nodes, ", bytes_text(graph.weight_bytes()), " of weights, opset ",
                            OnnxGraph::opset, "\n");
 }
 

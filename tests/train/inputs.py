@@ -435,6 +435,10 @@ def configurations(programs, folder):
     _, said = run(programs, "bert", ["--load", "of-run", "--steps", "3", "--seed", "7"], folder)
     if said.count("seed") != 1 or "warning: --seed 7; in the checkpoint: not given" not in said:
         yield f"a changed seed is not said once: {said}"
+    if "onnx" in programs:
+        _, said = run(programs, "onnx", ["of-run", "of-run.onnx"], folder)
+        if not re.search(r" nodes, [1-9][0-9.]+ [kM]B of weights, ", said):
+            yield f"the weights of a small model: {said}"
     changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
     if len(changed) != 3:
         yield f"the command line does not come first: {changed}"
