@@ -15,6 +15,8 @@ TEST_CASE("file: a missing, empty, too large or irregular file is named") {
   throws_with(empty, "is empty", 10);
   throws_with(good, "above the limit of 2", 2);
   throws_with("/dev/zero", "not a regular file", 10);
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  throws_with(folder / "loop", "symbolic links", 10);
 }
 
 TEST_CASE("file: a cursor reads both byte orders and never past the end") {

@@ -52,6 +52,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
+  check(std::filesystem::status_known(status), path, ": ", error.message());
   check(std::filesystem::exists(status), path, ": no such file");
   check(!std::filesystem::is_directory(status), path, ": is a directory, not a file");
   check(std::filesystem::is_regular_file(status), path, ": is not a regular file");
