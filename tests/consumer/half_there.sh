@@ -45,11 +45,13 @@ endif()"
 echo 'int main() {}' >>"$scratch/project/uses.cpp"
 
 # configure WHAT BUILD NAMES REASON: checks that libraries NAMES are left out for REASON (a regex), and the others work.
+# CMake gets the arguments `more`, too.
+more=()
 configure() {
   local what=$1 build=$2 names=$3 reason=$4 log=$scratch/log start=$EPOCHREALTIME name
   if ! { "$cmake" -Wno-dev -S "$scratch/project" -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$(command -v ninja)" \
     -DCMAKE_CXX_COMPILER="$(command -v c++)" -DCMAKE_FIND_ROOT_PATH="$root" \
-    -DCMAKE_FIND_ROOT_PATH_MODE_{INCLUDE,LIBRARY,PACKAGE,PROGRAM}=ONLY && "$cmake" --build "$build"; } >"$log" 2>&1 ||
+    -DCMAKE_FIND_ROOT_PATH_MODE_{INCLUDE,LIBRARY,PACKAGE,PROGRAM}=ONLY "${more[@]}" && "$cmake" --build "$build"; } >"$log" 2>&1 ||
     grep -q "CMake [EW]" "$log"; then
     echo "FAILED: $what"; tail -30 "$log"; failed=1
   fi
@@ -133,6 +135,9 @@ for how in "exit 1" "echo -I$root/gone -L$root/gone -lmpi" "echo -qno-such-optio
   chmod +x "$root/usr/bin/mpicxx"
   configure "an mpicxx that does: ${how//$scratch/}" "$scratch/mpicxx_${#how}" "MPI libcurl" "(mpicxx|undefined reference)"
 done
+more=(-DMPI_CXX_COMPILER="$root/gone/mpicxx")
+configure "an mpicxx that is not there is named" "$scratch/mpicxx_gone" MPI "does not accept $root/gone/mpicxx"
+more=()
 stubs no no
 for name in nlohmann_json CLI11 doctest Eigen3; do
   mkdir -p "$root/usr/lib/cmake/$name"
