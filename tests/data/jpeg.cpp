@@ -173,6 +173,10 @@ TEST_CASE("jpeg: four inks (CMYK) become color or gray") {
   CHECK(std::abs(color.pixels[0] - 200) < 4);
   CHECK(color.pixels[1] < 4);
   CHECK(std::abs(dhp::detail::decode_jpeg(file, "x", {.channels = 1}).pixels[0] - 60) < 4);
+  const dhp::Image one{1, 1, 4, {102, 200, 0, 199}};
+  using Pixels = std::vector<std::uint8_t>;
+  CHECK(dhp::detail::from_inverted_cmyk(one, 3).pixels == Pixels{80, 156, 0});  // Pillow's
+  CHECK(dhp::detail::from_inverted_cmyk(one, 1).pixels == Pixels{115});
 }
 
 TEST_CASE("jpeg: damage is reported without a crash, also a truncated file") {

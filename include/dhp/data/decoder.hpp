@@ -52,9 +52,9 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
         " is above the limit of ", limit, " pixels");
 }
 
-/// Returns the gray value of a color with the weights of ITU-R BT.601, like JPEG and Pillow.
+/// Returns the gray value of a color with the weights of ITU-R BT.601, in units of 1/2^16 as in libjpeg and Pillow.
 [[nodiscard]] inline std::uint8_t gray_of(int red, int green, int blue) {
-  return static_cast<std::uint8_t>((299 * red + 587 * green + 114 * blue + 500) / 1000);
+  return static_cast<std::uint8_t>((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16);
 }
 
 /// Returns the decoder for a file's extension in any case, such as ".JPG"; null if there is none.

@@ -16,15 +16,15 @@ namespace dhp {
 
 namespace detail {
 
-/// Converts CMYK to RGB or gray. All known writers store it inverted.
+/// Converts CMYK to RGB or gray, rounded like Pillow. All known writers store it inverted.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image result = Image::blank(inks.height, inks.width, channels);
   const auto count = as_size(inks.height) * as_size(inks.width);
   for (std::size_t at = 0; at < count; ++at) {
     const auto* ink = inks.pixels.data() + 4 * at;
-    const int red = ink[0] * ink[3] / 255;
-    const int green = ink[1] * ink[3] / 255;
-    const int blue = ink[2] * ink[3] / 255;
+    const int red = (ink[0] * ink[3] + 127) / 255;
+    const int green = (ink[1] * ink[3] + 127) / 255;
+    const int blue = (ink[2] * ink[3] + 127) / 255;
     if (channels == 1) {
       result.pixels[at] = gray_of(red, green, blue);
     } else {
