@@ -43,9 +43,13 @@ TEST_CASE("safetensors: tensors are read as written, also scalars and empty ones
   writer.add("scalar", DType::i64, {}, std::vector<std::byte>(8, std::byte{1}));
   writer.add("empty", DType::f32, {0, 4}, std::vector<std::byte>());
   CHECK_THROWS_AS(writer.add("empty", DType::f32, {0}, std::vector<std::byte>()), Error);
+  writer.note("tied", "matrix");  // as Python's save_model() notes a tensor that shares memory
+  writer.note("format", "pt");
   writer.write(file.path);
   const SafeTensors read(file.path);
-  REQUIRE(read.tensors().size() == 3);
+  REQUIRE(read.tensors().size() == 4);
+  REQUIRE(read.find("tied") != nullptr);
+  CHECK(read.read(*read.find("tied")) == six);
   CHECK(read.find("matrix")->shape == std::vector<std::int64_t>{2, 3});
   CHECK(read.find("matrix")->dtype == DType::bf16);
   CHECK(read.read(*read.find("matrix")) == six);

@@ -128,6 +128,10 @@ class SafeTensors {
         check(note.is_string(), path_, " is damaged: ", key, " of its __metadata__ is no text");
     }
     check_ranges(std::move(ranges), data_bytes);
+    // Of tensors that share memory, Python's save_model() writes one; its notes give the names of the others.
+    const auto notes = json.value("__metadata__", nlohmann::json());
+    for (const auto& [name, note] : notes.items())
+      if (const auto* const same = find(note)) tensors_.try_emplace(name, *same);
   }
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;
