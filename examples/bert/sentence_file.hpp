@@ -194,6 +194,8 @@ class SentenceFile {
       [[maybe_unused]] const auto json = nlohmann::json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
       at = std::min(at, error.byte - 1);
+    } catch (const nlohmann::json::out_of_range&) {
+      reject(line_, "one of its numbers is beyond 1.8e308; write it as a text, in quotes");
     }
     const auto rest = text.substr(at);
     if (rest.empty())

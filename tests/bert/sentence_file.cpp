@@ -49,6 +49,7 @@ TEST_CASE("sentence file: errors name the file and the line") {
   json("{\"A\": \"b\"}", "line 3: the object has no \"a\", but A");
   json("{\"a\": \"b\", \"a\": \"c\"}", "line 3: the object has \"a\" twice");
   json("{\"a\": NaN}", "line 3: is not JSON at its byte 7, \"NaN}\"; JSON has no NaN");
+  json("{\"a\": 1e400}", "line 3: one of its numbers is beyond 1.8e308");
   json("{'a': 'b'}", "line 3: is not JSON at its byte 2, \"'a': 'b'}\"");
   json("{\n\"a\": \"b\"\n}", "line 3: the object does not end in this line; jq -c .");
   json("[\"a\"]", "line 3: is of type array, and no JSON object");
