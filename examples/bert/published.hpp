@@ -175,14 +175,16 @@ struct SentencePooling {
   if (!std::filesystem::exists(path)) return result;
   const auto modules = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
   dhp::check(modules.is_array(), path, " is damaged: it is no JSON array");
+  const PublishedJson file(path, "{}");  // its errors name modules.json
   for (const auto& module : modules) {
-    const auto type = module.is_object() ? module.value("type", std::string()) : std::string();
+    const auto type = file.get<std::string>(module, "type", "");
     const auto name = type.substr(type.rfind('.') == type.npos ? 0 : type.rfind('.') + 1);
     if (name == "Normalize") result.normalize = true;
     if (name == "Transformer" || name == "Normalize") continue;
     dhp::check(name == "Pooling", path, ": its module ", type,
                " is unknown; dhp has Transformer, Pooling and Normalize");
-    const PublishedJson pooling(folder + "/" + module.value("path", "1_Pooling") + "/config.json");
+    const auto at = folder + "/" + file.get<std::string>(module, "path", "1_Pooling");
+    const PublishedJson pooling(at + "/config.json");
     result.first_token = published::pooling_mode(pooling) == "cls";
   }
   return result;

@@ -105,10 +105,13 @@ inline nlohmann::json configure(const std::string& folder, bool needs_class,
     const PublishedJson file(more);
     for (const auto& [token, id] : file.json().items()) added[token] = {{"content", token}};
   }
-  for (const auto& token : added)
-    dhp::check(words.find(token.value("content", "")) >= 0, folder, " adds the token ",
-               token.value("content", ""), " to its vocab.txt, and needs a tokenizer.json, which ",
+  const PublishedJson config(folder + "/tokenizer_config.json", "{}");  // named in errors
+  for (const auto& token : added) {
+    const auto content = config.get<std::string>(token, "content", "");
+    dhp::check(words.find(content) >= 0, folder, " adds the token ", content,
+               " to its vocab.txt, and needs a tokenizer.json, which ",
                how_to_make_tokenizer(folder));
+  }
   std::vector<std::string> special(Vocabulary::special_tokens.begin(),
                                    Vocabulary::special_tokens.end());
   return PublishedTokenizer(WordPiece(words, basic), SpecialTokens(std::move(special)));

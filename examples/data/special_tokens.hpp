@@ -69,8 +69,9 @@ namespace published {
     by_id.emplace_back(id.get<std::int64_t>(), token);
   }
   for (const auto& added : file.part("added_tokens"))
-    if (!model["vocab"].contains(added.value("content", "")))
-      by_id.emplace_back(added.value("id", std::int64_t{-1}), added.value("content", ""));
+    if (const auto token = file.get<std::string>(added, "content", "");
+        !model["vocab"].contains(token))
+      by_id.emplace_back(file.get(added, "id", std::int64_t{-1}), token);
   std::sort(by_id.begin(), by_id.end());
   std::vector<std::string> tokens;
   for (auto& [id, token] : by_id) {

@@ -167,6 +167,9 @@ TEST_CASE("published: vocab.txt is read together with tokenizer_config.json") {
   write(folder / "tokenizer_config.json",
         {{"added_tokens_decoder", {{"2", {{"content", "[CLS]"}}}, {"9", {{"content", "[e1]"}}}}}});
   refuses([&] { return load_published_tokenizer(folder.path); }, "adds the token [e1] to its");
+  write(folder / "tokenizer_config.json", {{"added_tokens_decoder", {{"9", {{"content", 5}}}}}});
+  refuses([&] { return load_published_tokenizer(folder.path); },
+          "tokenizer_config.json: \"content\" is 5");
   std::filesystem::remove(folder / "tokenizer_config.json");
   write(folder / "added_tokens.json", {{"[e2]", 9}});
   refuses([&] { return load_published_tokenizer(folder.path); }, "adds the token [e2] to its");
@@ -202,6 +205,9 @@ TEST_CASE("published: pooling follows the files of sentence-transformers") {
   write(folder / "1_Pooling/config.json", nlohmann::json::object());
   write(folder / "modules.json", modules);
   refuses([&] { return load_sentence_pooling(folder.path); }, "models.Dense");
+  modules.back()["type"] = 5;
+  write(folder / "modules.json", modules);
+  refuses([&] { return load_sentence_pooling(folder.path); }, "modules.json: \"type\" is 5");
 
   const Folder newer;
   write(newer / "sentence_bert_config.json", {{"transformer_task", "feature-extraction"}});
