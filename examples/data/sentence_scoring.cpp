@@ -45,7 +45,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   check_row_file(options.output, options.run.prints());
   const auto folder = scored_model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
-  const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
+  const bool of_adapter = !adapter.empty() && std::filesystem::exists(adapter + "/config.json");
   BertScoring result;
   auto& bert = result.bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
