@@ -2,6 +2,8 @@
 #include <dhp/train/safetensors.hpp>
 #include <tests/support/folder.hpp>
 
+#include <chrono>
+
 namespace {
 
 struct File : tests::Folder {
@@ -93,6 +95,21 @@ TEST_CASE("safetensors: each rule of the format is checked") {
                 6, "in two"));
   CHECK(refuses(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "no dtype"));
   CHECK(refuses(R"({"a":7})", 0, "no dtype"));
+}
+
+TEST_CASE("safetensors: names may repeat in other objects; many names take little time") {
+  std::string twice;
+  (void)detail::parse_strictly(R"({"a":{"x":1},"b":[{"x":{"a":2}},{"x":3}],"c":4})", twice);
+  CHECK(twice.empty());
+  (void)detail::parse_strictly(R"({"a":{"x":1},"b":[{"y":{"a":2},"y":3}]})", twice);
+  CHECK(twice == "y");
+  std::string header = "{";
+  for (int number = 0; number < 50'000; ++number)
+    header += concat(number == 0 ? "" : ",", "\"", number,
+                     R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})");
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(refusal(with_header(header + "}", 0)) == "accepted");
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
 }
 
 TEST_CASE("safetensors: truncated files are refused, changed bytes are refused or read") {

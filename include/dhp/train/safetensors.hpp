@@ -32,16 +32,17 @@ struct StoredTensor {
 
 /// Parses JSON; returns a discarded value for other text. If an object has a name twice, sets `twice` to this name.
 [[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
-  std::vector<std::set<std::string>> keys;  // the names of each enclosing object
-  const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
-    if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
-    if (event == nlohmann::json::parse_event_t::key &&
-        !keys.back().insert(value.get<std::string>()).second)
-      twice = value.get<std::string>();
-    return true;
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::set<std::string>> keys;  // the names of each enclosing object; none of arrays
+  const auto look = [&](int depth, Event event, nlohmann::json& value) {
+    if (event != Event::object_start && event != Event::key) return false;
+    keys.resize(as_size(depth));  // objects inside have ended
+    if (event == Event::object_start) keys.emplace_back();
+    else if (!keys.back().insert(value.get<std::string>()).second) twice = value.get<std::string>();
+    return false;  // the parser's time would be quadratic in the number of kept objects
   };
-  return nlohmann::json::parse(text, callback, false);
+  (void)nlohmann::json::parse(text, look, false);
+  return nlohmann::json::parse(text, nullptr, false);
 }
 }  // namespace detail
 
