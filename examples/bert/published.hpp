@@ -102,7 +102,7 @@ namespace published {
   PublishedBert result{.head = published::head_of(file)};
   auto& config = result.config;
   config.hidden = file.size("hidden_size", 768);
-  config.layers = static_cast<int>(file.size("num_hidden_layers", 12));
+  config.layers = static_cast<int>(file.size("num_hidden_layers", 12, most_layers));
   config.heads = static_cast<int>(file.size("num_attention_heads", 12));
   config.inner = file.size("intermediate_size", 3072);
   config.vocabulary = file.size("vocab_size", 30522);

@@ -12,6 +12,9 @@
 
 namespace examples {
 
+/// Describing a model takes time and memory for each layer, so a damaged number of layers must not pass.
+inline constexpr std::int64_t most_layers = 10'000;
+
 class PublishedJson {
  public:
   explicit PublishedJson(const std::string& path) : PublishedJson(path, dhp::text_of(path)) {}

@@ -64,7 +64,8 @@ namespace examples {
     dhp::check(file.get(key, usual) == usual, path, ": ", key, " is ", !usual, "; dhp has ", what);
   };
   result.hidden = number("hidden_size", "n_embd", 768);
-  result.layers = static_cast<int>(number("num_hidden_layers", "n_layer", 12));
+  const auto* const layers = result.llama ? "num_hidden_layers" : "n_layer";
+  result.layers = static_cast<int>(file.size(layers, 12, most_layers));
   result.heads = static_cast<int>(number("num_attention_heads", "n_head", 12));
   result.inner = number("intermediate_size", "n_inner", 4 * result.hidden);
   result.vocabulary = number("vocab_size", "vocab_size", 50257);

@@ -94,6 +94,7 @@ TEST_CASE("published: a config gives the sizes and the head; wrong values are re
     refuses([&] { return load(changed); }, words);
   };
   with("model_type", "roberta", "its model is roberta; dhp has bert only");
+  with("num_hidden_layers", 200000000, "200000000, which is no valid size");
   with("hidden_act", "gelu_new", "its activation is gelu_new; dhp has gelu only");
   with("position_embedding_type", "relative_key", "its kind of positions is relative_key");
   with("architectures", {"BertForQuestionAnswering"}, "its model is BertForQuestionAnswering");

@@ -33,6 +33,7 @@ TEST_CASE("published decoders: the begin and end tokens are the model's own") {
   refuses({{"eos_token_id", nullptr}}, "\"eos_token_id\" names no token");
   refuses({{"eos_token_id", {0, 60000}}}, "\"eos_token_id\" is 60000");
   refuses({{"bos_token_id", -1}}, "\"bos_token_id\" is -1");
+  refuses({{"n_layer", 200000000}}, "200000000, which is no valid size");
   refuses({{"bos_token_id", 4294967296}}, "\"bos_token_id\" is 4294967296");
   refuses({{"vocab_size", 320}},
           "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319; write the id of one "
