@@ -120,8 +120,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
       repeats_ = false;
       rank.report.steps = -1;
       auto end = dhp::GenerationEnd::changed;
-      if (!rank.report.leaving)
-        end = rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
+      if (!rank.report.leaving) end = rank.rest([&] { return stopping_.asked(); });
       stopped_ = rank.report.leaving || end == dhp::GenerationEnd::stopped;
       return end;
     }
@@ -219,7 +218,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     int staying = rank.world.size();
     bool store_stays = true;
     for (const auto& [leaves, has_store] : dhp::detail::gather_values(
-             dev_, world, std::pair(leaving, leaving && rank.holds_store()))) {
+             dev_, world,
+             std::pair(leaving, rank.is_to_stop() || (leaving && rank.holds_store())))) {
       staying -= leaves ? 1 : 0;
       store_stays = store_stays && !has_store;
     }

@@ -173,6 +173,19 @@ def store_lost(program, run, folder, rng):
             assert end.status == 1 and "which holds it, ended" in end.output, end.output
 
 
+def spare_store(program, run, folder, rng):
+    """If the process with the store has become a spare and is told to stop, the others save first, and all end."""
+    save = ("--pipeline-parallel", "2", "--save", str(folder / "save"))
+    with Elastic(program, run, folder, 4, "1:2", 150, save) as job:
+        job.wait_for_step(8)
+        job.processes[1].kill()  # of its replica
+        while len(generations(job.said())) < 1:
+            time.sleep(0.05)
+        job.processes[0].send_signal(signal.SIGTERM)
+        assert all(end.status == 75 for end in job.wait(300, without=[1])), job.said()
+        assert (folder / "save" / "latest").exists(), job.said()
+
+
 def few(program, run, folder, rng):
     """A job that waits for its minimum number of ranks saves its state if it is told to stop."""
     with Elastic(program, run, folder, 2, "2:2", 60, ("--save", str(folder / "save"))) as job:
@@ -270,7 +283,8 @@ def main():
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
-             "store": (store_lost, bert, BERT), "few": (few, bert, BERT),
+             "store": (store_lost, bert, BERT), "spare store": (spare_store, bert, BERT),
+             "few": (few, bert, BERT),
              "overwritten": (overwritten, bert, BERT), "part": (part, bert, BERT),
              "synchronized": (synchronized, resnet, RESNET), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),

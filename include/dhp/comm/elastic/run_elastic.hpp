@@ -57,20 +57,26 @@ class GenerationRank {
   void begin_job() {
     if (world.rank() == 0) membership_.begin();
   }
-  /// On rank 0, returns whether newcomers would let the job grow; then this generation should end. Else returns false.
+  /// On rank 0, returns whether this generation should end: newcomers would let the job grow, or is_to_stop(). Else
+  /// returns false.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
     looked_ = Clock::now();
-    return membership_.could_grow(now);
+    return is_to_stop() || membership_.could_grow(now);
   }
-  /// For spares: waits until the training ranks have left the generation, or leaves() is true. Throws Aborted if the
-  /// world ends first.
-  template <class Leaves>
-  [[nodiscard]] GenerationEnd rest(Leaves leaves) {
+  /// Returns whether a spare that holds the store was asked to leave: then all should save and stop.
+  [[nodiscard]] bool is_to_stop() { return watchdog_->store().find(stop_key).has_value(); }
+  /// For spares: waits until the training ranks have left the generation. If asked() is true, leaves it at once, or
+  /// makes all stop if this process holds the store. Throws Aborted if the world ends first.
+  template <class Asked>
+  [[nodiscard]] GenerationEnd rest(Asked asked) {
     for (;;) {
       watchdog_->check_alive();
-      if (leaves()) return GenerationEnd::changed;
+      if (asked()) {
+        if ((report.leaving = !holds_store())) return GenerationEnd::changed;
+        watchdog_->store().set(stop_key, "");
+      }
       if (const auto text = watchdog_->store().find(end_key))
         if (const auto end = detail::Fields::parsed<GenerationEnd>(*text)) return *end;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -87,7 +93,7 @@ class GenerationRank {
   }
 
  private:
-  static constexpr const char* end_key = "end";
+  static constexpr const char *end_key = "end", *stop_key = "stop";
   detail::Membership& membership_;
   std::shared_ptr<ProcessWatchdog> watchdog_;
   Clock::time_point looked_{};
