@@ -86,6 +86,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {
+    deadlines_.enter(dhp::Section::start);  // loading a checkpoint may take longer than a step
     // A newcomer may find a checkpoint of this job in --resume, but nobody loads it.
     if (rank.job_has_begun() && !setup_.options.resume.empty())
       common_[0] = without(common_[0], "--load");

@@ -255,7 +255,7 @@ class Program {
           setup_.same_shapes || options_.resident() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.log("stops early: ", patience_.sentence());
     else if (!early && changed) evaluate("at the end");
-    enter(dhp::Section::saving);
+    enter(dhp::Section::end);  // all wait for this save and for exports, and for no other save
     if (changed || !early) {
       const TimeParts::In saving(work_.parts(), Part::saving);
       saved_.end();

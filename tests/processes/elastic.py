@@ -186,6 +186,16 @@ def spare_store(program, run, folder, rng):
         assert (folder / "save" / "latest").exists(), job.said()
 
 
+def builds(program, run, folder, rng, slow):
+    """A rank may take longer to build its training anew than a step may take."""
+    with Elastic(program, run, folder, 3, "1:3", 40, by=slow,
+                 environment=lambda rank: {"BUILDS_S": "33"} if rank == 1 else {}) as job:
+        job.wait_for_step(8)
+        job.processes[2].kill()
+        job.end(without=[2], limit_s=150)
+        assert [found[1] for found in generations(job.said())] == [2], job.said()
+
+
 def few(program, run, folder, rng):
     """A job that waits for its minimum number of ranks saves its state if it is told to stop."""
     with Elastic(program, run, folder, 2, "2:2", 60, ("--save", str(folder / "save"))) as job:
@@ -284,7 +294,7 @@ def main():
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
              "store": (store_lost, bert, BERT), "spare store": (spare_store, bert, BERT),
-             "few": (few, bert, BERT),
+             "builds": (functools.partial(builds, slow=liar), bert, BERT), "few": (few, bert, BERT),
              "overwritten": (overwritten, bert, BERT), "part": (part, bert, BERT),
              "synchronized": (synchronized, resnet, RESNET), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),

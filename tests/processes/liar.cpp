@@ -1,8 +1,11 @@
-// Like train_bert, but a rank with LIES_AT=STEP in its environment flips one bit of one gradient in that step.
+// Like train_bert, but a rank with LIES_AT=STEP in its environment flips one bit of one gradient in that step, and one
+// with BUILDS_S=SECONDS takes so long to build each model after its first.
 #include <examples/bert/model.hpp>
 #include <examples/bert/vocabulary.hpp>
 #include <examples/data/data.hpp>
 #include <examples/run/training.hpp>
+
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +41,10 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   examples::TrainingSetup setup{
       examples::planned_of(options.run, data, config, examples::bert<dhp::Meta>), met,
       data.held_out};
+  const char* const seconds = std::getenv("BUILDS_S");
+  bool builds_slowly = false;
   setup.make_model = [&](auto& build) {
+    if (std::exchange(builds_slowly, seconds != nullptr)) ::sleep(std::atoi(seconds));
     auto model = examples::bert(build, config);
     model.add("liar", Liar(step));
     return model;

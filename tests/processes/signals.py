@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """signals.py TRAIN_BERT: after SIGTERM, SIGINT or SIGHUP to one process, all ranks save after the same step and exit
 with status 75, even during an evaluation, and at once if there is nothing to save. A second signal, or the end of the
-grace period, ends a process at once. A run goes on if the reader of its output is gone."""
+grace period, ends a process at once. A run goes on if the reader of its output is gone, or if its end takes long."""
 
 import concurrent.futures
 import functools
@@ -99,6 +99,17 @@ def stays(program, root):
         assert process.wait(HANG_S) == 75
 
 
+def ends_slowly(program, root):
+    """An export at the end may take longer than the saves before it, which go on in the background."""
+    (root / "weights").mkdir(parents=True)
+    os.mkfifo(root / "weights" / "model.safetensors.part")  # rank 0 waits here for a reader
+    with start([program, *QUICK, "--stop-after", "8", "--save", str(root), "--save-every", "1", "--export", str(root / "weights")],
+               2) as job:
+        ranks.wait_for(job, "training has waited for saves")
+        time.sleep(33)
+        assert not job.poll(), job.said()
+
+
 def main():
     first = "stops before its first step, as a signal asked: there is nothing to save"
     options = f"/proc/{os.getpid()}/fd/{os.pipe()[0]}"  # which never come
@@ -115,7 +126,7 @@ def main():
                                said=first),
              functools.partial(has_nothing_to_save, line=[*RUN[:-2], "--elastic", "1:3"], processes=2, of=3, ready="text ",
                                said=first + "|stops while it waits for the job, as it was asked to: "),
-             stays]
+             stays, ends_slowly]
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
         roots = [pathlib.Path(temporary) / str(at) for at in range(len(cases))]
         for case, done in [(case, pool.submit(case, sys.argv[1], root)) for case, root in zip(cases, roots)]:

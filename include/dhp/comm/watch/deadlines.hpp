@@ -15,12 +15,12 @@
 
 namespace dhp {
 
-enum class Section { start, first_step, step, evaluation, saving };
+enum class Section { start, first_step, step, evaluation, saving, end };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
-  constexpr const char* names[] = {"the start", "the first step", "a step", "an evaluation",
-                                   "saving"};
-  static_assert(std::size(names) == detail::as_size(Section::saving) + 1);
+  constexpr const char* names[] = {"the start",     "the first step", "a step",
+                                   "an evaluation", "saving",         "the end"};
+  static_assert(std::size(names) == detail::as_size(Section::end) + 1);
   return names[static_cast<int>(section)];
 }
 
@@ -128,7 +128,7 @@ class Deadlines {
   Section section_ = Section::start;
   Clock::time_point entered_ = Clock::now();
   Clock::time_point shortened_ = Clock::time_point::min();
-  std::array<Durations, 5> known_{};
+  std::array<Durations, 6> known_{};
 };
 
 }  // namespace dhp
