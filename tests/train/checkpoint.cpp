@@ -116,7 +116,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
       });
   (void)std::signal(SIGXFSZ, before);
   REQUIRE(failures.size() == 6);
-  says(failures[0], "cannot make the directory");
+  says(failures[0], "rank 0: cannot make the directory");
   says(failures[2], "shard-0000");
   says(failures[4], "latest.part");
   for (const int one : {0, 2, 4}) CHECK(failures[one] == failures[one + 1]);

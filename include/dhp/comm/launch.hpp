@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/threads/thread_comm.hpp>
 
 #include <exception>
@@ -27,7 +28,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   std::string failure;
   CallSite place{};
   const auto failed = [&](int rank, const std::string& message, const CallSite& at) {
-    const auto text = concat("rank ", rank, ": ", message);
+    const auto text = said_by(rank, message);
     {
       const std::lock_guard lock(mutex);
       if (failure.empty()) failure = text, place = at;

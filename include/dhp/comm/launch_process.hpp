@@ -60,8 +60,7 @@ namespace detail {
 [[noreturn]] inline void leave_rank(int rank, const std::exception& error, CallSite where) {
   if (const auto* const aborted = dynamic_cast<const Aborted*>(&error)) throw Aborted(*aborted);
   const auto* const own = dynamic_cast<const Error*>(&error);
-  throw Error(concat("rank ", rank, ": ", sentence_of(error)),
-              own != nullptr ? own->where() : where);
+  throw Error(said_by(rank, sentence_of(error)), own != nullptr ? own->where() : where);
 }
 /// Runs work(). If work() throws, tells the other ranks, then throws Error("rank 3: ...").
 void run_in(Latch& latch, int rank, auto work, CallSite where) {

@@ -6,6 +6,7 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/poll_until.hpp>
 #include <dhp/optim/optimizer.hpp>
@@ -129,9 +130,12 @@ class Checkpoint {
             ", which rank 0 (host ", hosts[0], ") does; choose a folder that all hosts share");
   }
 
-  /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it. Collective.
+  /// own: this rank's error message, or empty. If any rank has one, all ranks throw SaveFailed with it and, if there
+  /// are several, with that rank. Collective.
   void fail_together(Dev& dev, const std::string& own) {
-    for (const auto& problem : gather_texts(dev, mesh_.world(), own))
+    auto& world = mesh_.world();
+    const auto named = own.empty() || world.size() == 1 ? own : detail::said_by(rank(), own);
+    for (const auto& problem : gather_texts(dev, world, named))
       if (!problem.empty()) throw SaveFailed(problem);
   }
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }

@@ -3,6 +3,7 @@
 // the longest limit of any rank, because a rank in a step may indirectly wait for a rank that is saving.
 #pragma once
 
+#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
 #include <algorithm>
@@ -108,8 +109,7 @@ class FailureDetector {
 
   [[nodiscard]] std::string failed() const {
     for (int rank = 0; rank < ranks(); ++rank)
-      if (const auto& why = at(rank).state.failed; !why.empty())
-        return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
+      if (const auto& why = at(rank).state.failed; !why.empty()) return said_by(rank, why);
     return {};
   }
   // Looks for lost ranks before failed ones, because the loss of one rank makes others fail: a library may report a
