@@ -46,16 +46,17 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-/// Such a terminal, as in an editor, shows the bar's control characters as letters.
-static bool is_dumb_terminal() {
-  const char* const kind = std::getenv("TERM");
-  return kind != nullptr && std::string_view(kind) == "dumb";
+/// The value of a variable of the environment; empty if it is not set.
+static std::string_view environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 Progress::Progress(std::int64_t steps_before, std::int64_t total_steps)
     : first_(steps_before),
       total_(total_steps),
-      terminal_(isatty(STDERR_FILENO) != 0 && !is_dumb_terminal()),
+      // A dumb terminal, as in an editor, shows the bar's control characters as letters.
+      terminal_(isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb"),
       print_every_(std::max<std::int64_t>(1, (total_steps - steps_before) / 20)) {}
 
 void Progress::step(std::int64_t step, double loss, double seconds, double samples_per_s,
@@ -79,7 +80,7 @@ void Progress::step(std::int64_t step, double loss, double seconds, double sampl
   const int filled = static_cast<int>(width * step / std::max<std::int64_t>(1, total_));
   std::string bar;
   for (int at = 0; at < width; ++at) bar += at < filled ? "━" : at == filled ? "╸" : " ";
-  const bool plain = std::getenv("NO_COLOR") != nullptr;
+  const bool plain = !environment("NO_COLOR").empty();
   std::fprintf(stderr, "\r%s%s%s %s\x1b[K", plain ? "" : "\x1b[36m", bar.c_str(),
                plain ? "" : "\x1b[0m",
                numbers.substr(0, static_cast<std::size_t>(columns)).c_str());

@@ -12,8 +12,3 @@ TEST_CASE("rank list: ranks are listed in words, and long lists are shortened") 
   for (int rank = 8; rank < 128; ++rank) many.insert(rank);
   CHECK(dhp::rank_list(many) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more");
 }
-
-TEST_CASE("rank list: an error names one rank") {
-  CHECK(dhp::detail::said_by(2, "the disk is full") == "rank 2: the disk is full");
-  CHECK(dhp::detail::said_by(2, "rank 1: the disk is full") == "rank 1: the disk is full");
-}

@@ -33,3 +33,8 @@ TEST_CASE("errors: an error has a sentence and the place of the check") {
   }
   dhp::check(true, "never said");
 }
+
+TEST_CASE("error: a sentence names one rank") {
+  CHECK(dhp::detail::said_by(2, "the disk is full") == "rank 2: the disk is full");
+  CHECK(dhp::detail::said_by(2, "rank 1: the disk is full") == "rank 1: the disk is full");
+}

@@ -157,3 +157,13 @@ TEST_CASE("residual norm: a residual of another shape is refused") {
                                    random_tensor<float>(dev, {2, 2, channels}, 1), tape);
         }) == "batch norm: a residual of [2, 2, 5] cannot be added to [4, 5]");
 }
+
+TEST_CASE("residual: a convolution without an input gradient is refused in a body") {
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const Conv2dOptions options{.in = channels, .out = channels, .input_gradient = false};
+  Sequential<Cpu> body, block;
+  body.add("conv", Conv2d<Cpu>(build, "conv", options));
+  block.add("block", Residual<Cpu>(std::move(body)));
+  CHECK(has(message_of([&] { (void)run_layer(std::move(block), {.shape = shape}); }),
+            "conv: a Conv2d with input_gradient = false begins a model; here another layer has"));
+}

@@ -264,6 +264,8 @@ TEST_CASE("mistakes: options out of their range are refused") {
   CHECK(scale_error({.dynamic = true, .growth = 1}) ==
         "a dynamic loss scale grows by a factor above 1 after 1 step or more, got 1 after 2000");
   CHECK(has(scale_error({.dynamic = true, .growth_interval = 0}), "got 2 after 0"));
+  CHECK(scale_error({.dynamic = true, .initial = 4, .largest = 2}) ==
+        "the largest loss scale, 2, is below the first, 4");
   CHECK(has(scale_error({.initial = HUGE_VAL}), "a loss scale is finite and above 0, got inf"));
   CHECK(has(message({.options = {.layout = {.data = 2},
                                  .store = {.sharding = {.stage = ZeroStage::weights,

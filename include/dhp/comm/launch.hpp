@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/threads/thread_comm.hpp>
 
 #include <exception>
@@ -29,10 +28,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   CallSite place{};
   const auto failed = [&](int rank, const std::string& message, const CallSite& at) {
     const auto text = said_by(rank, message);
-    {
-      const std::lock_guard lock(mutex);
-      if (failure.empty()) failure = text, place = at;
-    }
+    if (const std::lock_guard lock(mutex); failure.empty()) failure = text, place = at;
     latch.abort(text);
   };
   const auto run = [&](int rank) {
@@ -41,10 +37,9 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
       latch.finish(rank);
     } catch (const Aborted&) {  // the latch knows the reason
       latch.finish(rank);
-    } catch (const Error& error) {
-      failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
-      failed(rank, sentence_of(error), where);
+      const auto* const own = dynamic_cast<const Error*>(&error);
+      failed(rank, sentence_of(error), own != nullptr ? own->where() : where);
     } catch (...) {
       failed(rank, "an exception of unknown type", where);
     }

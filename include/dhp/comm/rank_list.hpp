@@ -1,4 +1,4 @@
-// rank_list and said_by write the numbers of ranks in words, for messages.
+// rank_list writes the numbers of ranks in words, for messages.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -22,12 +22,5 @@ namespace dhp {
   }
   return text;
 }
-
-namespace detail {
-/// Returns a rank's error as "rank 3: why", or `why` alone if it begins with the rank at fault.
-[[nodiscard]] inline std::string said_by(int rank, const std::string& why) {
-  return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
-}
-}  // namespace detail
 
 }  // namespace dhp

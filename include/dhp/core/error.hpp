@@ -61,6 +61,10 @@ namespace detail {
     return concat("a thread cannot be started (", error.what(), "); raise ulimit -u and -v");
   return error.what();
 }
+/// Returns a rank's sentence as "rank 3: why", or `why` alone if it begins with the rank at fault.
+[[nodiscard]] inline std::string said_by(int rank, const std::string& why) {
+  return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
+}
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,
                                                              std::initializer_list<TextPart> rest) {

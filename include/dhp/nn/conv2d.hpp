@@ -60,6 +60,8 @@ class Conv2d final : public detail::AddsOnto<Dev, Conv2d<Dev>> {
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx;
+    check(input_gradient_ || onto.count() == 0,
+          "a Conv2d with input_gradient = false begins a model; here another layer has its input");
     if (!input_gradient_) dx = std::move(onto);
     else if (by_rows_) dx = input_gradient(dev, dy, x, std::move(onto));
     else if (auto fused = gradient_to_norm(dev, dy, x, onto)) dx = std::move(*fused);

@@ -51,6 +51,8 @@ inline void check_loss_scale(const LossScaleOptions& scale) {
   check(!scale.dynamic || (scale.growth > 1 && scale.growth_interval >= 1),
         "a dynamic loss scale grows by a factor above 1 after 1 step or more, got ", scale.growth,
         " after ", scale.growth_interval);
+  check(!scale.dynamic || scale.largest >= scale.initial, "the largest loss scale, ", scale.largest,
+        ", is below the first, ", scale.initial);
 }
 inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {

@@ -6,7 +6,6 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
-#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/poll_until.hpp>
 #include <dhp/optim/optimizer.hpp>

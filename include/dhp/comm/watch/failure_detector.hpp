@@ -3,7 +3,6 @@
 // the longest limit of any rank, because a rank in a step may indirectly wait for a rank that is saving.
 #pragma once
 
-#include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
 #include <algorithm>
