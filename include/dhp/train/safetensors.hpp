@@ -41,7 +41,7 @@ struct StoredTensor {
     else if (!keys.back().insert(value.get<std::string>()).second) twice = value.get<std::string>();
     return false;  // the parser's time would be quadratic in the number of kept objects
   };
-  (void)nlohmann::json::parse(text, look, false);
+  [[maybe_unused]] const auto nothing = nlohmann::json::parse(text, look, false);
   return nlohmann::json::parse(text, nullptr, false);
 }
 }  // namespace detail
