@@ -74,7 +74,8 @@ class GenerationRank {
     for (;;) {
       watchdog_->check_alive();
       if (asked()) {
-        if ((report.leaving = !holds_store())) return GenerationEnd::changed;
+        report.leaving = !holds_store();
+        if (report.leaving) return GenerationEnd::changed;
         watchdog_->store().set(stop_key, "");
       }
       if (const auto text = watchdog_->store().find(end_key))
