@@ -161,6 +161,33 @@ TEST_CASE("late reducers: steps without a gradient are skipped, also after loadi
               });
 }
 
+TEST_CASE(
+    "late reducers: steps without a gradient have no norm, and all replicas decide them alike") {
+  std::vector<std::vector<double>> norms(replicas);
+  std::vector<std::string> errors(replicas);
+  on_replicas({.reducer = Delayed{.steps = 2}, .equal = true},
+              [&](Cpu& dev, Rank& trainer, auto&, auto next, int me) {
+                const auto at = static_cast<std::size_t>(me);
+                const auto step = [&](double x) {
+                  auto mine = next(0);
+                  if (me == 1) fill(dev, mine.batches[0].input.mut(), x);
+                  norms[at].push_back(trainer.step(mine).gradient_norm);
+                };
+                errors[at] = message_of([&] {
+                  step(1);
+                  step(1e80);  // the square of the gradient's norm overflows
+                  step(1);
+                  step(1);
+                });
+              });
+  for (std::size_t r = 0; r < replicas; ++r) {
+    CHECK(has(errors[r], "step 4: the loss is finite but the gradient is not"));
+    CHECK(norms[r] == norms[0]);
+  }
+  REQUIRE(norms[0].size() == 3);
+  CHECK(norms[0][0] == 0);
+}
+
 TEST_CASE("late reducers: replicas train on their own samples, then average their weights") {
   // DiLoCo's outer step uses Nesterov momentum along the mean change of the replicas.
   const LocalSgd outer{.every = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9};

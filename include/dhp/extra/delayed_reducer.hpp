@@ -61,6 +61,8 @@ class DelayedReducer final : public Replicas<Dev> {
     if (has_gradients_) {
       due.arrive(*dev_);
       copy(*dev_, due.sum, gradients);
+    } else {  // this replica's own gradients decide no step
+      dev_->fill_zero(gradients.bytes(), gradients.size_bytes());
     }
     if (delay_ > 0) statistics_.put(*dev_);
   }
