@@ -175,10 +175,23 @@ TEST_CASE("sgd: without momentum there is no state to save") {
   CHECK(Sgd<Cpu>(dev, store, {.weight_decay = 0.1}).state().empty());
 }
 
-TEST_CASE("adamw: options out of range are refused") {
+TEST_CASE("optimizers: options out of range are refused at construction") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  ParameterStore<Cpu> store(dev, all_kinds(build), {});
+  const auto message = [&](const OptimizerChoice& options) {
+    return message_of([&] { (void)make_optimizer(dev, store, Norms<Cpu>({}, {}, {6}), options); });
+  };
   for (const auto& options : {AdamWOptions{.beta1 = 1}, AdamWOptions{.beta2 = -0.1}})
-    CHECK(has(message_of([&] { (void)dhp::detail::adam_update(options); }),
-              "the betas of Adam lie from 0 to below 1"));
-  CHECK(has(message_of([] { (void)dhp::detail::adam_update(AdamWOptions{.weight_decay = NAN}); }),
-            "epsilon and weight decay of Adam are 0 or more, got 1e-08 and nan"));
+    CHECK(has(message(options), "the betas of Adam lie from 0 to below 1"));
+  CHECK(has(message(AdamWOptions{.weight_decay = NAN}),
+            "Adam's epsilon is above 0 and its weight decay 0 or more, got 1e-08 and nan"));
+  CHECK(has(message(LambOptions{.epsilon = 0}), "Adam's epsilon is above 0"));
+  CHECK(has(message(LarsOptions{.momentum = -1}),
+            "momentum and weight decay of LARS are 0 or more and its trust is above 0, got -1, 0 "
+            "and 0.001"));
+  for (const auto& options : {LarsOptions{.weight_decay = -1}, LarsOptions{.trust = 0}})
+    CHECK(has(message(options), "of LARS are 0 or more"));
+  CHECK(has(message(SgdOptions{.momentum = -1}), "momentum and weight decay of SGD are 0 or more"));
+  CHECK(has(message(SgdOptions{.nesterov = true}), "changes nothing without a momentum"));
 }

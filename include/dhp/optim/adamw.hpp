@@ -14,17 +14,17 @@ namespace detail {
   const auto ok = [](double beta) { return beta >= 0 && beta < 1; };
   check(ok(options.beta1) && ok(options.beta2), "the betas of Adam lie from 0 to below 1, got ",
         options.beta1, " and ", options.beta2);
-  check(options.epsilon >= 0 && options.weight_decay >= 0,
-        "epsilon and weight decay of Adam are 0 or more, got ", options.epsilon, " and ",
+  check(options.epsilon > 0 && options.weight_decay >= 0,
+        "Adam's epsilon is above 0 and its weight decay 0 or more, got ", options.epsilon, " and ",
         options.weight_decay);
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
           .weight_decay = options.weight_decay};
 }
-[[nodiscard]] std::string adam_settings(const auto& options) {
-  return concat("betas ", options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon,
-                ", weight decay ", options.weight_decay);
+[[nodiscard]] inline std::string adam_settings(const AdamUpdate& update) {
+  return concat("betas ", update.beta1, " and ", update.beta2, ", epsilon ", update.epsilon,
+                ", weight decay ", update.weight_decay);
 }
 }  // namespace detail
 
@@ -32,18 +32,19 @@ template <class Dev>
 class AdamW final : public BufferedOptimizer<Dev> {
  public:
   AdamW(Dev& dev, ParameterStore<Dev>& store, AdamWOptions options)
-      : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}), options_(options) {}
+      : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}),
+        update_(detail::adam_update(options)) {}
 
   [[nodiscard]] std::string name() const override { return "adamw"; }
-  [[nodiscard]] std::string settings() const override { return detail::adam_settings(options_); }
+  [[nodiscard]] std::string settings() const override { return detail::adam_settings(update_); }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
-    detail::adamw_update(dev, detail::adam_update(options_), store.trained(), state,
-                         store.gradients(), this->buffer(0), this->buffer(1), this->masters());
+    detail::adamw_update(dev, update_, store.trained(), state, store.gradients(), this->buffer(0),
+                         this->buffer(1), this->masters());
   }
 
  private:
-  AdamWOptions options_;
+  detail::AdamUpdate update_;
 };
 
 template <class Dev>

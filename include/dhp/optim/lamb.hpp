@@ -17,17 +17,17 @@ class Lamb final : public BufferedOptimizer<Dev> {
  public:
   Lamb(Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, LambOptions options)
       : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}),
-        options_(options),
+        update_(adam_update(options)),
         norms_(std::move(norms)) {}
 
   [[nodiscard]] std::string name() const override { return "lamb"; }
-  [[nodiscard]] std::string settings() const override { return adam_settings(options_); }
+  [[nodiscard]] std::string settings() const override { return adam_settings(update_); }
   void prepare(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     const auto squares =
         norms_.squares(dev, this->store_, 2, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
           const auto tiles = counted.sum_count();
-          lamb_squares(dev, adam_update(options_), counted, state, this->store_.gradients(),
-                       this->buffer(0), this->buffer(1), this->masters(), sums.slice(0, tiles),
+          lamb_squares(dev, update_, counted, state, this->store_.gradients(), this->buffer(0),
+                       this->buffer(1), this->masters(), sums.slice(0, tiles),
                        sums.slice(tiles, 2 * tiles));
         });
     const auto parameters = squares.count() / 2;
@@ -38,12 +38,12 @@ class Lamb final : public BufferedOptimizer<Dev> {
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     const auto rates = this->take(rates_);
-    lamb_update(dev, adam_update(options_), store.trained(), state, rates, store.gradients(),
-                this->buffer(0), this->buffer(1), this->masters());
+    lamb_update(dev, update_, store.trained(), state, rates, store.gradients(), this->buffer(0),
+                this->buffer(1), this->masters());
   }
 
  private:
-  LambOptions options_;
+  AdamUpdate update_;
   Norms<Dev> norms_;
   Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };

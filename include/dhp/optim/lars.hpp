@@ -17,7 +17,11 @@ class Lars final : public BufferedOptimizer<Dev> {
   Lars(Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, LarsOptions options)
       : BufferedOptimizer<Dev>(dev, store, {"momentum_buffer"}),
         options_(options),
-        norms_(std::move(norms)) {}
+        norms_(std::move(norms)) {
+    check(options.momentum >= 0 && options.weight_decay >= 0 && options.trust > 0,
+          "momentum and weight decay of LARS are 0 or more and its trust is above 0, got ",
+          options.momentum, ", ", options.weight_decay, " and ", options.trust);
+  }
 
   [[nodiscard]] std::string name() const override { return "lars"; }
   [[nodiscard]] std::string settings() const override {

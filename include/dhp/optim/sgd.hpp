@@ -21,6 +21,8 @@ class Sgd final : public BufferedOptimizer<Dev> {
     check(options.momentum >= 0 && options.weight_decay >= 0,
           "momentum and weight decay of SGD are 0 or more, got ", options.momentum, " and ",
           options.weight_decay);
+    check(options.momentum > 0 || !options.nesterov,
+          "Nesterov's form of SGD changes nothing without a momentum; set one above 0");
   }
 
   [[nodiscard]] std::string name() const override { return "sgd"; }
