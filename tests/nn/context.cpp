@@ -237,6 +237,26 @@ TEST_CASE("context axis: every token is on one rank, and ranks have equally many
   CHECK(seen == std::vector<int>(40, 1));
 }
 
+TEST_CASE(
+    "context axis: labels of any type and shape are split, and integers are ignored in padding") {
+  Cpu dev;
+  MicroBatch<Cpu> whole{.samples = 1};
+  const auto add = [&](const char* name, const Shape& shape, const auto& values) {
+    whole.side.emplace_back(name, Tensor<Cpu>::from_host(dev, shape, values));
+  };
+  add("offsets", {2}, std::vector<std::int32_t>{0, 3});
+  add("lengths", {1}, std::vector<std::int32_t>{3});
+  add("row_numbers", {3}, std::vector<std::int64_t>{0, 1, 2});
+  const auto labels = [&] {
+    return detail::context_share(dev, whole, Comm<Cpu>(), {.groups = 2}).at("labels").share();
+  };
+  add("labels", {3, 1}, std::vector<float>{1.5F, 2, 3});
+  CHECK(labels().to_host<float>(dev) == std::vector<float>{1.5F, 0, 2, 3});
+  whole.side.pop_back();
+  add("labels", {3, 2}, std::vector<std::int32_t>{1, 2, 3, 4, 5, 6});
+  CHECK(labels().to_host<std::int32_t>(dev) == std::vector<std::int32_t>{1, 2, -1, -1, 3, 4, 5, 6});
+}
+
 TEST_CASE("context axis: unsupported settings are refused") {
   const auto refusal = [](const RunSettings& settings, const Variant& variant = {}) {
     return message_of([&] { (void)trained({{.context = 2}}, settings, variant); });

@@ -100,7 +100,8 @@ template <class Dev>
   const auto shape = whole.shape().with(0, count);
   auto rows = Tensor<Dev>::zeros(dev, whole.dtype(), shape);
   if (ignores)
-    rows = Tensor<Dev>::from_host(dev, shape, std::vector<std::int32_t>(std::size_t(count), -1));
+    rows =
+        Tensor<Dev>::from_host(dev, shape, std::vector<std::int32_t>(as_size(shape.count()), -1));
   for (int at = 0; at < groups; ++at)
     all.for_parts(first_group + at, [&](std::int64_t row, Range part) {
       row += at * all.most;
@@ -183,7 +184,7 @@ template <class Dev>
     const auto& shape = tensor.shape();
     const bool is_whole = name == "offsets" || name == "lengths" || shape.rank() == 0 ||
                           shape[0] != all.offsets.back();
-    const bool ignores = name == "labels";
+    const bool ignores = name == "labels" && tensor.dtype() == DType::i32;
     share.side.emplace_back(
         name, is_whole ? tensor.share() : rows_of_groups(dev, tensor, all, first, groups, ignores));
   }
