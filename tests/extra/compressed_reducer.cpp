@@ -2,6 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>
 #include <tests/parallel/layouts.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -153,6 +154,39 @@ TEST_CASE("compressing reducers: a skipped step keeps the error memory, in the n
       CHECK(skipping.sums[0][2] == reference.sums[0][1]);
       CHECK(skipping.unsent == reference.unsent);
     }
+  }
+}
+
+TEST_CASE("compressing reducers: a run resumes after a step that was not finite") {
+  for (const auto& reducer : {ReducerChoice(SixteenBit{}), ReducerChoice(OneBit{})}) {
+    std::string failed, resumed;
+    const auto batch = [](Cpu& dev, int replica, double x) {
+      return regression_batch(replica, tensor_of<double>(dev, {x}).reshape({1, 1}),
+                              Tensor<Cpu>::zeros(dev, DType::f64, {1, 1}));
+    };
+    const auto model_of = [](ModelBuilder<Cpu>& build) {
+      Model<Cpu> model;
+      model.add("linear", one_weight(build, "linear"));
+      model.loss = MeanSquaredError<Cpu>();
+      return model;
+    };
+    on_each_rank(
+        {{.data = 2}}, {.reducer = reducer}, model_of, [&](Cpu& dev) { return batch(dev, 0, 1); },
+        [&](Cpu& dev, Mesh<Cpu>& mesh, auto&, auto& trainer) {
+          const auto step = [&](double x) {
+            StepBatches<Cpu> mine{.batches = {}, .micro_batches = 2};
+            mine.batches.push_back(batch(dev, mesh.data_index(), x));
+            return message_of([&] { (void)trainer.step(mine); });
+          };
+          (void)step(1);
+          const auto good = trainer.state();
+          const auto bad = step(std::numeric_limits<double>::infinity());
+          trainer.resume_after(good);
+          const auto after = step(1);
+          if (mesh.data_index() == 0) failed = bad, resumed = after;
+        });
+    CHECK(has(failed, "step 2: the loss is not finite"));
+    CHECK(resumed == "no error");
   }
 }
 

@@ -57,6 +57,7 @@ class PowerSgdCompressor {
       q = last_q;
     }
     cast(dev, Tensor<Dev>::from_host(dev, {q}, first_q), made_q_.mut());
+    copy(dev, made_q_, q_.mut());  // for a first step that counts the one before it as skipped
   }
 
   void begin(Dev& dev, ConstView<Dev> state) { keep_made<Dev>(dev, state, made_q_, q_.mut()); }

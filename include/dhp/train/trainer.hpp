@@ -154,7 +154,6 @@ class Trainer {
   /// alone; afterwards replicas may exchange weights (Replicas::updated). On a GPU, the collectives are issued but not
   /// complete. Replayed steps do not call it.
   void before_update(std::function<void()> call) { before_update_.push_back(std::move(call)); }
-
   void set_hook(std::unique_ptr<StepHook<Dev>> hook) { hook_ = std::move(hook); }
 
   /// Prepares for runs that continue after losing ranks. barrier() returns on no rank before all training ranks have
@@ -206,7 +205,6 @@ class Trainer {
   [[nodiscard]] bool may_record() {
     return options_.record && !update_barrier_ && replicas() == nullptr;
   }
-
   /// Returns DataParallel's replicas, or null.
   [[nodiscard]] Replicas<Dev>* replicas() {
     if constexpr (requires { model_.replicas(); }) return model_.replicas();
@@ -226,13 +224,15 @@ class Trainer {
   }
   /// The part of the state that the program fills in.
   [[nodiscard]] BestMeasure& best() { return now_.best; }
-  /// Continues after a state, such as a loaded one. Takes its loss scale only if this run's is dynamic.
+  /// Continues after a state, such as a loaded one. Takes its loss scale only if this run's is dynamic. Reducers keep
+  /// nothing of the step before, which may have failed.
   void resume_after(const RunState& state) {
     now_ = state;
     failed_step_ = 0;
     auto device = state.device;
     if (device.loss_scale <= 0 || !loss_scale_.dynamic)
       device.loss_scale = loss_scale_.initial, device.good_steps = 0;
+    device.decision = StepDecision::skip, device.used_loss_scale = device.loss_scale;
     detail::write_step_state<Dev>(dev_, device, state_.mut());
   }
 
