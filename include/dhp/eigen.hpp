@@ -102,6 +102,8 @@ template <class M>
 inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>, M>;
 template <class S, int rank, int options, class Index>
 inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
+template <class S, class Sizes, int options, class Index>
+inline constexpr bool owns_memory<Eigen::TensorFixedSize<S, Sizes, options, Index>> = true;
 
 // Returns true if the elements of M are in memory, and false for expressions that Eigen evaluates lazily.
 template <class M>
@@ -143,6 +145,8 @@ Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
   using S = std::remove_pointer_t<decltype(data)>;
   using Byte = std::conditional_t<std::is_const_v<S>, const std::byte, std::byte>;
   const Shape shape = row_major_shape(matrix);
+  check(data != nullptr || shape.count() == 0, "borrow: a matrix for a tensor ", shape,
+        " has no memory; a map needs the address of its elements");
   // The tensor has its own use count, so that other owners of the matrix do not make it read-only.
   std::shared_ptr<Byte> memory(reinterpret_cast<Byte*>(data), [owner = std::move(owner)](Byte*) {});
   // A matrix without elements has no memory, but its tensor must not be empty().

@@ -213,6 +213,15 @@ TEST_CASE("eigen: an adopted matrix lives as long as its tensors") {
   CHECK(!eigen::adopt(std::make_shared<const Eigen::MatrixXd>(2, 2)).unique());
 }
 
+TEST_CASE("eigen: a map without elements is refused, and a tensor of fixed size is adopted") {
+  CHECK(has(message_of([] { (void)eigen::borrow(Eigen::Map<Eigen::MatrixXf>(nullptr, 3, 4)); }),
+            "borrow: a matrix for a tensor [4, 3] has no memory; a map needs the address"));
+  Eigen::TensorFixedSize<float, Eigen::Sizes<2, 3>, Eigen::RowMajor> fixed;
+  fixed.setConstant(2);
+  CHECK(eigen::borrow(fixed).shape() == Shape{2, 3});
+  CHECK(widened(eigen::adopt(std::move(fixed))) == std::vector<double>(6, 2));
+}
+
 TEST_CASE("eigen: an empty matrix gives an empty tensor") {
   Eigen::MatrixXf matrix(3, 0);
   const auto x = eigen::borrow(matrix);
