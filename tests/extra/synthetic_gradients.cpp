@@ -34,6 +34,16 @@ struct Chain {
   friend bool operator==(const Chain&, const Chain&) = default;
 };
 
+auto chain_of(int stages) {
+  return [stages](ModelBuilder<Cpu>& build) {
+    Model<Cpu> model;
+    for (int at = 0; at < stages; ++at)
+      model.add(std::to_string(at), one_weight(build, std::to_string(at), 1 - 0.1 * at));
+    model.loss = MeanSquaredError<Cpu>();
+    return model;
+  };
+}
+
 Chain run(const Settings& settings, int steps) {
   const auto stages = static_cast<std::size_t>(settings.stages);
   Chain found{std::vector<double>(stages), std::vector<double>(stages)};
@@ -45,31 +55,25 @@ Chain run(const Settings& settings, int steps) {
                         .optimizer = SgdOptions{},
                         .lr = rate,
                         .clip = 0};
-  const auto chain = [&](ModelBuilder<Cpu>& build) {
-    Model<Cpu> model;
-    for (int at = 0; at < settings.stages; ++at)
-      model.add(std::to_string(at), one_weight(build, std::to_string(at), 1 - 0.1 * at));
-    model.loss = MeanSquaredError<Cpu>();
-    return model;
-  };
   const auto example = [&](Cpu& dev) { return sample(dev, settings, 0, 0); };
-  on_each_rank(
-      layout, run, chain, example, [&](Cpu& dev, Mesh<Cpu>& mesh, auto& stage, auto& trainer) {
-        auto* const predictor = settings.synthetic
-                                    ? settings.synthetic->predict_in(dev, stage, mesh, example(dev))
-                                    : nullptr;
-        for (int step = 0; step < steps; ++step) {
-          auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
-            return sample(dev, settings, step, static_cast<int>(k));
-          });
-          (void)trainer.step(batches);
-          (void)trainer.evaluate(batches);  // must change nothing
-        }
-        const auto at = static_cast<std::size_t>(mesh.pipeline_index());
-        if (mesh.data_index() != 0) return;
-        found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
-        if (predictor != nullptr) found.a[at] = widened(dev, predictor->weights().view())[0];
-      });
+  on_each_rank(layout, run, chain_of(settings.stages), example,
+               [&](Cpu& dev, Mesh<Cpu>& mesh, auto& stage, auto& trainer) {
+                 auto* const predictor = settings.synthetic ? settings.synthetic->predict_in(
+                                                                  dev, stage, mesh, example(dev))
+                                                            : nullptr;
+                 for (int step = 0; step < steps; ++step) {
+                   auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
+                     return sample(dev, settings, step, static_cast<int>(k));
+                   });
+                   (void)trainer.step(batches);
+                   (void)trainer.evaluate(batches);  // must change nothing
+                 }
+                 const auto at = static_cast<std::size_t>(mesh.pipeline_index());
+                 if (mesh.data_index() != 0) return;
+                 found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
+                 if (predictor != nullptr)
+                   found.a[at] = widened(dev, predictor->weights().view())[0];
+               });
   return found;
 }
 
@@ -104,6 +108,33 @@ Chain expected(const Settings& settings, int steps) {
 }
 
 }  // namespace
+
+TEST_CASE("synthetic gradients: a run resumes after a step that was not finite") {
+  const Settings settings;
+  std::string failed, resumed;
+  on_each_rank(
+      {{.pipeline = 2}, SyntheticGradients::schedule()}, {.optimizer = SgdOptions{}}, chain_of(2),
+      [&](Cpu& dev) { return sample(dev, settings, 0, 0); },
+      [&](Cpu& dev, Mesh<Cpu>& mesh, auto& stage, auto& trainer) {
+        (void)settings.synthetic->predict_in(dev, stage, mesh, sample(dev, settings, 0, 0));
+        const auto step = [&](double x) {
+          auto batches = assigned(mesh, 3, [&](std::int64_t k) {
+            auto batch = sample(dev, settings, 0, static_cast<int>(k));
+            fill(dev, batch.input.mut(), x);
+            return batch;
+          });
+          return message_of([&] { (void)trainer.step(batches); });
+        };
+        (void)step(1);
+        const auto good = trainer.state();
+        const auto bad = step(std::numeric_limits<double>::infinity());
+        trainer.resume_after(good);
+        const auto after = step(1);
+        if (mesh.pipeline_index() == 0) failed = bad, resumed = after;
+      });
+  CHECK(has(failed, "step 2: the loss is not finite"));
+  CHECK(resumed == "no error");
+}
 
 TEST_CASE("synthetic gradients: stages use predictions, corrected by the next stage's gradients") {
   for (const int stages : {2, 3, 4})

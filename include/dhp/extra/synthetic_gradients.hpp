@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/gemm.hpp>
 #include <dhp/ops/reduce.hpp>
@@ -34,11 +35,17 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
         max_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
+        corrected_(Tensor<Dev>::persistent(dev, type, weights_.shape())),
         gradient_(Tensor<Dev>::persistent(dev, type, weights_.shape())),
         squares_(Tensor<Dev>::persistent(dev, DType::f64, {1})) {}
 
-  [[nodiscard]] Tensor<Dev>& weights() { return weights_; }
+  /// Returns the weights after the last correction.
+  [[nodiscard]] Tensor<Dev>& weights() { return corrected_; }
 
+  /// Takes the correction of the step before, unless that step was skipped or failed.
+  void begin_step(Dev& dev, ConstView<Dev> state) override {
+    keep_made<Dev>(dev, state, corrected_, weights_.mut());
+  }
   void sent(int micro_batch, const Tensor<Dev>& y) override {
     sent_.emplace(micro_batch, y.share());
   }
@@ -64,7 +71,8 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
     rsqrt(dev, squares_.view(), 1e-30, root.mut());
     scale(dev, rate_, gradient_.mut(), root.view());
     scale(dev, 1, gradient_.mut(), root.view());
-    axpy(dev, -1, gradient_.view(), weights_.mut());
+    copy(dev, weights_, corrected_.mut());
+    axpy(dev, -1, gradient_.view(), corrected_.mut());
     dev.fill_zero(gradient_.mut().bytes(), gradient_.size_bytes());
     dev.fill_zero(squares_.mut().bytes(), squares_.size_bytes());
   }
@@ -99,7 +107,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   int from_;
   std::size_t max_late_;  // limit of outstanding true gradients
   double rate_;
-  Tensor<Dev> weights_;
+  Tensor<Dev> weights_, corrected_;
   Tensor<Dev> gradient_;             // d(half the summed squared error) / d(weights)
   Tensor<Dev> squares_;              // sum of the squares of the activations
   std::map<int, Tensor<Dev>> sent_;  // activations by micro-batch

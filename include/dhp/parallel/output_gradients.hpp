@@ -12,6 +12,8 @@ template <class Dev>
 class OutputGradients {
  public:
   virtual ~OutputGradients() = default;
+  /// Called before a step's first action. state: the StepState with the decision on the step before, or empty.
+  virtual void begin_step(Dev& dev, ConstView<Dev> state) = 0;
   /// Called when the activation of a micro-batch goes to the next stage.
   virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
   /// Returns the gradient of that activation.

@@ -101,6 +101,7 @@ class PipelineParallel {
   Tensor<Dev> forward_backward(
       Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
       Ready ready = [](Range) {}) {
+    if (parts_.output_gradients) parts_.output_gradients->begin_step(dev, step.state);
     detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::train, replicas);
     run.run(list_of(rounds(step, detail::Pass::training), detail::Pass::training), ready);
     if (parts_.output_gradients) parts_.output_gradients->end_step(dev);
