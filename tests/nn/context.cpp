@@ -255,6 +255,10 @@ TEST_CASE(
   whole.side.pop_back();
   add("labels", {3, 2}, std::vector<std::int32_t>{1, 2, 3, 4, 5, 6});
   CHECK(labels().to_host<std::int32_t>(dev) == std::vector<std::int32_t>{1, 2, -1, -1, 3, 4, 5, 6});
+  add("first_rows", {1}, std::vector<std::int32_t>{0});
+  CHECK(has(message_of(labels),
+            "a context axis splits \"first_rows\" with an i32 for each in \"labels\", which this "
+            "batch does not have; choose a layout without it"));
 }
 
 TEST_CASE("context axis: unsupported settings are refused") {

@@ -128,8 +128,10 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
        {std::pair{"masked_rows", "masked_labels"},
         {"first_rows", whole.has("next_labels") ? "next_labels" : "labels"}}) {
     if (!whole.has(rows_name)) continue;
-    check(whole.has(labels_name), "a context axis splits \"", rows_name, "\" with its labels \"",
-          labels_name, "\", which this batch does not have; choose a layout without it");
+    check(whole.has(labels_name) && whole.at(labels_name).dtype() == DType::i32 &&
+              whole.at(labels_name).count() == whole.at(rows_name).count(),
+          "a context axis splits \"", rows_name, "\" with an i32 for each in \"", labels_name,
+          "\", which this batch does not have; choose a layout without it");
     const auto rows = whole.at(rows_name).template to_host<std::int32_t>(dev);
     const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(as_size(all.groups()));
