@@ -29,7 +29,7 @@ struct InNaturalOrder {
 /// The difference of one tensor between both checkpoints.
 struct TensorDifference {
   std::int64_t elements = 0, different = 0;
-  double largest = 0;  ///< largest difference, relative to A's largest value
+  double largest = 0;  ///< largest difference, relative to the largest finite number of both sides
 };
 
 class CheckpointComparison {
@@ -128,7 +128,8 @@ class CheckpointComparison {
       const auto last = std::min(at + most, found.elements);
       const auto left = read(a_, one, {at, last}), right = read(b_, other, {at, last});
       for (std::size_t each = 0; each < left.size(); ++each) {
-        largest_value = std::max(largest_value, std::abs(left[each]));
+        for (const double value : {left[each], right[each]})
+          if (std::isfinite(value)) largest_value = std::max(largest_value, std::abs(value));
         if (examples::same(left[each], right[each])) continue;
         ++found.different;
         const double apart = std::abs(left[each] - right[each]);
@@ -136,7 +137,7 @@ class CheckpointComparison {
             std::max(largest, std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart);
       }
     }
-    found.largest = largest_value > 0 ? largest / largest_value : largest;
+    if (found.different > 0) found.largest = largest / largest_value;
     return found;
   }
   [[nodiscard]] static std::vector<double> read(dhp::SavedPieces& from, const dhp::Piece& like,
