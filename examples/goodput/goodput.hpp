@@ -65,7 +65,7 @@ struct Goodput {
   double lost = 0;    ///< steps that were repeated or not finished
   double saving = 0, stopped = 0;
   int failures = 0;
-  double interval = 0;
+  double interval = 0;  ///< work between two checkpoints, in whole steps
 };
 
 /// Returns the useful share of a job that restarts, with failures also during saves and restarts (Daly 2006).
@@ -104,7 +104,7 @@ class GoodputSimulation {
     for (double* share :
          {&found_.useful, &found_.slow, &found_.lost, &found_.saving, &found_.stopped})
       *share /= now_;
-    found_.interval = of_.interval;
+    found_.interval = static_cast<double>(steps_until_save) * of_.step;
     return found_;
   }
 
