@@ -11,9 +11,12 @@ function note(v) {
   if (v > high || points + marks == 1) high = v
   if (v < low || points + marks == 1) low = v
 }
+# awk takes an argument with = for a variable, unless it begins like a path.
+BEGIN { for (i = 1; i < ARGC; ++i) if (ARGV[i] ~ /^[A-Za-z_][A-Za-z_0-9]*=/) ARGV[i] = "./" ARGV[i] }
 FNR == 1 && NR > 1 && points + marks { draw() }
 FNR == 1 {
   name = FILENAME
+  sub(/^\.\//, "", name)
   sub(/\.jsonl$/, "", name)
   gsub(/&/, "\\&amp;", name); gsub(/</, "\\&lt;", name); gsub(/'/, "\\&#39;", name)
 }

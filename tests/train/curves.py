@@ -154,12 +154,12 @@ def page(folder):
     """On the page of examples/curves.awk, runs have their paths as names, step numbers stand at their steps, and losses
     fit beside the plot. A single evaluation is drawn, too."""
     runs = {"one/m.jsonl": [{"step": step, "loss": loss} for step, loss in ((1, 7), (2, 5), (6, 8e8))],
-            "two/m.jsonl": [{"step": step, "loss": 9 - step} for step in (1, 2)], "a&b.jsonl": [{"step": 4, "held_out_loss": 3}]}
+            "two/m.jsonl": [{"step": step, "loss": 9 - step} for step in (1, 2)], "lr1=a&b.jsonl": [{"step": 4, "held_out_loss": 3}]}
     for name, lines in runs.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     made = subprocess.run(["awk", "-f", AWK, *runs], cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
-    if (names := re.findall("<h2>(.*)</h2>", made)) != ["one/m", "two/m", "a&amp;b"]:
+    if (names := re.findall("<h2>(.*)</h2>", made)) != ["one/m", "two/m", "lr1=a&amp;b"]:
         yield f"page: names {names}"
     wanted = [(round(50 + 630 * step / last, 1), step) for last, steps in ((6, (0, 1, 3, 4, 6)), (2, (0, 1, 2)), (4, range(5))) for step in steps]
     ticks = [(float(x), int(step)) for x, step in re.findall("<text x='([0-9.]+)' y='298'[^>]*>([0-9]+)<", made)]
