@@ -191,16 +191,18 @@ class ValuesFile {
   std::size_t compared = 0, parts = 0;
   std::vector<std::pair<const TracedValue*, const TracedValue*>> differing;
   const TracedValue* before = nullptr;  // the last equal value
-  for (const auto& [key, value] : a.values()) {
-    const auto* const other = b.find(value);
-    if (other == nullptr) continue;
-    if (other->shape != value.shape) {
+  auto all = a.values();
+  all.insert(b.values().begin(), b.values().end());  // its tensor axis may have more ranks
+  for (const auto& [key, value] : all) {
+    const auto *const mine = a.find(value), *const other = b.find(value);
+    if (mine == nullptr || other == nullptr) continue;
+    if (other->shape != mine->shape) {
       ++parts;
       continue;
     }
     ++compared;
-    if (other->fingerprint != value.fingerprint) differing.emplace_back(&value, other);
-    else if (differing.empty()) before = &value;
+    if (other->fingerprint != mine->fingerprint) differing.emplace_back(mine, other);
+    else if (differing.empty()) before = mine;
   }
   dhp::check(compared > 0, path_a, " and ", path_b, " have no value in common");
   if (parts > 0)
@@ -219,10 +221,11 @@ class ValuesFile {
                short_number(mine->root_mean_square), short_number(other->root_mean_square)});
   }
   const auto& first = *differing.front().first;
+  const int rank = std::max(first.tensor_rank, differing.front().second->tensor_rank);
   print(dhp::concat(
       differing.size(), " of ", compared, " values differ, first in step ", first.step,
-      ", micro-batch ", first.micro_batch, ": the ", first.value(), " of layer ", first.layer, ", ",
-      first.name, "; ",
+      ", tensor rank ", rank, ", micro-batch ", first.micro_batch, ": the ", first.value(),
+      " of layer ", first.layer, ", ", first.name, "; ",
       before == nullptr
           ? std::string("nothing before it is the same: compare data, seeds and loaded weights")
           : dhp::concat("the last that is the same is the ", before->value(), " of layer ",

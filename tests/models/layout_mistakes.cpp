@@ -266,3 +266,16 @@ TEST_CASE("layout mistakes: 10. two heads have each other's weights") {
   check_found(serial(), {.layout = tensor, .weights = weights}, true, true,
               "micro-batch 0: the output of layer 4, block1.attention; the last");
 }
+
+TEST_CASE(
+    "layout mistakes: what one tensor rank alone has wrong is found in both orders of files") {
+  auto found = outcome({.layout = tensor});
+  const std::string whole = R"("name":"block1.attention","value":"output","tensor_rank":1)";
+  const auto at = found.values.find("\"fingerprint\":\"", found.values.find(whole)) + 15;
+  REQUIRE(has(found.values, whole));
+  found.values.replace(at, 4, "????");
+  const auto where =
+      "step 1, tensor rank 1, micro-batch 0: the output of layer 4, block1.attention; ";
+  for (const auto& text : {comparison(serial(), found), comparison(found, serial())})
+    CHECK_MESSAGE(has(text, where), text);
+}

@@ -74,11 +74,11 @@ def finds(replay, compare, folder):
     bad["fingerprint"] = "0" * 16
     wrong.write_text("\n".join([*lines[:at], json.dumps(bad), *lines[at + 1:]]) + "\n")
     said = run(compare, values, wrong, status=1)
-    if f"first in step 4, micro-batch 2: the output of layer 3, {bad['name']}; the last that is the same is the output of layer 2" not in said:
+    if f"first in step 4, tensor rank 0, micro-batch 2: the output of layer 3, {bad['name']}; the last that is the same is the output of layer 2" not in said:
         yield f"a wrong tensor: {said}"
     # Another dropout rate first shows in the output of layer 0, which has the first dropout.
     run(replay, "--load", folder / "bert-run", "--step", 4, "--trace-values", wrong, "--dropout", "0.3", status=75)
-    if "first in step 4, micro-batch 0: the output of layer 0" not in (said := run(compare, values, wrong, status=1)):
+    if "first in step 4, tensor rank 0, micro-batch 0: the output of layer 0" not in (said := run(compare, values, wrong, status=1)):
         yield f"another dropout: {said}"
     if "is a file of --trace-values and" not in (said := run(compare, values, folder / "bert.jsonl", status=2)):
         yield f"values and metrics: {said}"
