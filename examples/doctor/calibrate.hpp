@@ -15,7 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 #include <vector>
 
 namespace examples::doctor {
@@ -96,14 +96,14 @@ template <class Dev>
     keep_best(alone, exam.rank() == 0);
     keep_best(together, true);
   }
-  const std::set<std::string> hosts(exam.hosts.begin(), exam.hosts.end());
-  const double per_host = static_cast<double>(exam.size()) / static_cast<double>(hosts.size());
+  int per_host = 0;  // ranks of the fullest host
+  std::map<std::string, int> ranks_of;
+  for (const auto& host : exam.hosts) per_host = std::max(per_host, ++ranks_of[host]);
 
   Cluster result;
-  result.name =
-      dhp::concat(per_host, per_host == 1 ? " rank" : " ranks", " a host, ", exam.kinds[0]);
+  result.name = dhp::concat(dhp::detail::pluralize(per_host, "rank"), " a host, ", exam.kinds[0]);
   std::replace(result.name.begin(), result.name.end(), '"', ' ');
-  result.devices = gpu || hosts.size() > 1 ? per_host : result.devices;
+  result.devices = gpu || per_host < exam.size() ? per_host : result.devices;
   result.flop_32 = alone[0];
   result.flop_16 = alone[1];
   result.flop_bf16 = alone[2];
@@ -115,9 +115,8 @@ template <class Dev>
     double rate = 0;
     for (std::size_t at = 0; at < together.size(); at += count) rate += together[at] / alone[0];
     const int cores = usable_cores();
-    result.cores = exam.size() < cores
-                       ? cores
-                       : std::min<double>(rate / static_cast<double>(hosts.size()), cores);
+    result.cores =
+        per_host < cores ? cores : std::min<double>(rate * per_host / exam.size(), cores);
   }
   result.memory_bytes = static_cast<double>(host_memory_bytes());
   if constexpr (gpu) result.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
