@@ -130,9 +130,10 @@ Shape row_major_shape(const M& matrix) {
   } else {
     const auto& extents = matrix.dimensions();
     constexpr bool row_major = static_cast<int>(M::Layout) == static_cast<int>(Eigen::RowMajor);
+    constexpr std::size_t dims = M::NumIndices;
     Shape shape;
-    for (int dim = 0; dim < M::NumIndices; ++dim)
-      shape.push_back(extents[dhp::detail::as_size(row_major ? dim : M::NumIndices - 1 - dim)]);
+    for (std::size_t dim = 0; dim < dims; ++dim)
+      shape.push_back(extents[row_major ? dim : dims - 1 - dim]);
     return shape;
   }
 }
