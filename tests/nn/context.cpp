@@ -240,7 +240,8 @@ TEST_CASE("context axis: every token is on one rank, and ranks have equally many
 TEST_CASE(
     "context axis: labels of any type and shape are split, and integers are ignored in padding") {
   Cpu dev;
-  MicroBatch<Cpu> whole{.samples = 1};
+  MicroBatch<Cpu> whole;
+  whole.samples = 1;
   const auto add = [&](const char* name, const Shape& shape, const auto& values) {
     whole.side.emplace_back(name, Tensor<Cpu>::from_host(dev, shape, values));
   };
