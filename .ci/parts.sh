@@ -23,7 +23,8 @@ parts_done() {
 # budget WARM COLD "description" command...: a part that fails if it takes more CPU time than its budget. The unit is
 # the CPU time of one compile of tests/budget/peer.cpp on this machine, so a slow machine or other load hardly changes
 # the result. COLD is the budget if ccache had to compile more than a few files, else WARM. If the caller has set
-# parts_limit_s, a part that would probably end later than so many seconds after the start is left out.
+# parts_limit_s, a part that would probably end later than so many seconds after the start is left out; most parts take
+# three quarters of their budget.
 parts_limit_s=
 parts_unit=
 parts_left_out=
@@ -31,7 +32,7 @@ budget() {
   local warm=$1 allowed=$2 name=$3 before misses spent
   shift 2
   local end_s=$((SECONDS - parts_start)) units
-  [ -z "$parts_unit" ] || end_s=$(awk "BEGIN { print int($end_s + $allowed * $parts_unit / $(nproc)) }")
+  [ -z "$parts_unit" ] || end_s=$(awk "BEGIN { print int($end_s + 0.75 * $allowed * $parts_unit / $(nproc)) }")
   if [ -n "$parts_limit_s" ] && [ "$end_s" -gt "$parts_limit_s" ]; then
     parts_left_out+=" $name;"
     return
