@@ -38,4 +38,4 @@ part "README's packages for the trainers" in_empty_root "${trainers[@]}"
 DHP_SUITE=trixie part "libssl-dev and pkg-config, Debian 13" in_empty_root libssl-dev pkg-config
 [ $# -ne 0 ] || command=(cmake --preset release)
 part "everything optional" in_empty_root "${everything[@]}"
-parts_done "README's first command works on all of these machines."
+parts_done "All of these systems work."

@@ -213,7 +213,7 @@ TEST_CASE("eigen: an adopted matrix lives as long as its tensors") {
   CHECK(!eigen::adopt(std::make_shared<const Eigen::MatrixXd>(2, 2)).unique());
 }
 
-TEST_CASE("eigen: a map without elements is refused, and a tensor of fixed size is adopted") {
+TEST_CASE("eigen: a map without memory is refused, and a tensor of fixed size is adopted") {
   CHECK(has(message_of([] { (void)eigen::borrow(Eigen::Map<Eigen::MatrixXf>(nullptr, 3, 4)); }),
             "borrow: a matrix for a tensor [4, 3] has no memory; a map needs the address"));
   Eigen::TensorFixedSize<float, Eigen::Sizes<2, 3>, Eigen::RowMajor> fixed;
