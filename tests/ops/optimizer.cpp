@@ -132,6 +132,8 @@ TEST_CASE("optimizers: operands that do not fit are refused") {
           detail::lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(),
                               w.masters.mut());
         }) == "lamb_update: rates of 2 parameters are f64, got f32 []");
+  CHECK(message_of([&] { update_moving_averages(dev, -1, 1, w.table, now, w.gradient); }) ==
+        "update_moving_averages: the momentum, the weight of new values, lies in 0..1, got -1");
   auto sums = tensor_of<double>(dev, {0, 0});
   CHECK(message_of([&] {
           detail::lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),

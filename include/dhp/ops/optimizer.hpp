@@ -298,6 +298,9 @@ void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
                             InView<Dev> sums) {
   detail::check_step_state<Dev>(state);
   check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
+  check(0 <= momentum && momentum <= 1,
+        "update_moving_averages: the momentum, the weight of new values, lies in 0..1, got ",
+        momentum);
   detail::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
   check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
         table.accumulation());
