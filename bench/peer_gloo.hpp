@@ -26,9 +26,9 @@ class Gloo {
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
       auto result = std::make_shared<gloo::rendezvous::Context>(world->rank(), world->size());
-      dhp::detail::GlooStore store(world, keys);
       result->setTimeout(std::chrono::seconds(60));
-      result->connectFullMesh(store, device);
+      dhp::detail::connect_all(*result, std::make_shared<dhp::detail::GlooStore>(world, keys),
+                               device);
       return result;
     };
     context_ = connected("peer/");

@@ -15,6 +15,25 @@ TEST_CASE("gloo: passes the tests of every engine") {
   });
 }
 
+TEST_CASE("gloo: versions that borrow the store and versions that share it both connect") {
+  using gloo::rendezvous::Store;
+  using Device = std::shared_ptr<gloo::transport::Device>;
+  struct Borrows {
+    void connectFullMesh(Store& store, Device&) { met = &store; }
+    const Store* met = nullptr;
+  } borrows;
+  struct Shares {
+    void connectFullMesh(std::shared_ptr<Store> store, Device&) { met = std::move(store); }
+    std::shared_ptr<Store> met;
+  } shares;
+  const auto store = std::make_shared<dhp::detail::GlooStore>(nullptr, "gloo/");
+  Device device;
+  dhp::detail::connect_all(borrows, store, device);
+  dhp::detail::connect_all(shares, store, device);
+  CHECK(borrows.met == store.get());
+  CHECK(shares.met == store);
+}
+
 TEST_CASE("gloo: an address of another machine is refused") {
   const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
     const GlooMessages there(world, "192.0.2.1");  // reserved by RFC 5737

@@ -76,6 +76,16 @@ class GlooStore final : public gloo::rendezvous::Store {
   std::string prefix_;
 };
 
+/// Connects all ranks of a Gloo context, which meet in the store. Gloo of 2024 and later shares the store's ownership.
+inline void connect_all(auto& context, const std::shared_ptr<GlooStore>& store,
+                        std::shared_ptr<gloo::transport::Device>& device) {
+  if constexpr (requires { context.connectFullMesh(store, device); }) {
+    context.connectFullMesh(store, device);
+  } else {
+    context.connectFullMesh(*store, device);
+  }
+}
+
 /// Finds ranks that cannot be reached: Gloo itself reports no error while a firewall blocks its connections. Each rank
 /// listens for the connection attempts of others, and need not answer them.
 class Reach {
@@ -136,9 +146,8 @@ class GlooMessages final : public Messages {
         where.hostname = address;
         auto device = gloo::transport::tcp::CreateDevice(where);
         context->description = concat("Gloo (", device->str(), ")");
-        GlooStore store(watchdog, "gloo/");
         context->gloo.setTimeout(gives_up);
-        context->gloo.connectFullMesh(store, device);
+        connect_all(context->gloo, std::make_shared<GlooStore>(watchdog, "gloo/"), device);
       } catch (const std::exception& error) {
         outcome->problem = error.what();
       }
