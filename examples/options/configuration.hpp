@@ -5,10 +5,8 @@
 
 #include "command_line.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,19 +50,20 @@ inline void check_outputs(const std::vector<std::pair<const char*, std::string>>
 }
 
 /// Returns all options in the format of --config. Options that were not given, or whose value has a line break, are
-/// commented out.
+/// commented out. CLI11's own config_to_str() throws where a default, such as 0 for "none", fails the checks of a value.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
-  std::istringstream lines(app.config_to_str(true));
   std::string result;
-  for (std::string line; std::getline(lines, line);) {
-    const auto name = line.substr(0, line.find('='));
-    const auto* option = name == line ? nullptr : app.get_option_no_throw("--" + name);
-    if (option == nullptr) continue;
-    const auto values = CLI::detail::join(option->results());
-    auto breaks = std::count(values.begin(), values.end(), '\n');
-    result += (option->count() > 0 && breaks == 0 ? "" : "# ") + line +
-              (breaks > 0 ? "... is not here, for its line break\n" : "\n");
-    while (breaks-- > 0) std::getline(lines, line);
+  for (const auto* option : app.get_options()) {
+    if (!option->get_configurable()) continue;
+    const auto name = option->get_single_name();
+    const auto values = option->reduced_results();
+    const bool flag = option->get_expected_min() == 0;
+    const auto usual = flag ? option->get_flag_value(name, "false") : option->get_default_str();
+    auto line =
+        dhp::concat(name, "=", CLI::detail::ini_join(values.empty() ? std::vector{usual} : values));
+    const auto end = line.find('\n');
+    if (end != line.npos) line.replace(end, line.npos, "... is not here, for its line break");
+    result += (values.empty() || end != line.npos ? "# " : "") + line + "\n";
   }
   return result;
 }
