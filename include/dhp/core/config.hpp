@@ -4,9 +4,11 @@
 
 #include <cmath>  // undefines the macros isnan and isfinite of <math.h>
 #include <cstddef>
+#if __has_include(<source_location>)  // not with g++ 10, whose C++20 has the number 201709
 #include <source_location>
+#endif
 
-#if __cplusplus < 202002L
+#if __cplusplus <= 201703L
 #error "dhp needs C++20: compile with -std=c++20"
 #elif !defined __cpp_lib_source_location
 #error "dhp needs std::source_location: compile with g++ 11, clang++ 16 or a later one"
