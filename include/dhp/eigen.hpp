@@ -87,7 +87,7 @@ template <class T, int rank, class From>
   auto* const data = detail::elements<T>(view);
   check(view.shape().rank() == rank, "tensor_of: a tensor of shape ", view.shape(), " has ",
         view.shape().rank(), " dims, not ", rank);
-  Eigen::array<Eigen::Index, rank> extents;
+  Eigen::array<Eigen::Index, dhp::detail::as_size(rank)> extents;
   for (int dim = 0; dim < rank; ++dim) extents[dhp::detail::as_size(dim)] = view.shape()[dim];
   using Plain = Eigen::Tensor<Scalar<T>, rank, Eigen::RowMajor>;
   return Eigen::TensorMap<detail::Like<Plain, std::remove_pointer_t<decltype(data)>>>(data,

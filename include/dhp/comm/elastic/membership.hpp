@@ -192,7 +192,7 @@ class Membership {
     const auto trained = as_size(now.layout.size());
     auto ranks = trained + fresh;
     for (auto spare = trained; spare < now.members.size(); ++spare)
-      ranks += gone.contains(now.members[spare]) ? 0 : 1;
+      if (!gone.contains(now.members[spare])) ++ranks;
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }

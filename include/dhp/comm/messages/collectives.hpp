@@ -52,8 +52,8 @@ class MessageCollective {
       case CallKind::reduce_scatter:
         return reduce_scatter(
             in.bytes(), out.bytes(), in.dtype(), call.reduce,
-            [&, &out = out](int rank) {
-              return Range{rank * out.count(), (rank + 1) * out.count()};
+            [share = out.count()](int rank) {
+              return Range{rank * share, (rank + 1) * share};
             },
             [](Range) {});
       case CallKind::all_gather: return all_gather(in.bytes(), out.bytes(), in.size_bytes());

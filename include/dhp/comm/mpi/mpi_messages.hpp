@@ -51,11 +51,12 @@ class MpiMessages final : public Messages {
     if (call.kind != CallKind::all_reduce || call.reduce != Reduce::sum || !integers ||
         call.bytes() > longest_own_bytes)
       return nullptr;
-    return begin_own(in, out, [&, &call = call](std::byte* memory, MPI_Request* request) {
-      return MPI_Iallreduce(MPI_IN_PLACE, memory, static_cast<int>(call.count),
-                            call.dtype == DType::i32 ? MPI_INT32_T : MPI_INT64_T, MPI_SUM, comm_,
-                            request);
-    });
+    const auto type = call.dtype == DType::i32 ? MPI_INT32_T : MPI_INT64_T;
+    return begin_own(
+        in, out,
+        [&, count = static_cast<int>(call.count)](std::byte* memory, MPI_Request* request) {
+          return MPI_Iallreduce(MPI_IN_PLACE, memory, count, type, MPI_SUM, comm_, request);
+        });
   }
   // MPI copies a message inside the receiver's call, so a small chunk is still in cache when it is reduced.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }

@@ -240,7 +240,7 @@ class EtcdClient {
     (void)curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
     auto json = Json::parse(text, nullptr, false);
     const bool object = json.is_object();
-    if (status == 200 && object) return json;
+    if (status == 200 && object) return std::optional(std::move(json));
     why = etcd_text(json, "message");
     if (why.empty()) why = etcd_text(json, "error");
     if (why.empty()) why = concat("HTTP status ", status, " and no message");

@@ -101,7 +101,7 @@ class EtcdStore final : public KeyValueStore {
     const auto alive = keys_of(*answers[2], prefix_ + "alive/");
     for (const auto& [number, value] : keys_of(*answers[1], prefix_ + "member/")) {
       auto key = concat(left, number);
-      const auto is_it = [&number = number](const auto& entry) { return entry.first == number; };
+      const auto is_it = [&own = number](const auto& entry) { return entry.first == own; };
       if (key.starts_with(prefix) && std::none_of(alive.begin(), alive.end(), is_it))
         entries.emplace_back(std::move(key), "");
     }
