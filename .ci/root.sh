@@ -39,13 +39,14 @@ run() {
 }
 ccache_folder() { ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccache"; }
 
-# Takes the mirror and its access settings from this machine's apt.
+# Takes the mirror and its access settings from this machine's apt. Only sid has no suites of updates beside it.
 make_base() {
   local dir=$1 sources own
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   # shellcheck disable=SC2016
   sources=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
-    awk -v suite="$suite" -v own="$own" '$2 ~ "^" own && !seen[$0]++ { sub("^" own, suite, $2); print "deb", $0 }')
+    awk -v suite="$suite" -v own="$own" '$2 ~ "^" own (suite == "sid" ? "$" : "") && !seen[$0]++ {
+      sub("^" own, suite, $2); print "deb", $0 }')
   [ -n "$sources" ] || impossible "this machine's apt knows no mirror of Debian"
   debootstrap --variant=minbase --cache-dir="$cache/archives" "$suite" "$dir" \
     "$(awk -v suite="$suite" '$3 == suite { print $2; exit }' <<<"$sources")" ||
