@@ -33,6 +33,8 @@ rm "$older/source_location"
 early=(-U__cplusplus -D__cplusplus=201709L)
 "$compiler" -dM -E -x c++ - </dev/null | grep -q __clang__ && early=()
 refused dhp/cpu.hpp 'g++ 11' '' -std=c++20 -nostdinc++ -isystem "$older" "${early[@]}"
+refused dhp/cpu.hpp 64-bit '' -std=c++20 -U__SIZEOF_INT128__
+refused dhp/cpu.hpp little-endian '' -std=c++20 -U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__
 refused dhp/cpu.hpp -fno-exceptions '' -std=c++20 -fno-exceptions
 refused dhp/cpu.hpp -fno-rtti '' -std=c++20 -fno-rtti
 for name in check fail concat min max isnan isfinite; do

@@ -12,6 +12,8 @@
 #error "dhp needs C++20: compile with -std=c++20"
 #elif !defined __cpp_lib_source_location
 #error "dhp needs std::source_location: compile with g++ 11, clang++ 16 or a later one"
+#elif !defined __SIZEOF_INT128__ || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "dhp needs a 64-bit little-endian processor, such as x86-64 or aarch64"
 #elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __ASSOCIATIVE_MATH__
 #error \
     "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast, -ffinite-math-only and -funsafe-math-optimizations"

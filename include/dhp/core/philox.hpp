@@ -4,7 +4,6 @@
 
 #include <dhp/core/rng.hpp>
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -84,11 +83,10 @@ struct PhiloxBlocks {
     d = left;
   }
   static void store(V::type a, V::type b, V::type c, V::type d, std::uint32_t* to) {
-    static_assert(std::endian::native == std::endian::little);  // memcpy copies lower halves first
     const V::type front = (a & 0xffffffffu) | (b << 32);
     const V::type back = (c & 0xffffffffu) | (d << 32);
     for (std::size_t lane = 0; lane < V::count; ++lane) {
-      const std::uint64_t block[2] = {front[lane], back[lane]};
+      const std::uint64_t block[2] = {front[lane], back[lane]};  // lower halves first
       std::memcpy(to + 4 * lane, block, sizeof block);
     }
   }
