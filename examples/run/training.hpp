@@ -126,7 +126,9 @@ struct TrainingSetup : PlannedTraining {
 /// status. Ranks that are processes connect before that, so that all get the error immediately if one cannot read its
 /// data; for other ranks `met` is null. Returns the exit status.
 [[nodiscard]] int run_trainer(auto parse, auto train) {
-  const auto stopping = std::make_shared<Stopping>();  // signals may come while options are read
+  std::shared_ptr<Stopping> stopping;  // signals may come while options are read
+  const auto listen = [&] { return stopping = std::make_shared<Stopping>(), 0; };
+  if (const int failed = exit_status_of(listen); failed != 0) return failed;
   auto parsed = parse();
   parsed.options.run.stopping = stopping;
   return run_with_options(parsed.options.run, parsed.exit_status,

@@ -336,7 +336,7 @@ def mistakes(programs, folder):
 
 
 def streams(programs, folder):
-    """Unwritable output is an error. A failed search changes no file. A run can start with closed streams."""
+    """Unwritable output is an error. A failed search changes no file. A program can start with closed streams, or without threads."""
     for program, options in ("compare", ["pair.jsonl", "pair.jsonl"]), ("goodput", ["--days", "1", "--ranks", "64"]), ("bert", ["--help"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([programs[program], *options], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -355,6 +355,14 @@ def streams(programs, folder):
     steps = [json.loads(line).get("step") for line in (folder / "closed.jsonl").read_text().splitlines() if line.startswith("{")]
     if done.returncode != 0 or steps != [1, 2, 2] or not (folder / "closed.jsonl").read_text().startswith("{"):
         yield f"closed streams: status {done.returncode}, steps {steps}"
+    for names, status in (["pair.jsonl", "pair.jsonl"], 0), (["pair.jsonl", "typo.toml"], 2):
+        done = subprocess.run(["sh", "-c", line, programs["compare"], *names], cwd=folder)
+        if done.returncode != status:
+            yield f"compare {names} with closed streams: status {done.returncode}"
+    line = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'  # stacks of threads that find no room
+    status, said = run({"sh": "sh"}, "sh", ["-c", line, programs["bert"], *BERT], folder)
+    if status != 1 or "error: a thread cannot be started" not in said:
+        yield f"without room for threads: status {status}, said {said}"
 
 
 def bar(programs, folder):
