@@ -105,10 +105,11 @@ void Progress::finish() {
 
 void check_output() {
   struct stat kind {};
-  const bool piped =
-      ::fstat(STDOUT_FILENO, &kind) == 0 && !S_ISREG(kind.st_mode) && !S_ISCHR(kind.st_mode);
+  // The reader of a pipe may end first, and nobody reads a closed stream.
+  const bool kept =
+      ::fstat(STDOUT_FILENO, &kind) == 0 && (S_ISREG(kind.st_mode) || S_ISCHR(kind.st_mode));
   const bool flushed = std::fflush(stdout) == 0;
-  dhp::check(piped || (flushed && std::ferror(stdout) == 0),
+  dhp::check(!kept || (flushed && std::ferror(stdout) == 0),
              "cannot write all to standard output; is its disk full?");
 }
 
