@@ -1,6 +1,8 @@
 // The memory that this host has for ranks, and a readable form of bytes.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -49,11 +51,11 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
 }  // namespace host_memory
 
 /// Returns the bytes that a host has for its ranks: the smallest limit of this process's control groups or the free
-/// memory, whichever is less. root: a prefix of the paths that are read.
+/// memory, whichever is less. root: a prefix of the paths that are read. Without /proc all memory counts as free.
 [[nodiscard]] inline std::size_t host_memory_bytes(const std::string& root = "") {
   using namespace host_memory;
   std::istringstream free(value_in(root + "/proc/meminfo", "MemAvailable:"));
-  std::size_t least = no_limit;
+  auto least = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE));
   if (std::size_t kibibytes = 0; free >> kibibytes) least = 1024 * kibibytes;
   std::ifstream groups(root + "/proc/self/cgroup");
   const auto mount = root + "/sys/fs/cgroup";

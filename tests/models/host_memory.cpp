@@ -12,6 +12,9 @@ void put(const std::string& path, const std::string& text) {
 
 TEST_CASE("host memory: is the free memory, or the least limit of the enclosing cgroups") {
   const tests::Folder root;
+  const auto all = host_memory_bytes(root.path);  // a sandbox without /proc
+  CHECK(all >= host_memory_bytes());
+  CHECK(all < 1e15);
   put(root / "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    2000 kB\n");
   CHECK(host_memory_bytes(root.path) == 2000 * 1024);
   put(root / "proc/self/cgroup", "0::/jobs/mine\n");
