@@ -178,7 +178,7 @@ class CommandLine : public CLI::App {
       const int status = exit_status_of([&] { return exit(error); });
       return status > 1 ? wrong_status : status;  // 1: --help was not printed to its end
     } catch (const std::exception& error) {
-      std::cerr << dhp::concat("error: ", dhp::detail::sentence_of(error), "\n");
+      std::cerr << dhp::concat("error: ", examples::sentence_of(error), "\n");
       return wrong_status;
     }
     return std::nullopt;

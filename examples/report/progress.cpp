@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 namespace examples {
@@ -113,6 +114,13 @@ void check_output() {
              "cannot write all to standard output; is its disk full?");
 }
 
+std::string sentence_of(const std::exception& error) {
+  const auto* const files = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+  return files == nullptr ? dhp::detail::sentence_of(error)
+                          : dhp::concat("cannot look at ", files->path1().string(), ": ",
+                                        files->code().message());
+}
+
 int exit_status_of(const std::function<int()>& body) {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // gets its number
@@ -123,7 +131,7 @@ int exit_status_of(const std::function<int()>& body) {
     check_output();
     return status;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", dhp::detail::sentence_of(error).c_str());
+    std::fprintf(stderr, "error: %s\n", sentence_of(error).c_str());
   }
   return 1;
 }

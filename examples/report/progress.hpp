@@ -4,6 +4,7 @@
 #include <dhp/core/config.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <set>
 #include <string>
@@ -33,6 +34,10 @@ class Progress : dhp::detail::NonCopyable {
   std::int64_t print_every_;
   double step_seconds_ = 0;  // seconds of all steps, without the time between them
 };
+
+/// As dhp's function of this name. A path of which nothing can be known, such as one in a folder of another user, is
+/// named without words of the C++ library.
+[[nodiscard]] std::string sentence_of(const std::exception& error);
 
 /// Throws if standard output is a file and not all text has reached it. A pipe is allowed to lose its reader.
 void check_output();

@@ -122,6 +122,10 @@ TABLE = [
     ("compare", ["/dev/zero", "typo.toml"], 2, "/dev/zero is a device or a pipe; give a file"),
     ("compare", ["pair.jsonl", "typo.toml"], 2, "typo.toml is no file of --metrics or --trace-values, and pair.jsonl is one"),
     ("compare", ["pair.jsonl", "torn.jsonl"], 0, "the same"),
+    # paths that the system refuses
+    ("compare", ["pair.jsonl", "x" * 256], 2, f"error: cannot look at {'x' * 256}: File name too long"),
+    ("bert", [*BERT, "--metrics", "x" * 256], 2, f"error: cannot look at {'x' * 256}: File name too long"),
+    ("bert", [*BERT, "--data", "x" * 256], 1, f"error: cannot look at {'x' * 256}: File name too long"),
     ("bert", [*BERT, "--metrics", "nowhere/m.jsonl"], 1, "cannot write --metrics nowhere/m.jsonl: No such file or directory"),
     ("bert", [*BERT, "--load", "w", "--save", "s", "--export", "./w"], 2,
      "--export ./w would replace the weights that --load w reads; give another directory"),
