@@ -111,6 +111,8 @@ def unwritable(trainer, save, loss):
     trainer.fails("--metrics", metrics, "--load", save, says=[f"cannot write --metrics {metrics}: File too large"], preexec_fn=small)
     trainer.fails("--save", "/proc/sys", says=["cannot write to /proc/sys: "])
     trainer.fails("--save", "/proc/nowhere", says=["cannot make the directory /proc/nowhere: "])
+    (save.parent / "link").symlink_to("nowhere")
+    trainer.fails("--save", save.parent / "link", says=[f"cannot make the directory {save.parent / 'link'}: a link there leads nowhere; "])
     assert trainer.goes_on(save, 2, "step-00000003.part is a save that was not finished") == loss
 
 

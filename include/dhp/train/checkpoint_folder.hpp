@@ -55,6 +55,8 @@ class CheckpointFolder {
   void make() const {
     std::error_code error;
     std::filesystem::create_directories(path_, error);
+    check(error != std::errc::file_exists, "cannot make the directory ", path_,
+          ": a link there leads nowhere; make the folder that it names, or remove it");
     check(!error, "cannot make the directory ", path_, ": ", error.message());
     detail::check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
