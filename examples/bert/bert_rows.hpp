@@ -35,13 +35,14 @@ struct SentenceTokens {
   std::int32_t label = -1;  ///< class; -1: no label
 };
 
-/// Cuts tokens off the end of the longer of two sentences, repeatedly, until both together fit into `room` tokens.
+/// Cuts tokens off the end of the longer of two sentences, repeatedly, until both together fit into `room` tokens. If
+/// room is odd, the longer one keeps a token more, of equal ones the second: the cut of Hugging Face's tokenizers.
 inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
-  const auto half = room / 2;
   if (first + second <= room) return;
-  if (second <= half) first = room - second;
-  else if (first <= room - half) second = room - first;
-  else first = room - half, second = half;
+  auto& shorter = first > second ? second : first;
+  auto& longer = first > second ? first : second;
+  shorter = std::min(shorter, room / 2);
+  longer = room - shorter;
 }
 
 /// Returns [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. Cuts sentences at their ends if it exceeds `longest`.
