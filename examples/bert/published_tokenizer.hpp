@@ -74,6 +74,26 @@ inline nlohmann::json configure(const std::string& folder, bool needs_class,
   return file.part("added_tokens_decoder");
 }
 
+/// Throws unless the post-processor makes [CLS] A [SEP] of a text and [CLS] A [SEP] B [SEP] of two, as joined() does.
+inline void check_joins(const PublishedJson& file) {
+  const auto process = file.part("post_processor");
+  const auto type = file.get<std::string>(process, "type", "none");
+  const auto part = [](const char* kind, const char* id, int segment) {
+    return nlohmann::json{{kind, {{"id", id}, {"type_id", segment}}}};
+  };
+  const auto single =
+      nlohmann::json::array({part("SpecialToken", "[CLS]", 0), part("Sequence", "A", 0),
+                             part("SpecialToken", "[SEP]", 0)});
+  auto pair = single;
+  pair.push_back(part("Sequence", "B", 1));
+  pair.push_back(part("SpecialToken", "[SEP]", 1));
+  const bool fits = type == "TemplateProcessing" &&
+                    process.value("single", nlohmann::json()) == single &&
+                    process.value("pair", nlohmann::json()) == pair;
+  dhp::check(fits || type == "BertProcessing", file.path(), ": its post-processor (", type,
+             ") does not put [CLS] and [SEP] around one text and two, as BERT's does");
+}
+
 [[nodiscard]] inline PublishedTokenizer from_tokenizer_json(const std::string& folder) {
   const auto path = folder + "/tokenizer.json";
   const PublishedJson file(path);
@@ -85,6 +105,7 @@ inline nlohmann::json configure(const std::string& folder, bool needs_class,
   file.need(file.part("pre_tokenizer"), "type", "BertPreTokenizer", "pre-tokenizer");
   file.need(model, "unk_token", "[UNK]", "unknown word");
   file.need(model, "continuing_subword_prefix", "##", "mark of a continued word");
+  check_joins(file);
   dhp::check(file.get(normalizer, "clean_text", true), path,
              ": its normalizer keeps control characters (clean_text false), and dhp's does not");
   BasicTokenizer basic{.lower_case = file.get(normalizer, "lowercase", true),

@@ -19,6 +19,12 @@ nlohmann::json tokenizer_json() {
     "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
                    "strip_accents": null, "lowercase": true},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                 {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+      "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+               {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
+               {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]},
     "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
               "max_input_chars_per_word": 6,
               "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4,
@@ -127,6 +133,9 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
   CHECK(both.second_segment == 4);
   CHECK(were_cut == 1);
 
+  auto older = json;
+  older["post_processor"] = {{"type", "BertProcessing"}};
+  CHECK(ids_of(load(older), "a", 100) == Ids{2, 5, 3});
   auto cased = json;
   cased["normalizer"]["lowercase"] = false;
   CHECK(ids_of(load(cased), "Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
@@ -149,6 +158,10 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
   with("/normalizer", nullptr, "it has no normalizer");
   with("/normalizer/clean_text", false, "keeps control characters");
   with("/pre_tokenizer/type", "Whitespace", "its pre-tokenizer is Whitespace");
+  with("/post_processor", nullptr, "its post-processor (none) does not put [CLS] and [SEP]");
+  with("/post_processor/type", "RobertaProcessing", "its post-processor (RobertaProcessing)");
+  with("/post_processor/single/0/SpecialToken/id", "[MASK]", "(TemplateProcessing) does not put");
+  with("/post_processor/pair/3/Sequence/type_id", 0, "(TemplateProcessing) does not put");
   with("/model/continuing_subword_prefix", "@@", "its mark of a continued word is @@");
   with("/added_tokens/1/lstrip", true, "its added token [MASK] has the rule lstrip");
   with("/model/vocab/a", 11, "token \"##a\" has the id 6, where 5 is next");
