@@ -67,6 +67,20 @@ TEST_CASE("augment: extremely narrow images work") {
   }
 }
 
+TEST_CASE("augment: fit resizes the whole image and cuts out the center, like torchvision") {
+  const int sizes[][6] = {
+      {20, 30, 16, 24, 1, 5},  // image, resized (14 * 8 / 7 = 16), place of the center
+      {31, 20, 24, 16, 5, 1},
+      {21, 47, 16, 35, 1, 10},  // 10.5 is rounded to an even number
+      {5, 6, 16, 19, 1, 2},
+      {16, 20, 16, 20, 1, 3}};
+  for (const auto& [height, width, tall, wide, top, left] : sizes) {
+    const auto image = ramp(height, width);
+    const auto whole = dhp::resize(image, {0, 0, height, width}, tall, wide);
+    CHECK(dhp::fit(image, 14, 14) == dhp::crop(whole, {top, left, 14, 14}));
+  }
+}
+
 TEST_CASE("augment: fit takes the center") {
   auto image = dhp::Image::blank(64, 128, 1);  // black, except for 64 white columns in the middle
   for (int y = 0; y < 64; ++y)

@@ -50,20 +50,19 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Resizes deterministically: the shorter side to 8/7 of the wanted size (256 for 224), then a center crop. An image of
-/// the right size is unchanged.
+/// Resizes deterministically, like torchvision: the shorter side to 8/7 of the wanted size (256 for 224), then a center
+/// crop. An image of the right size is unchanged.
 [[nodiscard]] inline Image fit(const Image& image, int height, int width) {
   if (image.height == height && image.width == width) return image;
-  const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);
-  // Only the center part is resized, so an extreme aspect ratio never creates a huge image.
-  const auto part = [&](int side, int wanted) {
-    return static_cast<int>(std::clamp<double>(std::round(wanted / scale), 1, side));
+  const bool by_height = std::int64_t{height} * image.width >= std::int64_t{width} * image.height;
+  const std::int64_t shorter = std::lround((by_height ? height : width) * 8.0 / 7);
+  // Only the center is made, so an extreme aspect ratio never creates a huge image.
+  const auto center = [&](int side, int wanted) {
+    const auto whole = shorter * side / (by_height ? image.height : image.width);
+    const auto skipped = std::nearbyint(static_cast<double>(whole - wanted) / 2);  // as in Python
+    return detail::ResizeAxis{0, side, whole, static_cast<std::int64_t>(skipped), wanted};
   };
-  const int part_height = part(image.height, height);
-  const int part_width = part(image.width, width);
-  const detail::Box center{(image.height - part_height) / 2, (image.width - part_width) / 2,
-                           part_height, part_width};
-  return resize(image, center, height, width);
+  return detail::resample(image, center(image.height, height), center(image.width, width));
 }
 
 /// Augments to height x width. boxed: a decoder has already cut `image` to its random box.

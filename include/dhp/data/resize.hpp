@@ -62,6 +62,15 @@ void visit_channels(int channels, const auto& visit) {
 }
 
 namespace detail {
+/// One axis of a resized image: the inputs from `begin` become `whole` outputs, of which only some are made.
+struct ResizeAxis {
+  int begin = 0, inputs = 1;
+  std::int64_t whole = 1, skipped = 0;
+  int outputs = 1;
+
+  [[nodiscard]] double scale() const { return inputs / static_cast<double>(whole); }
+};
+
 /// The weights along one axis: output `place` is the sum of the inputs first[place], first[place] + 1, ..., each times
 /// one of its `taps` weights.
 struct ResizeWeights {
@@ -69,18 +78,17 @@ struct ResizeWeights {
   std::vector<int> first;
   std::vector<std::int16_t> values;  ///< [outputs, taps]; the weights of an output sum to `one`
 
-  /// Covers `extent` inputs from `begin`. even: makes the number of taps even by one more tap of weight 0.
-  ResizeWeights(int begin, int extent, int outputs, int one, bool even) {
-    const double scale = static_cast<double>(extent) / outputs;
-    const double radius = std::max(scale, 1.0);
-    const int reach = std::min(extent, static_cast<int>(std::ceil(2 * radius)));
+  /// even: makes the number of taps even by one more tap of weight 0.
+  ResizeWeights(const ResizeAxis& axis, int one, bool even) {
+    const double radius = std::max(axis.scale(), 1.0);
+    const int reach = std::min(axis.inputs, static_cast<int>(std::ceil(2 * radius)));
     taps = as_size(even ? reach + reach % 2 : reach);
-    values.resize(taps * as_size(outputs));
+    values.resize(taps * as_size(axis.outputs));
     std::vector<double> sums(as_size(reach));
-    for (int place = 0; place < outputs; ++place) {
-      const double center = (place + 0.5) * scale;
+    for (int place = 0; place < axis.outputs; ++place) {
+      const double center = (static_cast<double>(axis.skipped + place) + 0.5) * axis.scale();
       const int start =
-          std::clamp(static_cast<int>(std::floor(center - radius + 0.5)), 0, extent - reach);
+          std::clamp(static_cast<int>(std::floor(center - radius + 0.5)), 0, axis.inputs - reach);
       double sum = 0;
       for (int tap = 0; tap < reach; ++tap)
         sums[as_size(tap)] = sum +=
@@ -92,7 +100,7 @@ struct ResizeWeights {
         *weight++ = static_cast<std::int16_t>(wanted - given);
         given = wanted;
       }
-      first.push_back(begin + start);
+      first.push_back(axis.begin + start);
     }
   }
   void reverse() {
@@ -193,6 +201,39 @@ void visit_taps(std::size_t taps, const auto& visit) {
   else if (taps == 4) visit(std::integral_constant<std::size_t, 4>{});
   else visit(std::integral_constant<std::size_t, 0>{});
 }
+
+/// Resizes along both axes. Flips horizontally if `mirrored`.
+[[nodiscard]] inline Image resample(const Image& image, const ResizeAxis& height,
+                                    const ResizeAxis& width, bool mirrored = false) {
+  const bool many_taps = 2 * height.scale() > most_coarse_taps;
+  const int shift = many_taps ? column_weight_bits - row_weight_bits : 0;
+  const ResizeWeights rows(height, 1 << (row_weight_bits + shift), false);
+  ResizeWeights columns(width, 1 << column_weight_bits, true);
+  const int left = columns.first.front();  // only the columns that have a weight are summed
+  const int right =
+      std::min(width.begin + width.inputs, columns.first.back() + static_cast<int>(columns.taps));
+  for (auto& first : columns.first) first -= left;
+  if (mirrored) columns.reverse();
+  const auto channels = as_size(image.channels);
+  Image result = Image::blank(height.outputs, width.outputs, image.channels);
+  constexpr std::size_t beyond = 8;
+  const auto count = channels * as_size(right - left);
+  std::vector<std::int16_t> sums(count + channels + beyond);
+  std::vector<std::uint8_t> line(result.at(1, 0) + beyond);
+  for (int y = 0; y < height.outputs; ++y) {
+    const auto at = as_size(y);
+    const auto* from = image.pixels.data() + image.at(rows.first[at], left);
+    visit_taps(rows.taps, [&](auto taps) {
+      sum_rows(taps, shift, from, image.at(1, 0),
+               std::span(rows.values).subspan(at * rows.taps, rows.taps),
+               std::span(sums).first(count));
+    });
+    visit_taps(columns.taps,
+               [&](auto taps) { sum_columns(taps, sums.data(), channels, columns, line.data()); });
+    std::memcpy(result.pixels.data() + result.at(y, 0), line.data(), result.at(1, 0));
+  }
+  return result;
+}
 }  // namespace detail
 
 /// Resizes the part `box`, which must lie inside the image. Flips it horizontally if `mirrored`.
@@ -204,32 +245,8 @@ void visit_taps(std::size_t taps, const auto& visit) {
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width)
     return mirrored ? mirror(crop(image, box)) : crop(image, box);
-  const bool many_taps = 2 * box.height > detail::most_coarse_taps * height;
-  const int shift = many_taps ? detail::column_weight_bits - detail::row_weight_bits : 0;
-  const detail::ResizeWeights rows(box.top, box.height, height,
-                                   1 << (detail::row_weight_bits + shift), false);
-  detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_weight_bits, true);
-  if (mirrored) columns.reverse();
-  const auto channels = detail::as_size(image.channels);
-  Image result = Image::blank(height, width, image.channels);
-  constexpr std::size_t beyond = 8;
-  const auto count = channels * detail::as_size(box.width);
-  std::vector<std::int16_t> sums(count + channels + beyond);
-  std::vector<std::uint8_t> line(result.at(1, 0) + beyond);
-  for (int y = 0; y < height; ++y) {
-    const auto at = detail::as_size(y);
-    const auto* from = image.pixels.data() + image.at(rows.first[at], box.left);
-    detail::visit_taps(rows.taps, [&](auto taps) {
-      detail::sum_rows(taps, shift, from, image.at(1, 0),
-                       std::span(rows.values).subspan(at * rows.taps, rows.taps),
-                       std::span(sums).first(count));
-    });
-    detail::visit_taps(columns.taps, [&](auto taps) {
-      detail::sum_columns(taps, sums.data(), channels, columns, line.data());
-    });
-    std::memcpy(result.pixels.data() + result.at(y, 0), line.data(), result.at(1, 0));
-  }
-  return result;
+  return detail::resample(image, {box.top, box.height, height, 0, height},
+                          {box.left, box.width, width, 0, width}, mirrored);
 }
 
 }  // namespace dhp
