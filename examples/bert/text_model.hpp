@@ -8,6 +8,8 @@
 #include "published_tokenizer.hpp"
 #endif
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -23,11 +25,13 @@ namespace examples {
   return folder;
 }
 
-/// Returns the model's description. Throws if --preset contradicts the sizes of --load's model.
-[[nodiscard]] inline PublishedBert text_model(const BertOptions& options) {
+/// Returns the model's description. words: tokens of its tokenizer; a model of --load may know more. Throws if --preset
+/// contradicts the sizes of --load's model.
+[[nodiscard]] inline PublishedBert text_model(const BertOptions& options, std::int64_t words) {
   PublishedBert bert{.head = BertHead::masked_words};
   if (const auto folder = described_model(options)) {
     bert = load_published_bert(*folder);
+    bert.config.vocabulary = std::max(bert.config.vocabulary, words);
     if (!options.preset.empty()) {
       const auto asked = bert_preset(options.preset);
       dhp::check(asked.layers == bert.config.layers && asked.hidden == bert.config.hidden,
@@ -42,6 +46,7 @@ namespace examples {
         "sentences, but no pairs");
   } else {
     bert.config = bert_preset(options.preset.empty() ? "tiny" : options.preset);
+    bert.config.vocabulary = words;
   }
   auto& config = bert.config;
   config.next_sentence = true;

@@ -187,14 +187,10 @@ LabeledText load_labeled_text(const BertOptions& options) {
   LabeledText result;
   const auto data = read(options, run.data, result.warnings);
   const auto words = words_for(options, data);
-  result.bert = text_model(options);
+  result.bert = text_model(options, words.vocabulary().size());
   auto& bert = result.bert;
   bert.labels = classes_of(data, bert, run.new_head, result.warnings);
   bert.head = BertHead::classes;
-  auto& vocabulary = bert.config.vocabulary;
-  const bool described = described_model(options).has_value();
-  vocabulary = described ? std::max<std::int64_t>(vocabulary, words.vocabulary().size())
-                         : words.vocabulary().size();
   std::map<std::string, std::int32_t> number_of;
   for (std::size_t at = 0; at < bert.labels.size(); ++at)
     number_of[bert.labels[at]] = static_cast<std::int32_t>(at);
@@ -230,10 +226,11 @@ LabeledText load_labeled_text(const BertOptions& options) {
   dhp::check(!train.empty(), run.data,
              ": no sample is left to train on; choose a smaller --held-out");
   for (const auto& sample : held_out) result.labels.push_back(sample.label);
-  result.description = dhp::concat(
-      "text ", run.data, " (", dhp::detail::pluralize(train.size(), "sample"), " to train on, ",
-      held_out.size(), " held out, ", tokens, " tokens, ", were_cut, " cut off, ",
-      dhp::detail::pluralize(bert.labels.size(), "class"), "), vocabulary ", vocabulary);
+  result.description =
+      dhp::concat("text ", run.data, " (", dhp::detail::pluralize(train.size(), "sample"),
+                  " to train on, ", held_out.size(), " held out, ", tokens, " tokens, ", were_cut,
+                  " cut off, ", dhp::detail::pluralize(bert.labels.size(), "class"),
+                  "), vocabulary ", bert.config.vocabulary);
   const auto batcher = [&](SentenceBatcher::Sentences samples) {
     return AnyBatcher(
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),

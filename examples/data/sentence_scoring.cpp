@@ -19,9 +19,12 @@ namespace {
 [[nodiscard]] std::vector<std::string> columns_of(const PublishedBert& bert, BertHead head,
                                                   const Vocabulary& words) {
   if (head == BertHead::classes) return bert.labels;
-  if (head == BertHead::masked_words) return words.tokens();
-  std::vector<std::string> names;
-  for (std::int64_t at = 0; at < bert.config.hidden; ++at) names.push_back(dhp::concat("e", at));
+  const bool of_words = head == BertHead::masked_words;
+  auto names = of_words ? words.tokens() : std::vector<std::string>();
+  const auto count = of_words ? bert.config.vocabulary : bert.config.hidden;
+  // A model may know more tokens than its tokenizer.
+  for (auto at = std::ssize(names); at < count; ++at)
+    names.push_back(dhp::concat(of_words ? "token " : "e", at));
   return names;
 }
 

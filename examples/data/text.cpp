@@ -135,11 +135,10 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
   TextData result;
-  auto& bert = result.bert = text_model(options);
+  auto& bert = result.bert = text_model(options, tokenized.vocabulary.size());
   check_tied(bert);
   bert.head = BertHead::masked_words;
   bert.labels.clear();
-  bert.config.vocabulary = tokenized.vocabulary.size();
   const auto batcher = [&](const SentencePairs& pairs, std::int64_t samples) {
     return AnyBatcher(MaskedLmBatcher(pairs, tokenized.vocabulary, masking, layout)).first(samples);
   };

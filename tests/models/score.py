@@ -233,6 +233,15 @@ def own_checkpoint(scorer, trainer):
     near(scorer.array(scorer.folder + "/again", (1, 1, 1), "--predict", "logits"), serial, 1e-5,
          "saved without a step")
     assert "warning" not in scorer.run(saved).stderr
+    with open(exported + "/vocab.txt", encoding="utf-8") as file:
+        fewer = file.read().splitlines()[:-1]  # a model may know more tokens than its tokenizer
+    with open(exported + "/vocab.txt", "w", encoding="utf-8") as file:
+        file.write("\n".join(fewer) + "\n")
+    run(trainer, "--load", exported, "--data", text, "--steps", 1, "--sequence-length", 32, "--save", scorer.folder + "/more")
+    for model in exported, scorer.folder + "/more":
+        assert scorer.array(model, (1, 1, 1), "--predict", "logits").shape == (2, words)
+    lines = [json.loads(line) for line in scorer.run(exported, "--predict", "logits").stdout.splitlines()]
+    assert [len(line["logits"]) for line in lines] == [words, words], lines
     shard = saved + "/step-00000002/shard-00000.safetensors"
     with open(shard, "r+b") as file:
         file.seek(30)
