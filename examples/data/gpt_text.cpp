@@ -228,6 +228,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     files["tokenizer_config.json"] =
         nlohmann::ordered_json{
             {"tokenizer_class", "PreTrainedTokenizerFast"},
+            {"clean_up_tokenization_spaces", false},  // transformers 4 would drop spaces of texts
             {"bos_token", pairs.rules().tokens[static_cast<std::size_t>(config.begin)]},
             {"eos_token", pairs.rules().tokens[static_cast<std::size_t>(config.end[0])]}}
             .dump(2) +

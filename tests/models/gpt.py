@@ -214,12 +214,15 @@ def beside(programs, torch, transformers, tokenizers, kind):
           f"{model.num_parameters()} gradients as transformers {transformers.__version__} has them")
 
 
-def own_tokenizer(programs, tokenizers):
+def own_tokenizer(programs, tokenizers, transformers):
     path = programs.folder / "tiny exported" / "tokenizer.json"
     theirs = tokenizers.Tokenizer.from_file(str(path))
     documents = [text for text in TEXT.split("<|endoftext|>") if text.strip()]
     count = sum(len(theirs.encode(text).ids) for text in documents)
     assert count == programs.scored(programs.folder / "tiny exported")["tokens"], count
+    if transformers:
+        theirs, text = transformers.AutoTokenizer.from_pretrained(path.parent), "one , two . do n't\n"
+        assert theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True) == text
 
 
 def main():
@@ -229,7 +232,7 @@ def main():
         for preset in ("tiny", "llama-tiny"):
             alone(programs, preset)
         if tokenizers:
-            own_tokenizer(programs, tokenizers)
+            own_tokenizer(programs, tokenizers, transformers)
         if torch and transformers and tokenizers:
             for kind in ("gpt2", "llama", "llama-tied"):
                 beside(programs, torch, transformers, tokenizers, kind)
