@@ -154,8 +154,13 @@ struct SentencePooling {
 [[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {
   SentencePooling result;
   const auto length = folder + "/sentence_bert_config.json";
-  if (std::filesystem::exists(length))
-    result.longest = PublishedJson(length).get("max_seq_length", std::int64_t{0});
+  if (std::filesystem::exists(length)) {
+    const PublishedJson file(length);
+    result.longest = file.get("max_seq_length", std::int64_t{0});
+    dhp::check(!file.get("do_lower_case", false), length,
+               ": do_lower_case lowers letters before the tokenizer, which dhp does not; set it to "
+               "false, and lower the texts unless the tokenizer does");
+  }
   const auto tokenizer = folder + "/tokenizer_config.json";
   if (result.longest == 0 && std::filesystem::exists(tokenizer)) {
     const auto most = PublishedJson(tokenizer).get("model_max_length", 0.0);

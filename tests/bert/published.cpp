@@ -206,6 +206,9 @@ TEST_CASE("published: pooling follows the files of sentence-transformers") {
   CHECK(pooling.first_token);
   CHECK(pooling.normalize);
   CHECK(pooling.longest == 256);
+  write(folder / "sentence_bert_config.json", {{"do_lower_case", true}});
+  refuses([&] { return load_sentence_pooling(folder.path); }, "do_lower_case lowers letters");
+  write(folder / "sentence_bert_config.json", {{"do_lower_case", false}});
   const auto with = [&](const char* mode, const nlohmann::json& value) {
     write(folder / "1_Pooling/config.json", {{mode, value}});
     return load_sentence_pooling(folder.path);
