@@ -94,11 +94,12 @@ struct BasicTokenizer {
              is_between(point, '[', '`') || is_between(point, '{', '~');
     return is_between(utf8proc_category(point), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
   }
-  /// Returns whether the code point is in a block that BERT's tokenizer calls Chinese.
+  /// Returns whether the code point is in a block that BERT's tokenizer calls Chinese. The last but one begins where
+  /// Hugging Face's tokenizers begin it, 256 later than Unicode's.
   [[nodiscard]] static bool is_ideograph(Point point) {
     constexpr Point blocks[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                    {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
-                                   {0x2B820, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+                                   {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
     for (const auto& block : blocks)
       if (is_between(point, block[0], block[1])) return true;
     return false;

@@ -79,7 +79,7 @@ TokenizedText tokens_of(const BertOptions& options, const std::optional<WordPiec
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
                        {"columns", options.text_columns},
-                       {"tokenizer", 2},  // raise it if this code's tokens change
+                       {"tokenizer", 3},  // raise it if this code's tokens change
                        {"unicode", utf8proc_unicode_version()}};
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};

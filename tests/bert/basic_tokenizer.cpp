@@ -17,6 +17,7 @@ TEST_CASE("basic tokenizer: splits text into the same words as Hugging Face") {
       {"soft\u00ADhy\u200Bphen", {"softhyphen"}},
       {"ΆΣ Ёлка й", {"ασ", "елка", "и"}},
       {"中文abc字", {"中", "文", "abc", "字"}},
+      {"a\U0002B91Fb a\U0002B920b", {"a\U0002B91Fb", "a", "\U0002B920", "b"}},
       {"U.S.A. $3.50 (50%)",
        {"u", ".", "s", ".", "a", ".", "$", "3", ".", "50", "(", "50", "%", ")"}},
       {"a\u00A0b\u3000c", {"a", "b", "c"}},
