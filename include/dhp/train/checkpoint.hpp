@@ -98,7 +98,7 @@ class Checkpoint {
           " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
           "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
           "s.save_file({k: v.clone().contiguous() for f in sys.argv[2:] for k, v in "
-          "torch.load(f, map_location=\"cpu\").items()}, sys.argv[1])' ",
+          "torch.load(f, map_location=\"cpu\").items()}, sys.argv[1], {\"format\": \"pt\"})' ",
           is_file ? path + ".safetensors " + path
                   : path + "/model.safetensors " + path + "/pytorch_model*.bin");
     auto loaded = load_newest(dev, path, weights);

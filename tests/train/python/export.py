@@ -32,6 +32,7 @@ def converted(model, program, weights):
     said = ended(program, *options, status=1).stderr
     run("bash", "-c", said[said.index("python3 -c"):].replace("python3", sys.executable, 1))
     run(program, *options)
+    type(model).from_pretrained(weights)  # transformers prefers the new file
 
 
 def adapted(transformers, program, root, weights):
