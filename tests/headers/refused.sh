@@ -26,13 +26,10 @@ fi
 # As g++ 10, which has no <source_location>, and an early number of C++20; clang++ cannot read its library with that.
 older=$(mktemp -d)
 trap 'rm -rf "$older"' EXIT
-library=$("$compiler" -std=c++20 -H -E -x c++ - <<<'#include <source_location>' 2>&1 >/dev/null |
-  sed -n 's|^\.* ||; s|/source_location$||p; s|/bits/c++config.h$||p' | sort -u)
-for folder in $library; do cp -rsn "$folder/." "$older"; done
-rm "$older/source_location"
+: >"$older/version"
 early=(-U__cplusplus -D__cplusplus=201709L)
 "$compiler" -dM -E -x c++ - </dev/null | grep -q __clang__ && early=()
-refused dhp/cpu.hpp 'g++ 11' '' -std=c++20 -nostdinc++ -isystem "$older" "${early[@]}"
+refused dhp/cpu.hpp 'g++ 11' '' -std=c++20 -isystem "$older" "${early[@]}"
 refused dhp/cpu.hpp 64-bit '' -std=c++20 -U__SIZEOF_INT128__
 refused dhp/cpu.hpp little-endian '' -std=c++20 -U__BYTE_ORDER__ -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__
 refused dhp/cpu.hpp -fno-exceptions '' -std=c++20 -fno-exceptions

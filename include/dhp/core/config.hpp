@@ -4,19 +4,16 @@
 
 #include <cmath>  // undefines the macros isnan and isfinite of <math.h>
 #include <cstddef>
-#if __has_include(<source_location>)  // not with g++ 10, whose C++20 has the number 201709
-#include <source_location>
-#endif
+#include <version>
 
-#if __cplusplus <= 201703L
+#if __cplusplus <= 201703L  // the C++20 of g++ 10, which is refused below, has the number 201709
 #error "dhp needs C++20: compile with -std=c++20"
 #elif !defined __cpp_lib_source_location
 #error "dhp needs std::source_location: compile with g++ 11, clang++ 16 or a later one"
 #elif !defined __SIZEOF_INT128__ || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "dhp needs a 64-bit little-endian processor, such as x86-64 or aarch64"
 #elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __ASSOCIATIVE_MATH__
-#error \
-    "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast, -ffinite-math-only and -funsafe-math-optimizations"
+#error "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast, -ffinite-* and -funsafe-*"
 #elif !defined __cpp_exceptions
 #error "dhp reports errors by exceptions: leave out -fno-exceptions"
 #elif !defined __cpp_rtti
