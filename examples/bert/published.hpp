@@ -144,6 +144,7 @@ inline void check_tied(const PublishedBert& bert) {
 struct SentencePooling {
   bool first_token = false;  ///< the first token is the vector; else the mean of all tokens
   bool normalize = false;
+  bool lower_case = false;   ///< texts get lower case before the tokenizer
   std::int64_t longest = 0;  ///< maximum length in tokens; 0: the files set no limit
 
   [[nodiscard]] std::int64_t longest_of(const BertConfig& config) const {
@@ -157,9 +158,7 @@ struct SentencePooling {
   if (std::filesystem::exists(length)) {
     const PublishedJson file(length);
     result.longest = file.get("max_seq_length", std::int64_t{0});
-    dhp::check(!file.get("do_lower_case", false), length,
-               ": do_lower_case lowers letters before the tokenizer, which dhp does not; set it to "
-               "false, and lower the texts unless the tokenizer does");
+    result.lower_case = file.get("do_lower_case", false);
   }
   const auto tokenizer = folder + "/tokenizer_config.json";
   if (result.longest == 0 && std::filesystem::exists(tokenizer)) {

@@ -125,6 +125,7 @@ class WordPiece {
       : vocabulary_(std::move(vocabulary)), basic_(basic), longest_word_(longest) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+  [[nodiscard]] const BasicTokenizer& basic() const { return basic_; }
   /// Returns a text with all rules that determine the tokens, without the vocabulary.
   [[nodiscard]] std::string rules() const {
     return dhp::concat("lower_case ", basic_.lower_case, ", strip_accents ",

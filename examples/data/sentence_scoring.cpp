@@ -53,6 +53,9 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   auto& bert = result.bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
+  dhp::check(!pooling.lower_case || tokenizer.wordpiece().basic().lower_case, folder,
+             "/sentence_bert_config.json: do_lower_case lowers letters before a tokenizer that "
+             "does not, and dhp does not either; set it to false, and lower the texts");
   const auto& words = tokenizer.vocabulary();
   dhp::check(words.size() <= bert.config.vocabulary, folder, ": its tokenizer has ", words.size(),
              " words, and its config.json says ", bert.config.vocabulary);

@@ -131,7 +131,7 @@ def publish(folder, tensors, architecture, shards=1, normalized=False):
               "layer_norm_eps": EPSILON, "id2label": {"0": "no", "1": "yes", "2": "per, haps"}}
     module = "sentence_transformers.models."
     files = {"config.json": config,
-             "sentence_bert_config.json": {"max_seq_length": 10},
+             "sentence_bert_config.json": {"max_seq_length": 10, "do_lower_case": True},
              "1_Pooling/config.json": {"pooling_mode_mean_tokens": True},
              "modules.json": [{"type": module + "Transformer", "path": ""},
                               {"type": module + "Pooling", "path": "1_Pooling"}] +
@@ -268,6 +268,10 @@ def refusals(scorer, one, folder):
     of = weights(numpy.random.default_rng(2))
     said = scorer.run(publish(folder + "/deep", {**of, "encoder.layer.9.bias": next(iter(of.values()))}, "BertModel")).stderr
     assert f"{folder}/deep: left over are encoder.layer.9.bias, " in said, said
+    cased = publish(folder + "/cased", of, "BertModel")
+    with open(cased + "/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"do_lower_case": False}, file)
+    refused("do_lower_case lowers letters before a tokenizer that does not", cased)
 
 
 def unread(scorer, one):
