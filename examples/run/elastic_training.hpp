@@ -121,6 +121,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
       repeats_ = false;
       rank.report.steps = -1;
       auto end = dhp::GenerationEnd::changed;
+      deadlines_.enter(dhp::Section::rest);  // the limits of a step are those of the other ranks
       if (!rank.report.leaving) end = rank.rest([&] { return stopping_.asked(); });
       stopped_ = rank.report.leaving || end == dhp::GenerationEnd::stopped;
       return end;

@@ -44,6 +44,15 @@ TEST_CASE("deadlines: no limit is below the minimum") {
         "the limit of 30 s for a step, the minimum; a fixed limit can be given instead");
 }
 
+TEST_CASE("deadlines: a rank that rests does not lengthen the limits of others") {
+  Deadlines deadlines({.min_s = 30});
+  for (int pass = 0; pass < 6; ++pass) {
+    deadlines.enter(Section::rest);
+    CHECK(deadlines.limit_s() == 30);
+    deadlines.enter(Section::start, Deadlines::Clock::now() + std::chrono::hours(pass + 1));
+  }
+}
+
 TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are forgotten") {
   Deadlines deadlines({.min_s = 1, .factor = 10});
   (void)pass_steps(deadlines, {2, 2, 2, 2, 900});

@@ -15,12 +15,20 @@
 
 namespace dhp {
 
-enum class Section { start, first_step, step, evaluation, saving, end };
+enum class Section {
+  start,
+  first_step,
+  step,
+  evaluation,
+  saving,
+  end,
+  rest  ///< no other rank waits for this one, so its limit is the least one
+};
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
-  constexpr const char* names[] = {"the start",     "the first step", "a step",
-                                   "an evaluation", "saving",         "the end"};
-  static_assert(std::size(names) == detail::as_size(Section::end) + 1);
+  constexpr const char* names[] = {"the start", "the first step", "a step", "an evaluation",
+                                   "saving",    "the end",        "a rest"};
+  static_assert(std::size(names) == detail::as_size(Section::rest) + 1);
   return names[static_cast<int>(section)];
 }
 
@@ -111,6 +119,7 @@ class Deadlines {
   // Learned limits are whole seconds, so that messages do not vary with small differences of durations.
   [[nodiscard]] detail::TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);
+    if (section == Section::rest) return {rules_.min_s, concat("for ", name_of(section))};
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
     std::vector<double> sorted(last.begin(), last.begin() + std::min(count, last.size()));
     const auto median = sorted.begin() + std::ssize(sorted) / 2;
@@ -128,7 +137,7 @@ class Deadlines {
   Section section_ = Section::start;
   Clock::time_point entered_ = Clock::now();
   Clock::time_point shortened_ = Clock::time_point::min();
-  std::array<Durations, 6> known_{};
+  std::array<Durations, 7> known_{};
 };
 
 }  // namespace dhp
