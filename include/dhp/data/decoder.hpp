@@ -52,9 +52,14 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
         " is above the limit of ", limit, " pixels");
 }
 
-/// Returns the gray value of a color with the weights of ITU-R BT.601, in units of 1/2^16 as in libjpeg and Pillow.
-[[nodiscard]] inline std::uint8_t gray_of(int red, int green, int blue) {
-  return static_cast<std::uint8_t>((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16);
+/// Makes colors gray by the weights of ITU-R BT.601, in units of 1/2^16 as in Pillow.
+inline void make_gray(Image& image) {
+  auto* to = image.pixels.data();
+  for (const auto* from = to; from != image.pixels.data() + image.pixels.size(); from += 3)
+    *to++ = static_cast<std::uint8_t>(
+        (19595 * from[0] + 38470 * from[1] + 7471 * from[2] + (1 << 15)) >> 16);
+  image.channels = 1;
+  image.pixels.resize(image.at(image.height, 0));
 }
 
 /// Returns the decoder for a file's extension in any case, such as ".JPG"; null if there is none.

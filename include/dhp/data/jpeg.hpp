@@ -16,23 +16,14 @@ namespace dhp {
 
 namespace detail {
 
-/// Converts CMYK to RGB or gray, rounded like Pillow. All known writers store it inverted.
-[[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
-  Image result = Image::blank(inks.height, inks.width, channels);
-  const auto count = as_size(inks.height) * as_size(inks.width);
-  for (std::size_t at = 0; at < count; ++at) {
-    const auto* ink = inks.pixels.data() + 4 * at;
-    const int red = (ink[0] * ink[3] + 127) / 255;
-    const int green = (ink[1] * ink[3] + 127) / 255;
-    const int blue = (ink[2] * ink[3] + 127) / 255;
-    if (channels == 1) {
-      result.pixels[at] = gray_of(red, green, blue);
-    } else {
-      result.pixels[3 * at] = static_cast<std::uint8_t>(red);
-      result.pixels[3 * at + 1] = static_cast<std::uint8_t>(green);
-      result.pixels[3 * at + 2] = static_cast<std::uint8_t>(blue);
-    }
-  }
+/// Converts CMYK to RGB, rounded like Pillow. All known writers store it inverted.
+[[nodiscard]] inline Image from_inverted_cmyk(const Image& inks) {
+  Image result = Image::blank(inks.height, inks.width, 3);
+  auto* to = result.pixels.data();
+  for (const auto* ink = inks.pixels.data(); ink != inks.pixels.data() + inks.pixels.size();
+       ink += 4)
+    for (int color = 0; color < 3; ++color)
+      *to++ = static_cast<std::uint8_t>((ink[color] * ink[3] + 127) / 255);
   return result;
 }
 
@@ -133,7 +124,9 @@ class JpegReader {
   auto& info = reader.info();
   check_decode(info.image_height, info.image_width, name, options);
   const bool inks = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
-  info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
+  // libjpeg's gray of colors is their luma, which differs from Pillow's where the file's colors are beyond 0 to 255.
+  const bool gray = options.channels == 1 && info.jpeg_color_space == JCS_GRAYSCALE;
+  info.out_color_space = inks ? JCS_CMYK : gray ? JCS_GRAYSCALE : JCS_RGB;
   // At 1/2, 1/4 or 1/8 size, the decoder drops the high frequencies of each block of 8 x 8 pixels.
   const auto least = static_cast<unsigned>(options.min_side);
   const auto side = std::min(info.image_height, info.image_width);
@@ -145,7 +138,8 @@ class JpegReader {
   const int orientation = jpeg_orientation(bytes);
   const bool in_part = options.part && !(options.exif && orientation != 1);
   Image result = reader.read(in_part ? options.part(all.height, all.width) : all);
-  if (inks) result = from_inverted_cmyk(result, options.channels);
+  if (inks) result = from_inverted_cmyk(result);
+  if (result.channels != options.channels) make_gray(result);
   return oriented(std::move(result), orientation, options);
 }
 }  // namespace detail

@@ -108,13 +108,7 @@ class PngReader : NonCopyable {
   std::vector<png_bytep> rows;
   for (int y = 0; y < result.height; ++y) rows.push_back(result.pixels.data() + result.at(y, 0));
   reader.attempt([&](png_structp png, png_infop) { png_read_image(png, rows.data()); });
-  if (color && options.channels == 1) {
-    auto* to = result.pixels.data();
-    for (const auto* from = to; from != result.pixels.data() + result.pixels.size(); from += 3)
-      *to++ = gray_of(from[0], from[1], from[2]);
-    result.channels = 1;
-    result.pixels.resize(result.at(result.height, 0));
-  }
+  if (color && options.channels == 1) make_gray(result);
   return oriented(std::move(result), plain.orientation, options);
 }
 }  // namespace detail
