@@ -12,15 +12,18 @@ namespace {
   const int last = save.empty() ? 0 : 1;
   return CheckpointCases<Cpu>({}, {}).run(layout, settings, load, save, last, -1, how);
 }
-/// Writes the tensors to two files, in turn, and an index of them.
+/// Writes the tensors to two files, in turn, and an index of them. The first gets another name, which the index notes
+/// as save_torch_model() of Python's huggingface_hub does if two tensors share memory.
 void part(const SafeTensors& whole, const std::string& folder) {
   SafeTensorsWriter shards[2];
-  nlohmann::json index;
+  nlohmann::json index{{"metadata", {{"total_size", 1}}}};
   int number = 0;
   for (const auto& [name, tensor] : whole.tensors()) {
+    const auto stored = number == 0 ? "shared" : name;
+    if (number == 0) index["metadata"][name] = stored;
     const int shard = number++ % 2;
-    shards[shard].add(name, tensor.dtype, tensor.shape, whole.read(tensor));
-    index["weight_map"][name] = concat("model-", shard, ".safetensors");
+    shards[shard].add(stored, tensor.dtype, tensor.shape, whole.read(tensor));
+    index["weight_map"][stored] = concat("model-", shard, ".safetensors");
   }
   for (int shard = 0; shard < 2; ++shard)
     shards[shard].write(concat(folder, "/model-", shard, ".safetensors"));
@@ -47,6 +50,7 @@ TEST_CASE("weight files: weights come from one file, several with an index, or a
   says(checkpoint + "/shard-00000.safetensors", "is a part of the checkpoint");
   for (const auto& folder : {one.path, several.path}) {
     CHECK(WeightFiles::are_at(folder));
+    CHECK(run({}, folder, "", {.only = true}).remarks.empty());
     for (const Layout& layout : {Layout{}, Layout{{.tensor = 2, .pipeline = 3}}})
       CHECK(run(layout, folder, "", {.all = true}).values == expected);
   }

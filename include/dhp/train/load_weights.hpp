@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -127,9 +128,18 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
     return !how.adapter_head || is_of_adapter(name) ||
            (!how.adapter_head->empty() && name.starts_with(*how.adapter_head));
   };
+  const auto place_of = [](const WeightFiles& files, const std::string& name) {
+    const auto* const in = files.tensors().at(name);
+    const auto& stored = *in->find(name);
+    return std::tuple(in, stored.first, stored.last);
+  };
+  std::set<decltype(place_of(file, ""))> places;  // of what was read; names may share one
+  for (const auto& [files, names] : sources)
+    for (const auto& [model, name] : names.all())
+      if (read.contains(name)) places.insert(place_of(*files, name));
   for (const auto& [files, names] : sources)
     for (const auto& [model, name] : names.all()) {
-      if (!read.contains(name)) left.insert(name);
+      if (!places.contains(place_of(*files, name))) left.insert(name);
       else
         check(files == &file || exports(model), how.adapter, " replaces ", model,
               ", which --export-adapter does not write; use --export");

@@ -74,7 +74,9 @@ inline const std::map<std::string, std::uint64_t> other_bits{
 
 class SafeTensors {
  public:
-  explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
+  /// shared: the notes on shared memory of a model in several files, {"name": "name of the stored tensor"}.
+  explicit SafeTensors(const std::string& path, const nlohmann::json& shared = {})
+      : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
     const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
@@ -92,6 +94,7 @@ class SafeTensors {
           " is no safetensors file: its header does not begin with '{' at byte 8");
     data_ = 8 + length;
     parse(header, size - data_);
+    name_shared(shared);
   }
 
   [[nodiscard]] const std::map<std::string, detail::StoredTensor>& tensors() const {
@@ -129,10 +132,13 @@ class SafeTensors {
         check(note.is_string(), path_, " is damaged: ", key, " of its __metadata__ is no text");
     }
     check_ranges(std::move(ranges), data_bytes);
-    // Of tensors that share memory, Python's save_model() writes one; its notes give the names of the others.
-    const auto notes = json.value("__metadata__", nlohmann::json());
+    name_shared(json.value("__metadata__", nlohmann::json()));
+  }
+  // Of tensors that share memory, Python's save_model() writes one; its notes give the names of the others.
+  void name_shared(const nlohmann::json& notes) {
     for (const auto& [name, note] : notes.items())
-      if (const auto* const same = find(note)) tensors_.try_emplace(name, *same);
+      if (const auto* const same = note.is_string() ? find(note) : nullptr)
+        tensors_.try_emplace(name, *same);
   }
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;

@@ -50,11 +50,11 @@ class WeightFiles {
     std::error_code none;
     return detail::ends_in(path, ".safetensors") && !std::filesystem::is_directory(path, none);
   }
-  void open(const std::string& path) {
+  void open(const std::string& path, const nlohmann::json& shared = {}) {
     const auto folder = std::filesystem::path(path).parent_path();
     check(!detail::is_there(folder / "index.json"), path, " is a part of the checkpoint ",
           folder.string(), ", which has the rest; give that folder");
-    const auto& file = *files_.emplace_back(std::make_unique<SafeTensors>(path));
+    const auto& file = *files_.emplace_back(std::make_unique<SafeTensors>(path, shared));
     for (const auto& [name, tensor] : file.tensors()) {
       const auto [at, fresh] = files_of_.emplace(name, &file);
       check(fresh, "tensor ", name, " is in ", at->second->path(), " and in ", path,
@@ -76,7 +76,8 @@ class WeightFiles {
             path, " is damaged: tensor ", tensor, " is not in a .safetensors file beside it");
       names.insert(file.get<std::string>());
     }
-    for (const auto& name : names) open(folder + "/" + name);
+    const auto shared = json.value("metadata", nlohmann::json());
+    for (const auto& name : names) open(folder + "/" + name, shared);
     for (const auto& [tensor, file] : json["weight_map"].items()) {
       const auto found = files_of_.find(tensor);
       const auto where = folder + "/" + file.get<std::string>();
