@@ -134,8 +134,11 @@ TEST_CASE("published: tokenizer.json is read, with special tokens in text and tr
   CHECK(were_cut == 1);
 
   auto older = json;
-  older["post_processor"] = {{"type", "BertProcessing"}};
+  older["post_processor"] = {
+      {"type", "BertProcessing"}, {"cls", {"[CLS]", 2}}, {"sep", {"[SEP]", 3}}};
   CHECK(ids_of(load(older), "a", 100) == Ids{2, 5, 3});
+  older["post_processor"]["sep"] = {"[PAD]", 0};
+  refuses([&] { return load(older); }, "its post-processor (BertProcessing) does not put [CLS]");
   auto cased = json;
   cased["normalizer"]["lowercase"] = false;
   CHECK(ids_of(load(cased), "Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
