@@ -26,6 +26,7 @@ class OutputFile {
       std::filesystem::remove(path_);
   }
 
+  [[nodiscard]] bool is_stream() const { return is_stream_; }
   /// Replaces the file whole, or not at all. A pipe or a terminal gets the text.
   void write(const std::string& text) const {
     if (path_.empty()) return;

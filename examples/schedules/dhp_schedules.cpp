@@ -154,7 +154,8 @@ int main(int argc, char** argv) {
       dhp::check(of.stages > 0 || app.get_option(name)->count() == 0, name,
                  " is for one pipeline: give its --stages");
     dhp::check(!moves || !file.empty(), "--moves needs --csv FILE");
-    dhp::check(file.empty() || file.ends_with(".csv"), "--csv ", file,
+    dhp::check(file.empty() || file.ends_with(".csv") || OutputFile("--csv", file).is_stream(),
+               "--csv ", file,
                ": its name does not end in .csv, by which --schedule of the trainers knows a file");
   };
   if (const auto status = app.read(argc, argv, check)) return *status;

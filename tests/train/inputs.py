@@ -138,6 +138,7 @@ TABLE = [
     ("bert", ["--data", "half", "--text-cache", "half/c"], 1, "--text-cache half/c lies in --data half, all of whose files are"),
     ("schedules", ["--csv", "s.csv"], 2, "--csv is for one pipeline: give its --stages"),
     ("schedules", ["--stages", "2", "--csv", "best"], 2, "--csv best: its name does not end in .csv"),
+    ("schedules", ["--stages", "2", "--micro-batches", "2", "--csv", "/dev/stdout"], 0, "0F0,0F1,"),
     ("schedules", ["--stages", "2", "--csv", "nowhere/s.csv"], 1, "cannot write --csv nowhere/s.csv: No such file or directory"),
     ("goodput", ["--ranks", "12"], 1, "error: replicas of 8 ranks do not add up to 12: give other --ranks or --ranks-per-replica"),
     ("goodput", ["--ranks", "1000000", "--failure-hours", "1"], 1, "the simulation of 30 days with 7.2e+08 failures, 0 slow ranks and "),
