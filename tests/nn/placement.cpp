@@ -175,6 +175,17 @@ TEST_CASE("placements: tensor groups have a default, and impossible ones are ref
   CHECK(has(placement_error(3, 16, 0),
             "a tensor axis of 3: its heads, channels or classes fall into 16 equal parts; choose a "
             "divisor"));
+  const auto gain = [](std::optional<int> wanted) {
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
+    if (wanted) build.group(*wanted);
+    build.place({{"gain", Placement::columns}, {"*", Placement::replicated}}, 4);
+    (void)build.parameter({.name = "bias", .shape = {8}}, {.columns = 0});
+    return build.parameter({.name = "gain", .shape = {8}}, {.columns = 0});
+  };
+  CHECK(gain({})->spec.local_shape() == Shape{8});
+  CHECK(has(message_of([&] { (void)gain(0); }),
+            "parameter gain is split, and this deterministic run computes its layer in 4 tensor "
+            "groups: make it by pieces()"));
 }
 
 TEST_CASE("placements: a layer with a wrong number of input columns names its weight") {

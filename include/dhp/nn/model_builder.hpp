@@ -161,9 +161,14 @@ class ModelBuilder {
   /// Returns a hash of the names, shapes and placements of all parameters.
   [[nodiscard]] std::uint64_t described() const { return described_; }
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
-  /// Makes a parameter with the table's placement; dims: the dimension that each placement splits.
+  /// Makes a parameter with the table's placement; dims: the dimension that each placement splits. Throws Error if this
+  /// rank holds several pieces of it, see pieces().
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
     const auto place = placement(spec.name);
+    check(dims.dim_of(place) < 0 || sum_of_pieces(place).pieces() == 1, "parameter ", spec.name,
+          " is split, and this deterministic run computes its layer in ", groups_,
+          " tensor groups: make it by pieces(), or give place() no number of equal parts, and H "
+          "then changes last digits");
     return make_pieces(std::move(spec), place, dims, 1)[0];
   }
   /// Makes a parameter as the pieces that this rank holds: one for each of its tensor groups, or a single piece.
