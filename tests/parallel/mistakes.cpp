@@ -3,6 +3,8 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/regression.hpp>
 
+#include <atomic>
+
 namespace {
 
 enum class Mistake {
@@ -232,6 +234,15 @@ TEST_CASE("mistakes: a step without micro-batches, or without some of them, is r
       has(message({.options = {.layout = {.data = 2}},
                    .change = [](auto& mine) { mine.batches.resize(mine.batches[0].index == 0); }}),
           "step 1 has 2 micro-batches, but the replicas of the data axis have 1 in all"));
+}
+
+TEST_CASE("mistakes: a learning rate that differs between ranks is refused") {
+  for (const auto layout : {MeshShape{.data = 2}, {.tensor = 2}, {.pipeline = 2}}) {
+    std::atomic<int> calls = 0;  // the start of a run asks each of the two ranks for the first rate
+    const auto rate = [&](auto) { return ++calls <= 2 ? 0.1 : 1.0 / calls; };
+    CHECK(has(message({.options = {.layout = layout, .trainer = {.learning_rate = {.own = rate}}}}),
+              "ranks have different learning rates in step 1, so their weights differ now"));
+  }
 }
 
 TEST_CASE("mistakes: duplicate or wrong micro-batch indices are refused") {

@@ -204,11 +204,12 @@ struct GlobalLoss {
 
 namespace detail {
 /// Returns a request to gather_losses(): 1 to stop, else 0; a number whose sum over all ranks is 0 if the ranks of each
-/// tensor group have the same micro-batches, or if `compares` is false; and this rank's number of micro-batches.
+/// tensor group have the same micro-batches, or if `compares` is false; this rank's number of micro-batches; and a
+/// number whose sum is 0 if all ranks have the same learning rate.
 template <class Dev>
 [[nodiscard]] std::vector<double> request_of(Dev& dev, Mesh<Dev>& mesh, bool stops,
                                              const std::vector<MicroBatch<Dev>>& batches,
-                                             bool compares) {
+                                             bool compares, double learning_rate) {
   const auto& group = mesh.tensor();
   std::uint32_t sum = 0;
   if constexpr (has_data<Dev>) {
@@ -222,8 +223,11 @@ template <class Dev>
       for (const auto& [name, x] : batch.side) add(x);
     }
   }
-  return {stops ? 1.0 : 0.0, sum * (group.rank() == 0 ? group.size() - 1.0 : -1.0),
-          static_cast<double>(batches.size())};
+  const auto against = [](std::uint32_t mine, const Comm<Dev>& others) {
+    return mine * (others.rank() == 0 ? others.size() - 1.0 : -1.0);
+  };
+  return {stops ? 1.0 : 0.0, against(sum, group), static_cast<double>(batches.size()),
+          against(crc32c(std::as_bytes(std::span(&learning_rate, 1))), mesh.world())};
 }
 
 /// Throws Error if the sums of all ranks' requests say that ranks have other micro-batches than their step needs.
@@ -231,6 +235,9 @@ inline void check_request(std::span<const double> sums, const MeshShape& ranks, 
                           std::int64_t micro_batches) {
   check(sums[1] == 0, "ranks of one tensor group have different micro-batches in step ", step,
         "; give them the same, those of their replica Mesh::data_index()");
+  check(sums[3] == 0, "ranks have different learning rates in step ", step,
+        ", so their weights differ now: resume from a checkpoint, and let LearningRate::own return "
+        "the same on all ranks");
   const double found = sums[2] * ranks.data / ranks.size();
   check(found == static_cast<double>(micro_batches), "step ", step, " has ", micro_batches,
         " micro-batches, but the replicas of the data axis have ", found,
@@ -239,7 +246,7 @@ inline void check_request(std::span<const double> sums, const MeshShape& ranks, 
 
 /// Gathers the losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. Collective over the data
 /// and the pipeline axis and, if there is a request, over the tensor axis. mine: the losses of this rank's `batches`;
-/// zeros on ranks without the loss. request: f64 [3], values to sum over all ranks; the sums begin an additional last
+/// zeros on ranks without the loss. request: f64 [4], values to sum over all ranks; the sums begin an additional last
 /// row of the result.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,

@@ -40,7 +40,7 @@ class Trainer {
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         series_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {std::ssize(model.term_names())}),
-        request_(dev, DType::f64, {3}) {
+        request_(dev, DType::f64, {4}) {
     detail::make_copies_agree(dev, mesh);
     check(options.clip >= 0 && options.spike >= 0, "clip and spike are limits of norms, or 0, got ",
           options.clip, " and ", options.spike);
@@ -70,7 +70,7 @@ class Trainer {
     ticket.mine = mine.share();
     put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), detail::request_of(dev_, mesh_, stop_requested_, mine.batches,
-                                           !std::exchange(compared_, true)));
+                                           !std::exchange(compared_, true), ticket.learning_rate));
     detail::write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
     if (update_barrier_)
       interrupted_.emplace(
@@ -92,7 +92,7 @@ class Trainer {
     auto losses = ticket.losses.template wait<double>();
     const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
     const bool stop_requested = *request > 0;
-    detail::check_request(std::span<const double>(request, 3), mesh_.shape(), ticket.step,
+    detail::check_request(std::span<const double>(request, 4), mesh_.shape(), ticket.step,
                           ticket.mine.micro_batches);
     losses.erase(request, losses.end());
     detail::check_counts<Dev>(losses, names, ticket.mine.batches);
@@ -385,7 +385,7 @@ class Trainer {
   Tensor<Dev> state_;    // StepState
   Tensor<Dev> series_;   // i32 [1]: the bits of RandomStream::series
   Tensor<Dev> counts_;   // i64 [terms], counts of this replica's micro-batches
-  Tensor<Dev> request_;  // f64 [3], see request_of()
+  Tensor<Dev> request_;  // f64 [4], see request_of()
   std::atomic<bool> stop_requested_{false};
   bool compared_ = false;
   detail::StepRecorder<Dev> recorder_;
