@@ -247,20 +247,21 @@ class TrainerCases {
              });
   }
 
-  /// The ranks of a tensor group have the same micro-batches; if not, the first step says so.
+  /// The ranks of a replica have the same micro-batches; if not, the first step says so.
   static void different_batches() {
-    for (const bool differ : {false, true}) {
-      std::atomic<int> ranks{0};
-      const auto message = message_of([&] {
-        on_ranks({.mesh = {.data = 2, .tensor = 2}},
-                 [&](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
-                   if (differ && ranks++ == 0)
-                     set_element(dev, batches.batches[1].input.mut(), 3, 7.0f);
-                   for (int step = 0; step < 2; ++step) (void)trainer.step(batches);
-                 });
-      });
-      CHECK(has(message, "one tensor group have different micro-batches in step 1; ") == differ);
-    }
+    for (const auto mesh : {MeshShape{.data = 2, .tensor = 2}, {.data = 2, .pipeline = 2}})
+      for (const bool differ : {false, true}) {
+        std::atomic<int> ranks{0};
+        const auto message = message_of([&] {
+          on_ranks({.mesh = mesh}, [&](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
+            auto& batch = batches.batches[1];
+            auto& changed = mesh.tensor > 1 ? batch.input : batch.side[0].second;
+            if (differ && ranks++ == 0) set_element(dev, changed.mut(), 3, 7.0f);
+            for (int step = 0; step < 2; ++step) (void)trainer.step(batches);
+          });
+        });
+        CHECK(has(message, "one replica have different micro-batches in step 1; ") == differ);
+      }
   }
 
   struct Case {

@@ -204,36 +204,41 @@ struct GlobalLoss {
 
 namespace detail {
 /// Returns a request to gather_losses(): 1 to stop, else 0; a number whose sum over all ranks is 0 if the ranks of each
-/// tensor group have the same micro-batches, or if `compares` is false; this rank's number of micro-batches; and a
-/// number whose sum is 0 if all ranks have the same learning rate.
+/// replica have the same micro-batches, or if `compares` is false; this rank's number of micro-batches; and a number
+/// whose sum is 0 if all ranks have the same learning rate.
 template <class Dev>
 [[nodiscard]] std::vector<double> request_of(Dev& dev, Mesh<Dev>& mesh, bool stops,
                                              const std::vector<MicroBatch<Dev>>& batches,
                                              bool compares, double learning_rate) {
-  const auto& group = mesh.tensor();
-  std::uint32_t sum = 0;
+  const auto against = [](std::uint32_t mine, int others, int rank) {
+    return mine * (rank == 0 ? others - 1.0 : -1.0);
+  };
+  auto& world = mesh.world();
+  const auto& shape = mesh.shape();
+  const int ranks = shape.size() / shape.data;  // of a replica
+  double same = 0;
   if constexpr (has_data<Dev>) {
-    const auto add = [&](const Tensor<Dev>& x) {
+    std::uint32_t input = 0, side = 0;  // later stages may have no input
+    const auto add = [&](const Tensor<Dev>& x, std::uint32_t& sum) {
       auto copy = dev.start_copy_to_host(x.view().bytes(), x.size_bytes());
       sum = crc32c(copy.template wait<std::byte>(), sum);
     };
     for (const auto& batch : batches) {
-      if (!compares || group.size() == 1 || group.transport() == "none") break;  // none: planned
-      if (batch.input) add(batch.input);
-      for (const auto& [name, x] : batch.side) add(x);
+      if (!compares || ranks == 1 || world.transport() == "none") break;  // none: planned
+      if (batch.input && shape.tensor > 1) add(batch.input, input);
+      for (const auto& [name, x] : batch.side) add(x, side);
     }
+    same = against(input, shape.tensor, mesh.tensor_index()) +
+           against(side, ranks, mesh.tensor_index() + mesh.context_index() + mesh.pipeline_index());
   }
-  const auto against = [](std::uint32_t mine, const Comm<Dev>& others) {
-    return mine * (others.rank() == 0 ? others.size() - 1.0 : -1.0);
-  };
-  return {stops ? 1.0 : 0.0, against(sum, group), static_cast<double>(batches.size()),
-          against(crc32c(std::as_bytes(std::span(&learning_rate, 1))), mesh.world())};
+  return {stops ? 1.0 : 0.0, same, static_cast<double>(batches.size()),
+          against(crc32c(std::as_bytes(std::span(&learning_rate, 1))), world.size(), world.rank())};
 }
 
 /// Throws Error if the sums of all ranks' requests say that ranks have other micro-batches than their step needs.
 inline void check_request(std::span<const double> sums, const MeshShape& ranks, std::int64_t step,
                           std::int64_t micro_batches) {
-  check(sums[1] == 0, "ranks of one tensor group have different micro-batches in step ", step,
+  check(sums[1] == 0, "ranks of one replica have different micro-batches in step ", step,
         "; give them the same, those of their replica Mesh::data_index()");
   check(sums[3] == 0, "ranks have different learning rates in step ", step,
         ", so their weights differ now: resume from a checkpoint, and let LearningRate::own return "
