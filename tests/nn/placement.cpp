@@ -125,6 +125,10 @@ TEST_CASE("placements: sizes that ranks cannot share and a late table are refuse
   CHECK(has(error_for(1, {{"*", Placement::heads}}, shared(4)),
             "s: 6 heads cannot share the keys and values of 4 key heads; choose a divisor of the "
             "number of heads"));
+  CHECK(message_of([] {
+          ModelBuilder<Cpu> build(Comm<Cpu>{});
+          (void)SelfAttention<Cpu>(build, "s", {.heads = 2, .columns = 6, .rotary_base = 1e4});
+        }) == "s: rotary positions turn pairs of columns, and a head has 3; choose an even number");
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   linear(build);
   CHECK(has(message_of([&] {

@@ -297,6 +297,9 @@ class SelfAttention final : public detail::AddsOnto<Dev, SelfAttention<Dev>> {
     const int heads = options_.heads, key_heads = options_.key_heads;
     check(heads >= 1 && options_.columns % heads == 0, name, ": ", options_.columns,
           " columns cannot be divided into ", heads, " heads");
+    check(options_.rotary_base == 0 || options_.columns / heads % 2 == 0, name,
+          ": rotary positions turn pairs of columns, and a head has ", options_.columns / heads,
+          "; choose an even number");
     check(key_heads >= 1 && heads % key_heads == 0, name, ": ", heads,
           " heads cannot share the keys and values of ", key_heads,
           " key heads; choose a divisor of the number of heads");
