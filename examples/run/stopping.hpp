@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <thread>
-#include <vector>
 
 namespace examples {
 
@@ -29,7 +28,9 @@ class Stopping : dhp::detail::NonCopyable {
   /// Construct it first in main, before the process has other threads. Before begin_steps() a signal ends the process
   /// immediately with exit_status, since there is nothing to save. Afterwards a signal makes asked() true. A second
   /// SIGTERM or SIGINT, or the end of the grace period, then ends the process immediately.
-  Stopping() : on_signal_(numbers(), [this](int number) { ask(number); }) {}
+  Stopping()
+      : on_signal_({SIGTERM, SIGINT, SIGHUP, SIGXCPU, SIGALRM},
+                   [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }
 
   /// Call it if other ranks are gone. Waits briefly: a signal to all ranks may still arrive here and end this process.
@@ -45,14 +46,6 @@ class Stopping : dhp::detail::NonCopyable {
   [[nodiscard]] bool asked() const { return first_ != 0; }
 
  private:
-  static std::vector<int> numbers() {
-    std::vector<int> result{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
-    struct sigaction hangup {};
-    // nohup ignores SIGHUP, but OnSignal blocks its signals, and a blocked signal arrives even if it is ignored.
-    if (::sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
-      result.push_back(SIGHUP);
-    return result;
-  }
   /// Requests SIGALRM after this time; 0: none.
   static void set_timer(double seconds) {
     const auto us = static_cast<std::int64_t>(std::ceil(1e6 * std::min(seconds, 1e8)));

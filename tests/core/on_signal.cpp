@@ -60,6 +60,17 @@ TEST_CASE("on signal: several instances do not take each other's signals") {
         }) == 7);
 }
 
+TEST_CASE("on signal: a signal that the process ignores, as under nohup, stays ignored") {
+  CHECK(status_of([] {
+          ::signal(SIGHUP, SIG_IGN);
+          std::atomic<int> calls = 0;
+          const OnSignal watch({SIGHUP, SIGUSR1}, [&](int number) { calls += number; });
+          ::kill(::getpid(), SIGHUP);  // would be taken first, since its number is lower
+          ::kill(::getpid(), SIGUSR1);
+          ::_exit(soon([&] { return calls > 0; }) ? calls.load() : 0);
+        }) == SIGUSR1);
+}
+
 TEST_CASE("on signal: the destructor waits for a call in progress") {
   std::atomic<bool> begun = false, done = false;
   {

@@ -82,15 +82,20 @@ def ends_at_once(program, root, signals, processes, grace):
 
 
 def stays(program, root):
-    """A run that ignores SIGHUP, like nohup's runs, goes on after SIGHUP and without a reader of its output."""
+    """A run that ignores SIGHUP, like nohup's runs, goes on after SIGHUP and without a reader of its output. SIGINT is
+    ignored likewise: the shell does so for what a script starts with &."""
+    def ignore():
+        for number in (HUP, INT):
+            signal.signal(number, signal.SIG_IGN)
+
     here, there = os.pipe()
     line = [program, *QUICK, "--save", str(root), "--save-every", "1"]
     ucx = {**os.environ, "UCX_DEBUG_SIGNO": ""}  # otherwise UCX (of Open MPI) handles SIGHUP before main begins
-    with subprocess.Popen(line, stderr=there, env=ucx, preexec_fn=lambda: signal.signal(HUP, signal.SIG_IGN)) as process:
+    with subprocess.Popen(line, stderr=there, env=ucx, preexec_fn=ignore) as process:
         os.close(there)
         os.read(here, 1)
         os.close(here)
-        for number in (HUP, TERM):
+        for number in (HUP, INT, TERM):
             begin, steps = time.monotonic(), set(root.glob("step-*"))
             while set(root.glob("step-*")) <= steps:
                 assert process.poll() is None and time.monotonic() - begin < HANG_S
@@ -111,6 +116,7 @@ def ends_slowly(program, root):
 
 
 def main():
+    signal.signal(INT, signal.default_int_handler)  # a script may have started this one with &
     first = "stops before its first step, as a signal asked: there is nothing to save"
     options = f"/proc/{os.getpid()}/fd/{os.pipe()[0]}"  # which never come
     cases = [functools.partial(has_nothing_to_save, line=["--config", options], processes=1, of=1, ready="", said=first),

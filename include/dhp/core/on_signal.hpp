@@ -27,7 +27,7 @@ class OnSignal : NonCopyable {
  public:
   /// Handles signals such as SIGUSR1. Construct it before the process starts other threads: threads that exist already
   /// do not block the signals, which then end the process. call(number) must not throw. Signals that arrive during a
-  /// call cause one more call per signal number.
+  /// call cause one more call per signal number. A signal that the process ignores causes none.
   OnSignal(std::vector<int> numbers, std::function<void(int)> call)
       : blocked_(std::move(numbers)),
         call_(std::move(call)),
@@ -67,7 +67,13 @@ class OnSignal : NonCopyable {
   };
 
   void wait() {
-    for (int number = blocked_.wait(); !stop_; number = blocked_.wait()) call_(number);
+    for (int number = blocked_.wait(); !stop_; number = blocked_.wait())
+      if (!is_ignored(number)) call_(number);
+  }
+  // A blocked signal arrives even if it is ignored, as SIGHUP is under nohup, and SIGINT behind the & of a script.
+  [[nodiscard]] static bool is_ignored(int number) {
+    struct sigaction now {};
+    return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
   }
 
   Blocked blocked_;
