@@ -76,7 +76,7 @@ class GlooStore final : public gloo::rendezvous::Store {
   std::string prefix_;
 };
 
-/// Connects all ranks of a Gloo context, which meet in the store. Gloo of 2024 and later shares the store's ownership.
+/// Connects all ranks of a Gloo context, which meet in the store. Newer versions of Gloo share its ownership.
 inline void connect_all(auto& context, const std::shared_ptr<GlooStore>& store,
                         std::shared_ptr<gloo::transport::Device>& device) {
   if constexpr (requires { context.connectFullMesh(store, device); }) {
