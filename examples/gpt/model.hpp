@@ -37,8 +37,7 @@ namespace examples {
                                {"*.mlp.c_fc.*", P::columns},
                                {"*.c_proj.weight", P::rows}});
   if (config.share_rows) table.push_back({config.llama ? "*norm.weight" : "*.ln_*", P::shares});
-  // Every pattern must match a parameter. With row shares, the rows above place all parameters of a Llama.
-  if (!config.llama || !config.share_rows) table.push_back({"*", P::replicated});
+  table.push_back({"*", P::replicated});
   return table;
 }
 

@@ -137,6 +137,7 @@ TEST_CASE("elastic fake: surviving ranks continue, and a newcomer joins") {
     see_generation(member, rank);
     if (rank.now.number == 3) return GenerationEnd::finished;
     if (rank.now.number == 2) second = true;
+    if (rank.now.number == 1) rank.world.barrier();  // all have seen the sum
     if (rank.now.number == 1 && member.me == 3) {
       auto x = tensor_of<std::int32_t>(*member.dev, {1});
       const auto event = rank.world.all_reduce(*member.dev, x.mut());
@@ -162,6 +163,7 @@ TEST_CASE("elastic fake: a rank that is killed while it connects does not stop t
     Job job(4, [&](Member& member, Rank& rank) {
       see_generation(member, rank);
       if (rank.now.number == 3) return GenerationEnd::finished;
+      rank.world.barrier();  // all have seen the sum
       if (member.me == 4) member.die();
       for (;;) (void)sum_of_ranks(*member.dev, rank.world);
     });

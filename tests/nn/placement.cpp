@@ -52,6 +52,8 @@ TEST_CASE("placements: right tables are accepted, and no table") {
   CHECK(error_for(2, {{"l.*", Placement::columns}}, linear) == "no error");
   CHECK(error_for(2, {{"l.weight", Placement::rows}, {"*", Placement::replicated}}, linear) ==
         "no error");
+  CHECK(error_for(2, {{"l.*", Placement::columns}, {"*", Placement::replicated}}, linear) ==
+        "no error");
   CHECK(error_for(3, {{"*", Placement::heads}}, attention) == "no error");
   CHECK(error_for(2, {{"*", Placement::replicated}}, attention) == "no error");
   CHECK(error_for(2, {}, pair_of) == "no error");

@@ -97,12 +97,12 @@ class PlacementTable {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const auto& row) { return row.placement == placement; });
   }
-  /// Throws Error for unused rows; call it after the last call of find().
+  /// Throws Error for unused rows, except "*"; call it after the last call of find().
   void check_used(int ranks) const {
     for (std::size_t at = 0; at < rows_.size(); ++at)
-      check(decided_[at] > 0, "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
-            "} of the model's placements decides nothing on a tensor axis of ", ranks,
-            ": no parameter has such a name, or rows before it match first; correct its "
+      check(decided_[at] > 0 || rows_[at].pattern == "*", "the row {\"", rows_[at].pattern, "\", ",
+            rows_[at].placement, "} of the model's placements decides nothing on a tensor axis of ",
+            ranks, ": no parameter has such a name, or rows before it match first; correct its ",
             "pattern, move it or leave it out");
   }
 
