@@ -32,11 +32,9 @@ void add_rows_options(CommandLine& app, ScoreOptions& options) {
   app.add_option("--output", options.output,
                  "FILE.csv, FILE.jsonl or FILE.npy; without it JSON lines on standard output");
 }
-void add_adapter_option(CommandLine& app, ScoreOptions& options) {
-  app.add_option(
-         "--text-column", options.text_columns,
-         "Column of .csv, .tsv and .jsonl files with the text; of score_bert two, NAME,NAME, "
-         "for pairs of sentences")
+void add_text_options(CommandLine& app, ScoreOptions& options, const std::string& columns) {
+  app.add_option("--text-column", options.text_columns,
+                 "Column of .csv, .tsv and .jsonl files with the text" + columns)
       ->delimiter(',')
       ->default_str("");
   app.add_option("--adapter", options.run.tuning.adapter,
@@ -69,7 +67,7 @@ Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
                      "or checkpoints of train_bert",
                      "One sentence a line; .csv, .tsv, .jsonl with --text-column", "Sentences");
   add_rows_options(app, options);
-  add_adapter_option(app, options);
+  add_text_options(app, options, "; two, NAME,NAME, for pairs of sentences");
   app.add_option("--predict", options.predict,
                  "embeddings, logits, or automatic (logits of classifiers, else embeddings)",
                  CLI::IsMember({"automatic", "embeddings", "logits"}));
@@ -99,7 +97,7 @@ Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
       "Published folder (config.json, tokenizer.json, .safetensors), or checkpoints of train_gpt",
       "Text to score: a file or directory, in the formats of train_gpt", "Sequences",
       1);  // all words' scores of a sequence may take a GB
-  add_adapter_option(app, options);
+  add_text_options(app, options, "");
   app.add_option("--sequence-length", options.sequence_length,
                  "Context length in tokens; 0: as in the model", not_negative_number());
   app.add_option(

@@ -185,8 +185,8 @@ TEST_CASE("optimizers: options out of range are refused at construction") {
   for (const auto& options : {AdamWOptions{.beta1 = 1}, AdamWOptions{.beta2 = -0.1}})
     CHECK(has(message(options), "the betas of Adam lie from 0 to below 1"));
   CHECK(has(message(AdamWOptions{.weight_decay = NAN}),
-            "Adam's epsilon is above 0 and its weight decay 0 or more, got 1e-08 and nan"));
-  CHECK(has(message(LambOptions{.epsilon = 0}), "Adam's epsilon is above 0"));
+            "Adam's epsilon is 1e-37 or more and its weight decay 0 or more, got 1e-08 and nan"));
+  CHECK(has(message(LambOptions{.epsilon = 1e-50}), "Adam's epsilon is 1e-37 or more"));
   CHECK(has(message(LarsOptions{.momentum = -1}),
             "momentum and weight decay of LARS are 0 or more and its trust is above 0, got -1, 0 "
             "and 0.001"));

@@ -14,9 +14,9 @@ namespace detail {
   const auto ok = [](double beta) { return beta >= 0 && beta < 1; };
   check(ok(options.beta1) && ok(options.beta2), "the betas of Adam lie from 0 to below 1, got ",
         options.beta1, " and ", options.beta2);
-  check(options.epsilon > 0 && options.weight_decay >= 0,
-        "Adam's epsilon is above 0 and its weight decay 0 or more, got ", options.epsilon, " and ",
-        options.weight_decay);
+  check(options.epsilon >= 1e-37 && options.weight_decay >= 0,  // less is 0 in float
+        "Adam's epsilon is 1e-37 or more and its weight decay 0 or more, got ", options.epsilon,
+        " and ", options.weight_decay);
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,

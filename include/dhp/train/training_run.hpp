@@ -127,7 +127,8 @@ class TrainingRun : detail::NonCopyable {
     return predict(mine_of(all));
   }
   [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
-  /// Predicts all of `pass`. Returns nothing if the run stops before the end of the pass, like evaluate().
+  /// Predicts all of `pass`, in the order of the dataset if it is a Loader that does not shuffle. Returns nothing if
+  /// the run stops before the end of the pass, like evaluate().
   [[nodiscard]] std::optional<std::vector<HostArray>> predict(StepSource<Dev>& pass);
 
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
