@@ -226,15 +226,13 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     using L = cpu::Loaded<E>;
     const auto kept = static_cast<cpu::Sum<E>>(beta);
     const auto& in = dx.shape();
-    const auto out_channels = w.shape()[0];
-    const auto channels = in[3];
+    const auto out_channels = w.shape()[0], channels = in[3];
     if (cpu::is_matrix_product(geometry))
       return cpu::Blocks<E>::multiply_into(
           dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
           cpu::MatrixSource<L, T>{w.data<T>(), channels, false}, in[0] * in[1] * in[2], channels,
           out_channels, dx, [=](std::int64_t row) { return row * channels; }, 1, kept);
-    const std::int64_t stride = geometry.stride;
-    const std::int64_t kernel = geometry.kernel;
+    const std::int64_t stride = geometry.stride, kernel = geometry.kernel;
     // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
     // stride = p + above - t.
     struct Taps {
