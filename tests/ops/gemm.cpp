@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("gemm has the same bits for any width of vectors", T, double,
 
 // On a machine with AVX512_BF16, this compares products of pairs with products of floats.
 TEST_CASE("gemm has the same bits with and without bf16 pairs") {
-  Side<bf16, Cpu> pairs, floats{Cpu({.bf16_pairs = false})};
+  Side<bf16, Cpu> pairs{Cpu({.bf16_pairs = true})}, floats{Cpu({.bf16_pairs = false})};
   CHECK(pairs.dev.bf16_pairs() > floats.dev.bf16_pairs());
   for_cases([&](const GemmCase& each) {
     INFO("m ", each.m, " n ", each.n, " k ", each.k);
