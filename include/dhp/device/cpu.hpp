@@ -110,8 +110,8 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   std::vector<FreeBlocks> free_;  // one list per size
 };
 
-/// Returns whether AVX512_BF16 multiplies bf16 faster than AVX-512 multiplies floats. On Intel's processors it does not:
-/// a Xeon of the fifth generation starts two float products in a cycle, but a product of pairs in every second cycle.
+/// Returns whether products of bf16 by AVX512_BF16 are faster than products of floats. On Intel's CPUs they are not: a
+/// Xeon of the fifth generation starts two float products in a cycle, but a product of pairs in every second cycle.
 #if defined(__x86_64__)
 [[nodiscard]] inline bool has_fast_bf16_pairs() { return !__builtin_cpu_is("intel"); }
 #else
