@@ -231,8 +231,10 @@ template <class Dev>
     same = against(input, shape.tensor, mesh.tensor_index()) +
            against(side, ranks, mesh.tensor_index() + mesh.context_index() + mesh.pipeline_index());
   }
+  // As a float, because hosts may differ in the last bit of a double's cosine.
+  const auto rate = static_cast<float>(learning_rate);
   return {stops ? 1.0 : 0.0, same, static_cast<double>(batches.size()),
-          against(crc32c(std::as_bytes(std::span(&learning_rate, 1))), world.size(), world.rank())};
+          against(crc32c(std::as_bytes(std::span(&rate, 1))), world.size(), world.rank())};
 }
 
 /// Throws Error if the sums of all ranks' requests say that ranks have other micro-batches than their step needs.
