@@ -56,15 +56,24 @@ struct ShortestSchedule {
   const auto at_least = [&](int slots, const std::string& why) {
     if (slots > most.first) most = {slots, why};
   };
+  const int work = of.micro_batches * of.chunks() * (per_part + of.backward_weight);
   for (int s = 0; s < of.stages; ++s) {
     const int starts = s * of.forward;
-    const int work = of.micro_batches * of.chunks() * (per_part + of.backward_weight);
     at_least(starts + work, dhp::concat("the start and the work of stage ", s));
     // A part keeps an activation while its micro-batch passes all later parts twice.
     int kept = (of.parts() - s) * per_part + of.backward_weight;
     if (of.v_shaped) kept += (s + 1) * per_part + of.backward_weight;
     const int room = (of.micro_batches * kept + of.memory - 1) / of.memory;
     at_least(starts + room, dhp::concat("the start and the room of stage ", s));
+  }
+  // No room becomes free before a stage's first backward pass has ended. Until then the stage does at most this pass and
+  // as many forward passes as it has room for.
+  for (int s = 0; s < of.stages; ++s) {
+    const int backwards = of.v_shaped ? s + 1 : of.parts() - s;  // of a micro-batch, to that pass
+    const int until = of.parts() * of.forward + backwards * of.backward_input;
+    const int done = of.memory * of.forward + of.backward_input;
+    at_least(until + work - done,
+             dhp::concat("the room until the first backward, and the work, of stage ", s));
   }
   return most;
 }

@@ -109,6 +109,9 @@ TEST_CASE("shortest schedule: some lengths are known without a search") {
   for (const auto& [stages, m] : {std::pair{2, 4}, {3, 6}, {4, 4}})
     is_proven(3 * m + stages - 1, {.stages = stages, .micro_batches = m, .memory = stages});
   is_proven(6 * 4 + 1, {.stages = 2, .micro_batches = 4, .memory = 4, .v_shaped = true});
+  // Stage 7's first backward ends after 24 slots, in which it can do 12 forwards and this backward.
+  CHECK(examples::schedule_bound({.stages = 8, .micro_batches = 16, .memory = 12, .v_shaped = true})
+            .first == 24 - 13 + 6 * 16);
 }
 
 TEST_CASE("shortest schedule: in a V with little memory, a stage keeps room for the way back") {
