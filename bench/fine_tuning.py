@@ -11,12 +11,14 @@ PEFT's reading of the adapter. Exits with status 1 beyond 1e-3 of a loss, 0.2 po
 """
 
 import argparse
-import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 
+import processes  # noqa: F401
+from programs import axes, losses, recorded
 from published import glosses, scored
 
 LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2))
@@ -44,7 +46,6 @@ class Job:
 
     def train(self, kind, name, layout, steps, more=()):
         """Returns the losses of all steps and the last evaluation."""
-        data, tensor, pipeline = layout
         adapters = ["--lora", "query,value"] if kind == "adapters" else []
         if "--adapter" in more:
             adapters = []
@@ -52,20 +53,13 @@ class Job:
                    "--test-data", self.path("test.tsv"), "--text-column", "gloss", "--label-column",
                    "file", "--sequence-length", LENGTH, "--dropout", 0, "--global-batch", BATCH,
                    "--micro-batch", BATCH // 2, "--lr", RATE[kind], "--lr-decay", "constant", "--steps",
-                   steps, "--data-parallel", data, "--tensor-parallel", tensor, "--pipeline-parallel",
-                   pipeline, "--metrics", self.path(name + ".jsonl"), "--save", self.path(name),
+                   steps, *axes(layout), "--metrics", self.path(name + ".jsonl"), "--save", self.path(name),
                    "--export", self.path(name + ".whole"), "--overwrite", *adapters, *more]
         if kind == "adapters":
             command += ["--export-adapter", self.path(name + ".adapter")]
         subprocess.run([str(word) for word in command], check=True, stderr=subprocess.DEVNULL)
-        losses, measured = [], {}
-        with open(self.path(name + ".jsonl"), encoding="utf-8") as file:
-            for line in map(json.loads, file):
-                if "loss" in line:
-                    losses.append(line["loss"])
-                if "held_out_accuracy" in line:
-                    measured = line
-        return losses, measured
+        metrics = pathlib.Path(self.path(name + ".jsonl"))
+        return losses(metrics), recorded(metrics, "held_out_accuracy")[-1]
 
     def logits(self, model, adapter=None):
         options = ["--predict", "logits", "--sequence-length", str(LENGTH)] + (["--adapter", adapter] if adapter else [])
@@ -100,7 +94,7 @@ def by_torch(job, kind, steps):
                           max_length=LENGTH, return_tensors="pt")
         return {**words, "labels": torch.tensor([number[label] for _, label in rows])}
 
-    losses = []
+    curve = []
     for step in range(steps):
         rows = [job.trained[at] for at in order[step * BATCH:(step + 1) * BATCH]]
         loss = model(**batch(rows)).loss
@@ -108,14 +102,14 @@ def by_torch(job, kind, steps):
         loss.backward()
         torch.nn.utils.clip_grad_norm_([weight for _, weight in named], 1.0)
         optimizer.step()
-        losses.append(loss.item())
+        curve.append(loss.item())
     model.eval()
     right = 0
     with torch.no_grad():
         for first in range(0, TESTED_ON, 50):
             made = batch(job.tested[first:first + 50])
             right += (model(**made).logits.argmax(1) == made["labels"]).sum().item()
-    return losses, right / TESTED_ON
+    return curve, right / TESTED_ON
 
 
 def frozen_bytes_stay(job, name):
@@ -151,11 +145,11 @@ def main():
                 if kind == "adapters":
                     start += ["--adapter", job.path("start-adapters.adapter")]
                 name = f"{kind}-{'x'.join(map(str, layout))}"
-                losses, found = job.train(kind, name, layout, arguments.steps, start)
-                apart = max(abs(a - b) / b for a, b in zip(losses, peer))
+                curve, found = job.train(kind, name, layout, arguments.steps, start)
+                apart = max(abs(a - b) / b for a, b in zip(curve, peer))
                 points = 100 * abs(found["held_out_accuracy"] - peer_accuracy)
-                good &= len(losses) == arguments.steps and apart <= 1e-3 and points <= 0.2 + 1e-9
-                print(f"  {'x'.join(map(str, layout))}: loss {losses[-1]:.4f}, largest relative difference "
+                good &= len(curve) == arguments.steps and apart <= 1e-3 and points <= 0.2 + 1e-9
+                print(f"  {'x'.join(map(str, layout))}: loss {curve[-1]:.4f}, largest relative difference "
                       f"{apart:.1e}; accuracy {found['held_out_accuracy']:.3f}, f1 {found['held_out_f1']:.3f}, "
                       f"matthews {found['held_out_matthews']:.3f}", flush=True)
         if "adapters" not in arguments.kinds:

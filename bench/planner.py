@@ -6,8 +6,8 @@ planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 First dhp_doctor --calibrate measures the machine. One rank alone runs each model with three micro-batch sizes, which
 scales the device rates to that model. Then all predictions are written to FILE, and only then the layouts run, as
 threads. With --networks they also run as processes on two hosts, which are network namespaces of this machine with a
-core each, whose links carry MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table, the
-planner's errors, and the seconds in which it searches nearly 100,000 layouts."""
+core each, whose links carry MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table and the
+planner's errors."""
 import argparse
 import collections
 import json
@@ -21,15 +21,12 @@ import tempfile
 
 import processes  # noqa: F401
 import network
+from programs import axes, ended, recorded
 
 SAMPLES = 32
 MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabulary-size 4096"),
           "resnet50": ("train_resnet50", "--depth 14 --width 16 --image-size 32 --classes 10")}
 COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
-AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
-# The options of a search of nearly 100,000 layouts.
-SEARCH = [*"--model bert --preset large --sequence-length 512 --precision bf16 --global-batch 2304 --gpus 768".split(),
-          "--cluster", pathlib.Path(__file__).resolve().parents[1] / "examples" / "plan" / "clusters" / "h100x8.toml"]
 CALIBRATES = (1, 4, 16)  # micro-batch sizes of one rank
 ROUNDS = 3  # the layouts run in turns, as the speed of a shared machine drifts
 # Mesh, micro-batch, and further options.
@@ -61,8 +58,7 @@ class Hosts(network.Network):
 
 def options(model, case):
     mesh, size, more = case
-    return [*MODELS[model][1].split(), *COMMON, *(word for pair in zip(AXES, map(str, mesh)) for word in pair),
-            "--micro-batch", str(size), *more.split()]
+    return [*MODELS[model][1].split(), *COMMON, *axes(mesh), "--micro-batch", str(size), *more.split()]
 
 
 def case_of(row):
@@ -74,10 +70,7 @@ def predicted(programs, folder, model, case, cluster):
     fixed = [*options(model, case), *(["--zero", "0"] if "--zero" not in case[2] else []),
              *(["--recompute=false"] if "--recompute" not in case[2] else []),
              *(["--schedule", "1f1b"] if "--schedule" not in case[2] else [])]
-    done = subprocess.run([programs / "dhp_plan", "--model", model, "--cluster", cluster, "--json", out, *fixed],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{model} {case}: {done.stderr}")
+    ended(programs / "dhp_plan", "--model", model, "--cluster", cluster, "--json", out, *fixed)
     found = json.loads(out.read_text())[0]
     return {"s": found["seconds"], "parts": found["parts"], "bytes": found["stage_bytes"][0]}
 
@@ -89,12 +82,12 @@ def ran(programs, folder, model, case, steps, hosts=None):
                 "--metrics", str(folder / f"{rank}.jsonl"), "--evaluate-samples", str(case[1])]
 
     if hosts is None:
-        subprocess.run(command(0), check=True, capture_output=True)
+        ended(*command(0))
     elif case[0] == (1, 1, 1):
         hosts.run_alone(command)
     else:
         hosts.run(command, 300)
-    lines = [line for line in map(json.loads, (folder / "0.jsonl").read_text().splitlines()) if "loss" in line][2:]
+    lines = recorded(folder / "0.jsonl")[2:]
     return ([SAMPLES / line["samples_per_s"] for line in lines],
             max(line.get("peak_memory_bytes", 0) for line in lines))
 
@@ -111,7 +104,7 @@ def calibrated(programs, folder, name, steps, hosts=None):
     least squares of the relative errors."""
     raw = folder / f"{name}.toml"
     if hosts is None:
-        subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
+        ended(programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw)
     else:
         hosts.run([str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300)
         raw.write_text(re.sub(r"^host.cores = .*$", "host.cores = 1", raw.read_text(), flags=re.M))
@@ -206,8 +199,6 @@ def main():
     for on in dict.fromkeys(row["on"] for row in rows):
         print(on, summary([row for row in rows if row["on"] == on]))
     print(json.dumps(summary(rows), indent=1))
-    page = subprocess.run([asked.programs / "dhp_plan", *SEARCH], check=True, capture_output=True, text=True).stdout
-    print("BERT-large on 768 H100:", *re.findall(r"best of \d+ layouts|planned in .* s", page))
 
 
 if __name__ == "__main__":

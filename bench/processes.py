@@ -1,10 +1,11 @@
-"""Runs ranks as processes of this host. Who imports it can also import the modules of tests/processes."""
+"""Runs ranks as processes of this host. Who imports it can also import the modules of tests/processes and support."""
 import os
 import pathlib
 import sys
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
+tests = pathlib.Path(__file__).resolve().parent.parent / "tests"
+sys.path[:0] = [str(tests / "processes"), str(tests / "support")]
 import ranks  # noqa: E402
 
 limit_s = 900

@@ -11,9 +11,11 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
+
+import processes  # noqa: F401
+from programs import ended
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLUSTERS = ROOT / "examples" / "plan" / "clusters"
@@ -69,12 +71,9 @@ def predicted(program, model, tokens, cluster, changes, gpus, batch, micro_batch
         if model == "bert":
             of_model = ["--preset", "large", "--sequence-length", tokens, "--optimizer", "lamb",
                         "--library-dropout"]
-        command = [program, "--model", model, *of_model, "--precision", "fp16", "--cluster", file, "--gpus", gpus,
-                   "--tensor-parallel", 1, "--pipeline-parallel", 1, "--zero", zero, "--recompute=false",
-                   "--global-batch", batch, "--micro-batch", micro_batch, "--top", 1, "--json", out]
-        ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if ended.returncode != 0:
-            raise RuntimeError(f"{model} on {gpus} GPUs: {ended.stderr}")
+        ended(program, "--model", model, *of_model, "--precision", "fp16", "--cluster", file, "--gpus", gpus,
+              "--tensor-parallel", 1, "--pipeline-parallel", 1, "--zero", zero, "--recompute=false",
+              "--global-batch", batch, "--micro-batch", micro_batch, "--top", 1, "--json", out)
         return json.loads(out.read_text())[0]["samples_per_s"]
 
 

@@ -13,6 +13,7 @@ import tempfile
 
 import processes  # noqa: F401
 import network
+from programs import recorded
 from older_ideas import CASES, TASKS
 
 HOSTS = 2
@@ -23,8 +24,7 @@ def seconds_per_step(program, case, steps, hosts, folder):
     _, options = TASKS["BERT-tiny, WordNet"]
     hosts.run([program, *options, "--samples", "4000", "--data-parallel", str(HOSTS), "--steps", str(steps),
                "--metrics", str(metrics), "--overwrite", *case.options], 500)
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    samples = [line["samples_per_s"] for line in lines if "loss" in line][2:]  # the first steps still connect
+    samples = [line["samples_per_s"] for line in recorded(metrics)[2:]]  # the first steps still connect
     # The mean, since local SGD exchanges only in some steps.
     return 64 * statistics.mean(1 / rate for rate in samples)
 
