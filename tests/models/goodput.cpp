@@ -110,18 +110,4 @@ TEST_CASE("goodput: a rank that is missing does not fail again") {
   }
 }
 
-TEST_CASE("goodput: impossible settings are refused") {
-  auto options = hourly();
-  options.ranks_per_replica = 7;
-  CHECK_THROWS_AS(GoodputSimulation{options}, dhp::Error);
-  for (const auto change : {+[](GoodputOptions& of) { of.rank_failure = 1; },
-                            +[](GoodputOptions& of) { of.slow_every = of.slow_for = 1; },
-                            +[](GoodputOptions& of) { of.save = 0, of.interval = 1; }}) {
-    auto many = hourly();
-    change(many);
-    CHECK_THROWS_WITH_AS(GoodputSimulation{many}, doctest::Contains("give fewer --days"),
-                         dhp::Error);
-  }
-}
-
 }  // namespace

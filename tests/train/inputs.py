@@ -143,6 +143,7 @@ TABLE = [
     ("goodput", ["--ranks", "12"], 1, "error: replicas of 8 ranks do not add up to 12: give other --ranks or --ranks-per-replica"),
     ("goodput", ["--ranks", "1000000", "--failure-hours", "1"], 1, "the simulation of 30 days with 7.2e+08 failures, 0 slow ranks and "),
     ("goodput", ["--slow-hours", "1e-9"], 1, " slow ranks and 11368 checkpoints takes too long: give fewer --days"),
+    ("goodput", ["--save-s", "0", "--step-s", "0.01"], 1, " and 259200000 checkpoints takes too long: give fewer --days"),
     ("goodput", ["--slow-s", "60"], 2, "--slow-s needs --slow-hours"),
     ("goodput", ["--step-s", "1e-300"], 2, "--step-s: 1e-300 is not a number from 0.001 to 1e+09"),
     ("goodput", ["--save-s", "0", "--days", "1", "--ranks", "64"], 0, "Daly's interval is 10 s"),
