@@ -168,7 +168,7 @@ void print(const std::vector<Line>& found) {
     std::printf("%2d %-19s %-14s %5lld %4d %3s %8.2f |", ++number, shape.c_str(), schedule.c_str(),
                 static_cast<long long>(layout.micro_batch), layout.zero,
                 layout.recompute ? "yes" : "no", 1e3 * time.total());
-    for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
+    for (const auto& [name, seconds] : time.parts()) std::printf(" %7.2f", 1e3 * seconds);
     std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
                 100 * time.exposed_share(), 100 * utilization, time.memory_bytes / 1e9,
                 samples_per_s, dollars);
@@ -182,8 +182,7 @@ void print(const std::vector<Line>& found) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& [time, layout, bytes, samples_per_s, utilization, dollars] : found) {
     nlohmann::ordered_json parts;
-    for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
-      parts[StepTime::parts.at(at)] = time.seconds().at(at);
+    for (const auto& [name, seconds] : time.parts()) parts[name] = seconds;
     list.push_back({{"mesh", {layout.mesh.data, layout.mesh.tensor, layout.mesh.pipeline}},
                     {"context", layout.mesh.context},
                     {"schedule", layout.schedule.name()},

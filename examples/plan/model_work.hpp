@@ -40,14 +40,13 @@ struct ModelWork {
 /// Counts a model on one pipeline stage and one replica: planned.options.layout has only tensor and context axes.
 /// Throws if the model cannot be split that way.
 template <class Options>
-[[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
-                                   dhp::MetaOptions device = {}) {
+[[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned) {
   using dhp::Meta;
   auto options = planned.options;
   options.pipeline = {};
   options.trainer.record = false;
   options.store.sharding = {};
-  Meta dev(device);
+  Meta dev;
   const auto world = dhp::MetaComm<Meta>::world(options.layout, 0);
   const auto example = planned.batch(dev, 0);
   dhp::TrainingRun<Meta> run(dev, dhp::Comm<Meta>::of(world), options, planned.describe, example);

@@ -127,14 +127,14 @@ Searched search(StepModel& model, const Choices& choices, const auto& visit) {
 
 /// Says in a phrase why a layout is slower than the best one.
 [[nodiscard]] inline std::string why_slower(const StepTime& best, const StepTime& other) {
-  const auto of_best = best.seconds(), of_other = other.seconds();
-  std::size_t worst = 0;
-  for (std::size_t at = 1; at < of_best.size(); ++at)
-    if (of_other[at] - of_best[at] > of_other[worst] - of_best[worst]) worst = at;
-  const double more = of_other[worst] - of_best[worst];
-  if (more <= 1e-9 * best.total())
+  auto more = other.parts();
+  for (std::size_t part = 0; part < more.size(); ++part)
+    more[part].second -= best.parts()[part].second;
+  const auto& [name, seconds] =
+      *std::ranges::max_element(more, {}, [](const auto& part) { return part.second; });
+  if (seconds <= 1e-9 * best.total())
     return other.memory_bytes > best.memory_bytes ? "as fast, more memory" : "as fast";
-  return dhp::concat(std::round(1e5 * more) / 100, " ms more: ", StepTime::parts.at(worst));
+  return dhp::concat(std::round(1e5 * seconds) / 100, " ms more: ", name);
 }
 
 }  // namespace examples

@@ -42,16 +42,16 @@ struct StepTime {
   double idle_share = 0;    ///< mean over the stages
   double flop = 0;          ///< operations of the model over all ranks, without recomputation
 
-  static constexpr std::array parts{"layers",    "tensor axis", "pipeline",
-                                    "data axis", "update",      "shared cores"};
-  [[nodiscard]] std::array<double, 6> seconds() const {
-    return {compute, tensor, waiting, data, update, shared};
+  /// The parts of the time, each with its name.
+  [[nodiscard]] std::array<std::pair<const char*, double>, 6> parts() const {
+    return {{{"layers", compute},
+             {"tensor axis", tensor},
+             {"pipeline", waiting},
+             {"data axis", data},
+             {"update", update},
+             {"shared cores", shared}}};
   }
-  [[nodiscard]] double total() const {
-    double sum = 0;
-    for (const double part : seconds()) sum += part;
-    return sum;
-  }
+  [[nodiscard]] double total() const { return compute + tensor + waiting + data + update + shared; }
   [[nodiscard]] double exposed_share() const { return (tensor + data) / total(); }
 };
 
@@ -112,16 +112,18 @@ class StepModel {
     const auto& mesh = layout.mesh;
     const auto& c = options_.cluster;
     const int share = share_of(layout);
-    const auto* const pipeline = share > 0 ? staged(layout, share) : nullptr;
-    if (pipeline == nullptr) return {};
-    const auto& work = *pipeline->work;
+    const auto counted = share > 0 ? options_.work(layout) : nullptr;
+    if (counted == nullptr) return {};
+    const auto& work = *counted;
+    const auto& stages = staged(layout, share, work);
+    if (stages.empty()) return {};
     const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
     const bool sharded = layout.zero > 0;
     const int replicas = mesh.replicas(), rounds = layout.zero >= 2 ? share : 1;
-    const double makespan = std::ranges::max(pipeline->stages, {}, &Stage::end).end;
+    const double makespan = std::ranges::max(stages, {}, &Stage::end).end;
     StepTime slowest;
     double idle = 0, busy = 0;
-    for (const auto& stage : pipeline->stages) {
+    for (const auto& stage : stages) {
       StepTime time{.compute = stage.compute, .tensor = stage.tensor};
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       const double part = stage.parameters / std::max(work.parameters, 1.0);
@@ -205,11 +207,8 @@ class StepModel {
     double parameters = 0;
     std::vector<Passes> layers{};
   };
-  struct Pipeline {
-    std::shared_ptr<const ModelWork> work{};
-    std::vector<Stage> stages{};
-  };
-  using Cut = std::tuple<int, int, int, int, std::string, int, std::int64_t, int, bool>;
+  /// What the stages depend on: the mesh, the schedule and its chunks, the micro-batch, and recomputation.
+  using Cut = std::tuple<int, int, int, int, std::string, int, std::int64_t, bool>;
 
   /// Core time of TCP for each byte that is both sent and received, measured on an AMD EPYC. It delays computation that
   /// overlaps with the exchange if a rank has no spare core.
@@ -313,20 +312,19 @@ class StepModel {
     return {now, gathered};
   }
 
-  /// Returns null if the model cannot be split into such a pipeline.
-  [[nodiscard]] const Pipeline* staged(const Layout& layout, int micro_batches) {
+  /// Returns no stages if the model cannot be split into such a pipeline.
+  [[nodiscard]] const std::vector<Stage>& staged(const Layout& layout, int micro_batches,
+                                                 const ModelWork& work) {
     const auto& mesh = layout.mesh;
     const auto [known, fresh] = pipelines_.try_emplace(
         Cut{mesh.data, mesh.tensor, mesh.context, mesh.pipeline, layout.schedule.name(),
-            layout.chunks, layout.micro_batch, micro_batches, layout.recompute});
-    auto& result = known->second;
+            layout.chunks, layout.micro_batch, layout.recompute});
     if (fresh) try {
-        result.work = options_.work(layout);
-        if (result.work) result.stages = stages_of(layout, micro_batches, *result.work);
-      } catch (const dhp::Error& error) {  // there are no stages
+        known->second = stages_of(layout, micro_batches, work);
+      } catch (const dhp::Error& error) {
         if (why_not_.empty()) why_not_ = error.sentence();
       }
-    return result.stages.empty() ? nullptr : &result;
+    return known->second;
   }
   [[nodiscard]] std::vector<Stage> stages_of(const Layout& layout, int micro_batches,
                                              const ModelWork& work) const {
@@ -415,7 +413,7 @@ class StepModel {
 
   StepModelOptions options_;
   double products_;
-  std::map<Cut, Pipeline> pipelines_;
+  std::map<Cut, std::vector<Stage>> pipelines_;
   std::string why_not_{};
 };
 

@@ -63,11 +63,10 @@ void choose_axes(TrainingSetup& setup) {
   const auto possible = search(model, choices, take).possible;
   auto mesh = best ? best->second.mesh : dhp::MeshShape{0, 0, 0, 1};
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
-  const auto why = possible == 0  ? planner.why_not(model)
-                   : work_for_all ? std::string()
-                                  : std::string(
-                                        "in some step replicas would have no micro-batch, "
-                                        "or not equally many");
+  std::string why;
+  if (possible == 0) why = planner.why_not(model);
+  else if (!work_for_all)
+    why = "in some step replicas would have no micro-batch, or not equally many";
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
              dhp::detail::pluralize(given.mesh.size(), "rank"),
              why.empty() ? " fits this model and the memory of " + cluster.name
