@@ -79,7 +79,6 @@ class GoodputSimulation {
  public:
   explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
     if (of_.interval == 0) of_.interval = of_.best_interval();
-    of_.check_sizes();
     spares_ = of_.spares;
   }
 
