@@ -51,10 +51,11 @@ void choose_axes(TrainingSetup& setup) {
   int tries = 8;
   std::optional<Timed> best;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
-  bool work_for_all = false;
+  bool some_work = false, some_idle = false;  // among the layouts whose estimated memory fits
   const auto take = [&](const Timed& one) {
-    if (!gives_work_to_all(setup, one.second.mesh)) return true;
-    work_for_all = true;
+    const bool works = gives_work_to_all(setup, one.second.mesh);
+    (works ? some_work : some_idle) = true;
+    if (!works) return true;
     // The step model only estimates memory; the memory plan counts it.
     const auto need = options.memory_limit_gb == 0 ? 1 : planner.need(one.second);
     if (need > 0 && static_cast<double>(need) <= cluster.memory_bytes) best = one;
@@ -65,7 +66,7 @@ void choose_axes(TrainingSetup& setup) {
   if (met != nullptr) mesh = dhp::detail::gather_values(met->dev, met->world, mesh)[0];
   std::string why;
   if (possible == 0) why = planner.why_not(model);
-  else if (!work_for_all)
+  else if (some_idle && !some_work)
     why = "in some step replicas would have no micro-batch, or not equally many";
   dhp::check(mesh.data > 0, "--axes auto: no layout of ",
              dhp::detail::pluralize(given.mesh.size(), "rank"),

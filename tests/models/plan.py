@@ -106,6 +106,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert re.search("cannot be divided by any of .* layouts of 1 rank: " + wrong, said), said
     said = ended(train, *SMALL["bert"], "--axes", "auto", "--schedule", schedule, status=1).stderr
     assert re.search("no layout of 1 rank can run this model: " + wrong, said), said
+    said = ended(train, *SMALL["bert"], "--data-parallel", "2", "--axes", "auto", "--memory-limit", "0.001", "--cluster",
+                 LAPTOP, status=1).stderr
+    assert "no layout of 2 ranks fits this model and the memory of a laptop of 2 cores; give" in said, said
     config.write_text(LAPTOP.read_text())
     for cluster, wrong, status, words in [
             ("none.toml", [], 1, "none.toml"), (LAPTOP, ["--model", "vgg"], 2, "vgg"),
