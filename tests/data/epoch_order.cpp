@@ -62,6 +62,9 @@ TEST_CASE("epoch order: the order depends on epoch and seed, in blocks and in wi
   CHECK(std::set(now.begin(), now.begin() + 49) != std::set(next.begin(), next.begin() + 49));
   CHECK_FALSE(std::equal(now.begin(), now.begin() + 49, now.begin() + 49,
                          [](auto one, auto other) { return one % 7 == other % 7; }));
+  // No version may change the order of a seed.
+  CHECK(all(dhp::detail::EpochOrder(11, 4, 3, 1)) ==
+        std::vector<std::int64_t>{8, 9, 7, 6, 10, 4, 5, 0, 2, 3, 1});
   // Samples have no preferred place: over many epochs, the mean place of a sample is the middle.
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {

@@ -40,20 +40,23 @@ TEST_CASE("image: a pair of .npy files is read, with any integer type of labels"
   const Folder folder;
   const auto images = folder.write(
       "i.npy", npy_bytes<std::uint8_t>(
-                   {2, 1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+                   {2, 1, 6, 1}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   const auto check_labels = [&]<class T>(dhp::TypeTag<T>) {
     const auto labels = folder.write("l.npy", npy_bytes<T>({2}, std::vector<T>{3, 0}));
     const auto data = dhp::load_npy_images(images, labels, 4);
     CHECK(data.get(0).label == 3);
-    CHECK(data.get(1).image == dhp::Image{1, 2, 3, {7, 8, 9, 10, 11, 12}});
+    CHECK(data.get(1).image == dhp::Image{1, 6, 1, {7, 8, 9, 10, 11, 12}});
   };
   check_labels(dhp::TypeTag<std::uint8_t>{});
   check_labels(dhp::TypeTag<std::int32_t>{});
   check_labels(dhp::TypeTag<std::int64_t>{});
-  const auto large = folder.write(
-      "l.npy", npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
-  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), Contains("label 0"),
-                       dhp::Error);
+  std::string large;
+  for (const std::int64_t label : {std::int64_t{-1}, (std::int64_t{1} << 32) + 1}) {
+    large =
+        folder.write("l.npy", npy_bytes<std::int64_t>({2}, std::vector{label, std::int64_t{0}}));
+    CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), Contains("label 0"),
+                         dhp::Error);
+  }
   const auto none = folder.write("none.npy", npy_bytes<std::uint8_t>({0, 2, 2}, {}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(none, large, 4),
                        Contains("none.npy: holds no sample"), dhp::Error);

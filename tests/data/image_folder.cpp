@@ -66,6 +66,7 @@ TEST_CASE("image folder: a test set has the training set's classes") {
   CHECK(data.classes() == 4);
   REQUIRE(data.size() == 1);
   CHECK(data.label(0) == 1);
+  CHECK_THROWS_AS((void)data.label(1), dhp::Error);
   CHECK_THROWS_WITH_AS(make({"a", "b"}), Contains("has a folder \"c\" that the training images"),
                        dhp::Error);
   std::filesystem::remove_all(folder / "b");

@@ -18,6 +18,15 @@ TEST_CASE("permutation: is a bijection for any size") {
   }
 }
 
+// A checkpoint of an earlier version resumes in the middle of an epoch, so no version may change the order of a seed.
+TEST_CASE("permutation: the order of a seed and an epoch stays as it is") {
+  std::vector<std::int64_t> found;
+  const dhp::Permutation order(11, 3, 1);
+  for (std::int64_t place = 0; place < 11; ++place) found.push_back(order(place));
+  CHECK(found == std::vector<std::int64_t>{3, 9, 5, 10, 8, 0, 6, 4, 1, 2, 7});
+  CHECK(dhp::Permutation(1 << 20, 3, 1)(7) == 921387);
+}
+
 TEST_CASE("permutation: every element is equally likely at every place") {
   constexpr int size = 12;
   constexpr int epochs = 6000;

@@ -18,6 +18,7 @@ TEST_CASE("sample random: draws stay in their bounds and have the right moments"
   SampleRandom random(1, 0, 9, DataUse::user);
   double sum = 0;
   double squares = 0;
+  std::set<double> normals;
   for (int draw = 0; draw < 4000; ++draw) {
     CHECK(random.below(7) < 7);
     const double u = random.uniform(2, 3);
@@ -25,7 +26,9 @@ TEST_CASE("sample random: draws stay in their bounds and have the right moments"
     const double z = random.normal();
     sum += z;
     squares += z * z;
+    normals.insert({z, random.normal()});
   }
+  CHECK(normals.size() == 8000);  // none repeats
   CHECK(std::abs(sum / 4000) < 0.08);
   CHECK(std::abs(squares / 4000 - 1) < 0.12);
 }

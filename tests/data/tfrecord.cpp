@@ -47,7 +47,8 @@ TEST_CASE("tfrecord: errors name the byte") {
   };
   const auto good = record(imagenet("TOY1", 3, "one.toy"));
   const auto next = dhp::concat("byte ", good.size(), ": ");
-  check_error(good + good.substr(0, 7), (next + "the file ends in the middle of a record").c_str());
+  check_error(good + good.substr(0, 14),
+              (next + "the file ends in the middle of a record").c_str());
   check_error(good + good.substr(0, good.size() - 1), (next + "a record of").c_str());
   auto bad = good;
   bad[2] ^= 1;

@@ -191,8 +191,8 @@ TEST_CASE(
 TEST_CASE("late reducers: replicas train on their own samples, then average their weights") {
   // DiLoCo's outer step uses Nesterov momentum along the mean change of the replicas.
   const LocalSgd outer{.every = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
-  for (const auto& options :
-       {LocalSgd{.every = 1}, LocalSgd{.every = 2}, LocalSgd{.every = 3}, outer}) {
+  for (const auto& options : {LocalSgd{.every = 1}, LocalSgd{.every = 2}, LocalSgd{.every = 3},
+                              LocalSgd{.every = 2, .outer_learning_rate = 0.7}, outer}) {
     CAPTURE(options.every);
     const auto found = weights({.reducer = options});
     const auto expected = local(options, 0.03);
@@ -281,6 +281,7 @@ TEST_CASE("late reducers: unsupported settings are refused") {
       has(message({.reducer = Delayed{}, .compute = DType::f16}), "an earlier step; choose bf16"));
   CHECK(has(message({.reducer = LocalSgd{.every = 0}}), "cannot be averaged every 0 steps"));
   CHECK(has(message({.reducer = LocalSgd{.outer_momentum = 1}}), "momentum 1 is wrong"));
+  CHECK(has(message({.reducer = LocalSgd{.outer_learning_rate = 0}}), "learning rate 0"));
   CHECK(has(message({.reducer = LocalSgd{}, .deterministic = true}), "depend on their number"));
   CHECK(has(message({.reducer = LocalSgd{}, .compute = DType::bf16}), "f32 or f64, not of bf16"));
   const auto late = [](const Settings& settings, const auto& call) {

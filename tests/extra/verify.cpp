@@ -36,6 +36,7 @@ struct Case {
   int every = 2;  ///< 0: no verified steps
   Fault fault{};
   int flips_weight = -1;  ///< rank that flips a weight
+  std::variant<Bucketed, Plain> reducer = Bucketed{.bytes = 64};
 };
 
 MicroBatch<Cpu> micro_batch(Cpu& dev, std::int64_t index) {
@@ -51,14 +52,15 @@ std::vector<double> train(const Case& of) {
     const int rank = world.rank();
     const bool is_faulty =
         rank % of.mesh.tensor == 0 && rank / of.mesh.tensor % of.mesh.data == of.fault.replica;
-    const TrainingOptions options{.layout = of.mesh,
-                                  .store = {.compute = DType::f64,
-                                            .deterministic = true,
-                                            .seed = 5,
-                                            .sharding = {of.stage, 64}},
-                                  .reducer = Bucketed{.bytes = 64},
-                                  .optimizer = SgdOptions{.momentum = 0.9},
-                                  .trainer = {.learning_rate = {.peak = 0.05}}};
+    const TrainingOptionsOf<std::variant<Bucketed, Plain>, OptimizerChoice> options{
+        .layout = of.mesh,
+        .store = {.compute = DType::f64,
+                  .deterministic = true,
+                  .seed = 5,
+                  .sharding = {of.stage, 64}},
+        .reducer = of.reducer,
+        .optimizer = SgdOptions{.momentum = 0.9},
+        .trainer = {.learning_rate = {.peak = 0.05}}};
     const auto network = [&](ModelBuilder<Cpu>& build) {
       split_first_and_second(build);
       Model<Cpu> model;
@@ -96,6 +98,7 @@ std::string failure(const Case& of) {
 
 const Case cases[] = {{},
                       {.mesh = {.data = 3}, .micro_batches = 5},
+                      {.mesh = {.data = 3}, .reducer = Plain{}},
                       {.mesh = {.data = 2, .tensor = 2}},
                       {.mesh = {.data = 3, .pipeline = 2}},
                       {.mesh = {.data = 3}, .stage = ZeroStage::optimizer},

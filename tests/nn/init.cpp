@@ -37,6 +37,11 @@ TEST_CASE_TEMPLATE("initial values: a filled range has the bits of single elemen
     check_same<T>(normal(deviation), 5, 1000);
 }
 
+TEST_CASE("initial values: a layer's inputs decide its deviation or bound") {
+  CHECK(he_normal(50).value == Approx(0.2).epsilon(1e-15));
+  CHECK(linear_uniform(16).value == 0.25);
+}
+
 // The values are as near as possible to a rounding boundary of T, so the last bit of the double decides.
 TEST_CASE_TEMPLATE("initial values: ties are rounded alike in a range and for single elements", T,
                    float, bf16, f16) {

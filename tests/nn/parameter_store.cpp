@@ -1,6 +1,11 @@
 // Flat buffers: ranges of parameters, initial values, exact sums.
 #include <dhp/cpu.hpp>
 #include <dhp/device/meta.hpp>
+#include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/conv2d.hpp>
+#include <dhp/nn/embedding.hpp>
+#include <dhp/nn/layer_norm.hpp>
+#include <dhp/nn/linear.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -137,6 +142,19 @@ TEST_CASE("store: optimizers cover all trained parameters, norms those counted o
   check_table(store.trained(), {0, 1, 3, 4, 5});
   check_table(store.counted(true), {0, 1, 3, 5});
   check_table(store.counted(false), {0});
+}
+
+TEST_CASE("store: weights of layers decay; biases and norms do not") {
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  ParameterList<Cpu> list;
+  Linear<Cpu>(build, "linear", {.in = 2, .out = 2}).parameters(list);
+  Conv2d<Cpu>(build, "conv", {.in = 2, .out = 2}).parameters(list);
+  Embedding<Cpu>(build, "table", {.entries = 2, .columns = 2, .ids = "ids"}).parameters(list);
+  LayerNorm<Cpu>(build, "norm", 2).parameters(list);
+  BatchNorm<Cpu>(build, "norm2", {.channels = 2}).parameters(list);
+  for (const auto& one : list)
+    CHECK(one->spec.decays ==
+          (one->spec.name.ends_with(".weight") && !has(one->spec.name, "norm")));
 }
 
 TEST_CASE("store: without initial values all parameters are zero, also norms") {

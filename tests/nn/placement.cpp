@@ -44,7 +44,7 @@ TEST_CASE("placements: patterns match names") {
   CHECK(matches("{a.*,b}.{weight,bias}", "a.x.bias"));
   CHECK(matches("{a.*,b}.{weight,bias}", "b.weight"));
   CHECK_FALSE(matches("{a.*,b}.{weight,bias}", "b.mean"));
-  CHECK(matches("a{,b}", "a"));
+  for (const auto* either : {"a{,b}", "a{b,}"}) CHECK(matches(either, "a"));
   CHECK(matches("{a", "{a"));
 }
 
@@ -163,6 +163,7 @@ TEST_CASE("placements: tensor groups have a default, and impossible ones are ref
   CHECK(groups_of(16, {}) == 0);
   CHECK(groups_of(0, 0) == 0);
   CHECK(groups_of(16, 0) == 8);
+  CHECK(groups_of(16, 1) == 1);
   CHECK(groups_of(12, 0) == 12);
   CHECK(groups_of(96, 24) == 24);
   const auto placement_error = [&](int ranks, std::int64_t divisible, int wanted) {
@@ -174,8 +175,9 @@ TEST_CASE("placements: tensor groups have a default, and impossible ones are ref
       });
     });
   };
-  CHECK(has(placement_error(1, 16, 5),
-            "the model cannot be computed in 5 tensor groups on a tensor axis of 1"));
+  for (const int wanted : {5, -1})
+    CHECK(has(placement_error(1, 16, wanted), concat("the model cannot be computed in ", wanted,
+                                                     " tensor groups on a tensor axis of 1")));
   CHECK(has(placement_error(2, 16, 1),
             "and the groups have to divide the 16 equal parts of heads, channels or classes"));
   CHECK(has(placement_error(3, 16, 0),

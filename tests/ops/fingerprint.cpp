@@ -48,6 +48,8 @@ TEST_CASE("fingerprint: that of a sum of integers is the sum, by parts and for a
                                           fingerprint_of(dev, x.view().slice(100, 40000), 100));
   CHECK(parts == of(x));
   CHECK(detail::wrapping_sum(of(x), fingerprint_of(dev, x, 0, -1)) == 0);
+  auto wide = Tensor<Cpu>::zeros(dev, DType::f64, {1});
+  CHECK(has(message_of([&] { fingerprint(dev, x, 0, wide.mut()); }), "the sum [1] of f64"));
   std::swap(a[3], a[4]);
   CHECK(of(on(a)) != of(x));
 }

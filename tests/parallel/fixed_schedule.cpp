@@ -38,6 +38,7 @@ TEST_CASE("fixed schedule: parts of the model are numbered across stages, as in 
   // Idle cells, spaces and the line ends of Windows are accepted.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));
+  for (const auto* nothing : {"", "\n \r\n"}) CHECK(lists_of(nothing).empty());
   // So are a byte order mark and blank lines at the end, which spreadsheets and editors write.
   CHECK(lists_of("\xEF\xBB\xBF"
                  "0F0,0B0\r\n1F0,1B0\r\n\r\n \n") == lists_of("0F0,0B0\n1F0,1B0\n"));

@@ -100,6 +100,7 @@ TEST_CASE("frozen parameters: a fully frozen model and an adapter without a laye
     return everything(build, {.blocks = 2});
   });
   CHECK(has(all_frozen, "all of the model's parameters are frozen"));
+  CHECK(LowRankOptions{.rank = 4, .alpha = 6}.scale() == 1.5);
   ModelBuilder<Cpu> build({});
   build.adapt({.layers = {"query", "self.query", "qurey"}});
   (void)everything(build, {.blocks = 2});

@@ -93,6 +93,12 @@ TEST_CASE("moves: are inserted for two and three layers with one unit each") {
   CHECK(text(dhp::detail::with_moves(three, plan, 1, Pass::training)) ==
         "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2B0,2REDUCE_GRAD,2RESHARD,0UNSHARD,1B0,"
         "1REDUCE_GRAD,1RESHARD,0B0,0RESHARD,0REDUCE_GRAD\n");
+  // A weight gradient needs no weights.
+  const auto split = dhp::detail::by_layers(
+      {{Kind::forward}, {Kind::backward_input}, {Kind::backward_weight}}, {0, 3});
+  CHECK(text(dhp::detail::with_moves(split, plan, 1, Pass::training)) ==
+        "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2I0,2RESHARD,0UNSHARD,1I0,1RESHARD,0I0,"
+        "2W0,2REDUCE_GRAD,1W0,1REDUCE_GRAD,0W0,0RESHARD,0REDUCE_GRAD\n");
   // Without micro-batches the reduces remain, because all replicas take part in them.
   CHECK(text(dhp::detail::with_moves({}, plan, 0, Pass::training)) ==
         "2REDUCE_GRAD,1REDUCE_GRAD,0REDUCE_GRAD\n");

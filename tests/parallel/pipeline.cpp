@@ -64,5 +64,3 @@ TEST_CASE("layers that share running statistics are refused") {
   });
   CHECK(has(message, "two layers share the running statistics norm."));
 }
-
-TEST_CASE("a layer whose output is not finite is named") { PipelineCases<Cpu>::bad_layer(); }

@@ -33,6 +33,14 @@ TEST_CASE("finish() refuses a step with a range that is not ready") {
         "reducer: finish() was called before bucket 5 of 6 was ready");
 }
 
+TEST_CASE_TEMPLATE("a reducer of whole gradients refuses replicas that share the store", Options,
+                   Plain, Bucketed) {
+  Cpu dev;
+  ParameterStore<Cpu> shared(dev, {}, {.sharding = {ZeroStage::optimizer}}, {0, 2});
+  CHECK(has(message_of([&] { (void)make_reducer(dev, shared, Comm<Cpu>(), Options{}); }),
+            "was given a store that is sharded over replicas"));
+}
+
 TEST_CASE_TEMPLATE("an exact sum that overflows on one replica becomes NaN on all", Options, Plain,
                    Bucketed) {
   ReducerCases<Cpu>::out_of_range<Options>();

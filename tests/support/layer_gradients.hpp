@@ -158,8 +158,10 @@ class LayerGradients {
     ModelBuilder<Dev> build({});
     if (frozen)
       build.train_only([](const std::string& name) { return name.find("lora") != name.npos; });
-    build.adapt(
-        {.layers = {"a", "second", "query", "value"}, .rank = 2, .alpha = 3, .dropout = dropout});
+    build.adapt({.layers = {"a", frozen ? "first" : "second", "query", "value"},
+                 .rank = 2,
+                 .alpha = 3,
+                 .dropout = dropout});
     check_layer(Linear<Dev>(build, "layer.a", {.in = 5, .out = 3}), rows(5));
     check_layer(FeedForward<Dev>(build, "first", "second", {.columns = 4, .inner = 7}), rows(4));
     check_layer(

@@ -68,6 +68,8 @@ TEST_CASE("name map: GPT-2's files are mapped, with split and transposed matrice
   CHECK(bias.file_shape({2}) == Extents{6});
   CHECK(bias.file_place({2}, 1) == 5);
   const dhp::detail::Conv1dPlace second("transformer.h.0.mlp.c_proj.weight");
+  CHECK(second.model_name() == "transformer.h.0.mlp.c_proj.weight");
+  CHECK((key.moves() && bias.moves() && second.moves()));
   CHECK(second.file_shape({2, 5}) == Extents{5, 2});
   CHECK(second.file_place({2, 5}, 1 * 5 + 3) == 3 * 2 + 1);
   for (const auto* const plain : {"transformer.wte.weight", "transformer.h.0.ln_1.weight",
