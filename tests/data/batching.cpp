@@ -31,20 +31,6 @@ TEST_CASE("batching: an epoch has every sample once, in contiguous micro-batches
       }
 }
 
-TEST_CASE("batching: a step knows its epoch and offset directly") {
-  const dhp::Batching batching(10, 4, 2);
-  CHECK(batching.steps_per_epoch() == 3);
-  const auto plan = batching.plan(9);  // third step of the third epoch
-  CHECK(plan.epoch == 2);
-  CHECK(plan.first == 8);
-  CHECK(plan.samples == 2);
-  CHECK(plan.micro_batches() == 1);
-  CHECK(batching.plan(10).epoch == 3);
-  CHECK(batching.plan(10).first == 0);
-  // Seven micro-batches on three replicas: 3, 2 and 2.
-  CHECK(dhp::Batching(700, 28, 4).plan(1).assigned_to(1, 3) == dhp::Range{3, 5});
-}
-
 TEST_CASE("batching: a new global batch size continues at the next sample") {
   for (const std::int64_t size : {10, 23, 96})
     for (const std::int64_t done : {0, 1, 2, 5, 9})

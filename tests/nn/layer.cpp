@@ -45,22 +45,6 @@ TEST_CASE("layers: the first layer with a non-finite output is named with its pa
     CHECK(first_nonfinite(recomputed) == "output of outer > body > inner");
 }
 
-TEST_CASE("layers: a non-finite input gradient is reported as such") {
-  Cpu dev;
-  ModelBuilder<Cpu> build(Comm<Cpu>{});
-  auto layer = nested(build, false);
-  ParameterList<Cpu> parameters;
-  layer.parameters(parameters);
-  ParameterStore<Cpu> store(dev, parameters, {});
-  dhp::detail::FirstNonFinite first;
-  Tape<Cpu> tape({.first_nonfinite = &first});
-  (void)layer.forward(dev, random_tensor<float>(dev, {3, 2}, 1), tape);
-  auto dy = random_tensor<float>(dev, {3, 2}, 2);
-  fill(dev, dy.mut(), std::numeric_limits<double>::quiet_NaN());
-  (void)layer.backward(dev, std::move(dy), tape);
-  CHECK(concat(first.what, " of ", first.layer) == "input gradient of outer > body > inner");
-}
-
 namespace {
 
 /// A layer that runs out of memory.

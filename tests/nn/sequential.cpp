@@ -105,16 +105,3 @@ TEST_CASE("sequential: the first layer adds its input gradient to a given tensor
   }
   CHECK(tape.empty());
 }
-
-TEST_CASE("sum_of: a shared operand is not changed") {
-  Cpu dev;
-  const auto a = row(dev, {1, 2}), b = row(dev, {3, 5});
-  for (const bool hold_a : {false, true})
-    for (const bool hold_b : {false, true}) {
-      const auto sum =
-          sum_of(dev, hold_a ? a.share() : row(dev, {1, 2}), hold_b ? b.share() : row(dev, {3, 5}));
-      CHECK(widened(sum) == std::vector<double>{4, 7});
-      CHECK(widened(a) == std::vector<double>{1, 2});
-      CHECK(widened(b) == std::vector<double>{3, 5});
-    }
-}

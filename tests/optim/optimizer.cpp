@@ -1,4 +1,4 @@
-// All optimizers: padding stays zero, 16-bit weights have masters, skipped steps change nothing, names of state.
+// All optimizers: 16-bit weights have masters, skipped steps change nothing, rates are for one step, names of state.
 #include <tests/optim/trained.hpp>
 
 namespace {
@@ -48,25 +48,6 @@ std::vector<double> everything(Cpu& dev, ParameterStore<Cpu>& store, Optimizer<C
 }
 
 }  // namespace
-
-TEST_CASE("optimizer: padding between parameters stays zero") {
-  Cpu dev;
-  ModelBuilder<Cpu> build(Comm<Cpu>{});
-  ParameterStore<Cpu> store(dev, all_kinds(build), {});
-  AdamW<Cpu> optimizer(dev, store, {.weight_decay = 0.1});
-  Norms<Cpu> norms({}, {}, 6);
-  for (const auto& parameter : store.parameters()) fill(dev, store.gradients(parameter->range), 1);
-  take_step(dev, optimizer, norms, store, {.learning_rate = 0.1, .updates = 1});
-  const auto& first = *store.parameters()[0];
-  const Range padding{first.range.last, store.parameters()[1]->range.first};
-  const auto check_zero = [&](ConstView<Cpu> flat) {
-    for (const double each : widened(dev, flat.slice(padding.first, padding.last)))
-      CHECK(each == 0);
-  };
-  check_zero(*state_of(optimizer, "exp_avg"));
-  check_zero(*state_of(optimizer, "exp_avg_sq"));
-  check_zero({first.value.bytes(), first.value.dtype(), {padding.last}});
-}
 
 TEST_CASE("optimizer: master weights accumulate steps too small for 16 bits") {
   Cpu dev;

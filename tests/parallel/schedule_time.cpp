@@ -72,27 +72,6 @@ TEST_CASE("schedule_time: v chunks divide the idle time of 1f1b by v if s divide
       }
 }
 
-TEST_CASE("schedule_time: an incomplete group of micro-batches costs at most a full one") {
-  for (int s = 2; s <= 8; ++s)
-    for (int m = 1; m <= 17; ++m)
-      for (int v = 2; v <= 4; ++v) {
-        const int filled_up = (m + s - 1) / s * s;
-        const double taken = slots(Interleaved{}, s, m, v, whole_backward_is_one);
-        CHECK(taken <= 2 * (filled_up * v + s - 1));
-        CHECK(taken >= 2 * (m * v + s - 1));
-      }
-}
-
-TEST_CASE("schedule_time: evaluation passes through all parts once") {
-  for (const int stages : {1, 2, 3, 4})
-    for (const int chunks : {1, 2, 3}) {
-      const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 2 * stages, chunks);
-      CHECK(dhp::simulate(lists).makespan == 2 * stages * chunks + stages - 1);
-      const auto v = dhp::all_stages(dhp::detail::ForwardOnly{true}, stages, 2 * stages, 2);
-      CHECK(dhp::simulate(v).makespan == 6 * stages - 2);
-    }
-}
-
 TEST_CASE("schedule_time: starts and idle shares match a case computed by hand") {
   // stage 0 | F0 F1 .  .  B0--- .  B1---
   // stage 1 | .  F0 B0--- F1 B1--- .  .
