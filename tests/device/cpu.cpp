@@ -1,7 +1,9 @@
 #include <dhp/device/cpu.hpp>
 #include <tests/support/test.hpp>
 
+#include <fstream>
 #include <memory_resource>
+#include <sstream>
 
 TEST_CASE("cpu: blocks are aligned to 64 bytes, reused when freed, and may outlive the device") {
   std::shared_ptr<std::byte> last;
@@ -17,6 +19,25 @@ TEST_CASE("cpu: blocks are aligned to 64 bytes, reused when freed, and may outli
     CHECK(dev.allocate(bytes).get() == place);
     last = other;
   }
+}
+
+TEST_CASE("cpu: Linux is asked for huge pages for large blocks") {
+  Cpu dev;
+  const auto block = dev.allocate(std::size_t{5} << 20);
+  const auto place = reinterpret_cast<std::uintptr_t>(block.get());
+  CHECK(place % (2 << 20) == 0);
+  std::string setting, line, flags;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), setting);
+  if (setting.empty() || setting.find("[never]") != std::string::npos) return;
+  bool here = false;
+  for (std::ifstream maps("/proc/self/smaps"); std::getline(maps, line);) {
+    std::uintptr_t first = 0, last = 0;
+    char dash = 0;
+    if (std::istringstream(line) >> std::hex >> first >> dash >> last && dash == '-')
+      here = first <= place && place < last;
+    if (here && line.starts_with("VmFlags:")) flags = line + ' ';
+  }
+  if (!flags.empty()) CHECK(flags.find(" hg ") != std::string::npos);  // emulators show no flags
 }
 
 TEST_CASE("cpu: counts bytes in use, cached bytes and their peak") {
