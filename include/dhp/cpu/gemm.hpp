@@ -97,9 +97,8 @@ struct Blocks {
     const auto wide = panels<R>(columns) * P::columns;
     Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto stride_a =
-        packed_stride<E>(by_panels ? P::rows : panels_of(std::min(high_group, rows)) * P::rows);
-    const auto size_a = a.along_k ? P::rows * P::line : most * stride_a;
+    const auto copied = most * panels_of(std::min(high_group, rows)) * P::rows;
+    const auto size_a = by_panels ? P::rows * P::line : copied + (flat_lines + 1) * max_rows<R>;
     const auto buffer = make_buffer<E>(size_a + (packed == nullptr ? most * wide : 0));
     E *const packed_a = buffer.get(), *const own_b = packed_a + size_a;
     std::int64_t places[max_rows<R>];
@@ -109,14 +108,14 @@ struct Blocks {
       if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps =
-          deep * panels<R>(columns) / Prefetcher::every;  // calls of step() per row panel
+      const auto steps = deep * panels<R>(columns) / Prefetcher::every;  // of step(), per row panel
       Prefetch ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        if (!by_panels) a.copy(p0, deep, row + i0, high, packed_a, stride_a);
+        if (!by_panels)
+          pack_flat<P::rows>(a, p0, deep, row + i0, high, packed_a, packed_a + copied);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
         const auto below = i0 + high;
@@ -127,16 +126,16 @@ struct Blocks {
                    steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          const Run<E> copied{packed_a + i, packed_a + i + P::rows / 2, 1, stride_a, deep};
+          const E* const copy = packed_a + i * deep;
+          const Run<E> copied_run{copy, copy + P::rows / 2, 1, P::rows, deep};
           const auto left = by_panels
                                 ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
-                                : Runs<E>{&copied, 1};
+                                : Runs<E>{&copied_run, 1};
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
-            const E* const right = packed_b + j * deep;
-            multiply_panel(registers, left, right, at, tall, valid, ahead);
+            multiply_panel(registers, left, packed_b + j * deep, at, tall, valid, ahead);
           }
         }
         if (p0 + deep == k) done(i0, high);

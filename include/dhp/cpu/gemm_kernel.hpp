@@ -90,7 +90,7 @@ struct Runs {
 template <class T>
 struct Target {
   T* c;
-  const std::int64_t* rows;  ///< offset of each row in c
+  const std::int64_t* rows;  ///< offset of each row in c; for rows that the panel lacks, of any row
   T alpha;
   T beta;         ///< if 0, c is not read
   const T* bias;  ///< one element per column, or null
@@ -108,28 +108,16 @@ struct Target {
 #endif
 }
 
-/// Writes an element or a vector of c. sum: the product, already multiplied by alpha.
-template <class V, class T>
-[[gnu::always_inline]] inline void store_sum(V& sum, const Target<T>& to, T* c, const T* bias) {
-  V more;
-  if (to.beta != 0) {
-    std::memcpy(&more, c, sizeof more);
-    sum += to.beta * more;
-  }
-  if (bias != nullptr) {
-    std::memcpy(&more, bias, sizeof more);
-    sum += more;
-  }
-  std::memcpy(c, &sum, sizeof sum);
-}
-
-/// Writes columns [column, column + count), fewer than a vector has. sums holds `width` elements for each row.
+/// Writes columns [column, column + count), fewer than a vector has. sums holds `width` elements for each row, already
+/// multiplied by alpha.
 template <int width, class T>
 [[gnu::noinline]] void store_tail(T* sums, const Target<T>& to, int rows, int column, int count) {
   for (int i = 0; i < rows; ++i, sums += width)
     for (int j = 0; j < count; ++j) {
-      const T* const bias = to.bias != nullptr ? to.bias + column + j : nullptr;
-      store_sum(sums[j], to, to.c + to.rows[i] + column + j, bias);
+      T* const c = to.c + to.rows[i] + column + j;
+      if (to.beta != 0) sums[j] += to.beta * *c;
+      if (to.bias != nullptr) sums[j] += to.bias[column + j];
+      *c = sums[j];
     }
 }
 
@@ -140,8 +128,6 @@ template <int half, class T, class R, int rows>
                                               int valid_columns) {
   constexpr int width = Panel<T, R>::width, column = half * width;
   if (column >= valid_columns) return;
-  const bool whole = column + width <= valid_columns;
-  const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
   if (to.alpha != 1) {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -149,14 +135,31 @@ template <int half, class T, class R, int rows>
       keep_product(sums[i][half]);
     }
   }
-  T tail[as_size(rows * width)];
+  if (column + width > valid_columns) {
+    T tail[as_size(rows * width)];
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    auto& sum = sums[i][half];
-    if (!whole) std::memcpy(tail + i * width, &sum, sizeof sum);
-    else if (i < valid_rows) store_sum(sum, to, to.c + to.rows[i] + column, bias);
+    for (int i = 0; i < rows; ++i)
+      std::memcpy(tail + i * width, &sums[i][half], sizeof sums[i][half]);
+    return store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
   }
-  if (!whole) store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
+  T* const c = to.c + column;
+  const std::int64_t* const places = to.rows;
+  typename Vector<T, R>::type more;
+  if (const T beta = to.beta; beta != 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {  // rows that are not valid have the place of a valid one
+      std::memcpy(&more, c + places[i], sizeof more);
+      sums[i][half] += beta * more;
+    }
+  }
+  if (to.bias != nullptr) {
+    std::memcpy(&more, to.bias + column, sizeof more);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) sums[i][half] += more;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+    if (i < valid_rows) std::memcpy(c + places[i], &sums[i][half], sizeof more);
 }
 
 /// The state of a kernel while it multiplies the runs of a panel of A with a panel of B, whose next line is at b.

@@ -12,18 +12,20 @@
 
 namespace dhp::detail::cpu {
 
-/// The number of lines that are transposed together: the elements of 16 bytes, within which shuffles cost least.
+/// The bytes of a vector for transposes. Shuffles within its lanes of 16 bytes cost least.
+inline constexpr int pack_bytes = std::min(vector_bytes, 32);
+/// The number of lines that are transposed together.
 template <class T>
-inline constexpr int pack_width = 16 / sizeof(T);
+inline constexpr int pack_width = pack_bytes / sizeof(T);
 /// A vector of pack_width elements.
 template <class T>
-using Lane = typename Vector<T, Registers<16, 1>>::type;
+using Lanes = typename Vector<T, Registers<pack_bytes, 1>>::type;
 /// Swaps the halves of pairs, from memory order to panel order. Leaves other elements unchanged.
 template <class V>
 void order([[maybe_unused]] V& block) {
   if constexpr (std::is_same_v<V, Pair>)
     block = std::bit_cast<Pair>(std::rotl(std::bit_cast<std::uint32_t>(block), 16));
-  else if constexpr (std::is_same_v<V, Lane<Pair>>) block = block << 16 | block >> 16;
+  else if constexpr (std::is_same_v<V, Lanes<Pair>>) block = block << 16 | block >> 16;
 }
 
 /// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
@@ -50,7 +52,7 @@ class PairSource final : public Source<Pair> {
       if (length < 2 * count) to[count - 1].second = bf16(0.0f);
       // A line of a panel has room for whole lanes.
       for (std::int64_t p = 0; p < count; p += pack_width<Pair>) {
-        Lane<Pair> block;
+        Lanes<Pair> block;
         std::memcpy(&block, to + p, sizeof block);
         order(block);
         std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
@@ -113,14 +115,21 @@ Buffer<T> make_buffer(std::int64_t count) {
 
 // g++ 11 lacks this builtin. It and nvcc pack element by element.
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
-/// Interleaves the lower or the upper halves of two lanes.
+/// Returns the vector of the elements index(0), index(1), ... of a followed by b.
+template <class V, class Index>
+V shuffled(auto a, auto b, Index) {
+  const auto of = [&]<int... i>(std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(a, b, Index{}(i)...);
+  };
+  return of(std::make_integer_sequence<int, sizeof(V) / sizeof(a[0])>());
+}
+/// Interleaves the lower or the upper halves of each lane of two vectors.
 template <bool upper, class V>
 V interleave(V a, V b) {
-  constexpr int first = upper ? sizeof(V) / sizeof(a[0]) / 2 : 0;
-  if constexpr (sizeof(a[0]) == 8) return __builtin_shufflevector(a, b, first, first + 2);
-  else return __builtin_shufflevector(a, b, first, first + 4, first + 1, first + 5);
+  constexpr int n = sizeof(V) / sizeof(a[0]), lane = 16 / sizeof(a[0]), at = upper ? lane / 2 : 0;
+  return shuffled<V>(a, b, [](int i) { return i % 2 * n + i / lane * lane + i % lane / 2 + at; });
 }
-/// Transposes a square of lanes with perfect shuffles.
+/// Transposes the squares that the lanes of some vectors form, with perfect shuffles.
 template <class V, std::size_t size>
 void transpose(V (&block)[size]) {
 #pragma GCC unroll 4
@@ -141,18 +150,20 @@ void transpose(V (&block)[size]) {
 template <class T>
 void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
                         std::int64_t stride) {
-  constexpr int width = pack_width<T>;
+  [[maybe_unused]] constexpr int width = pack_width<T>, depth = 16 / sizeof(T);
 #if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
-  for (; count == width && p + width <= end; p += width) {
-    Lane<T> block[as_size(width)];
-#pragma GCC unroll 4
-    for (int i = 0; i < width; ++i) {
-      std::memcpy(&block[i], lines[i] + p, sizeof block[i]);
-      order(block[i]);
+  for (; count == width && p + depth <= end; p += depth) {
+    Lanes<T> block[as_size(depth)];
+#pragma GCC unroll 8
+    for (int i = 0; i < depth; ++i) {
+      typename Vector<T, Registers<16, 1>>::type low, high;
+      std::memcpy(&low, lines[i] + p, sizeof low);
+      std::memcpy(&high, lines[i + width - depth] + p, sizeof high);
+      order(block[i] = shuffled<Lanes<T>>(low, high, [](int at) { return at; }));
     }
     transpose(block);
 #pragma GCC unroll 4
-    for (int i = 0; i < width; ++i)
+    for (int i = 0; i < depth; ++i)
       std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i], sizeof block[i]);
   }
 #endif
@@ -186,15 +197,8 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
     }
   }
 }
-/// Returns the distance of packed lines of `count` elements: an odd number of cache lines, to spread over cache sets.
-template <class T>
-[[nodiscard]] std::int64_t packed_stride(std::int64_t count) {
-  constexpr std::int64_t line = 64 / sizeof(T);
-  return ((count + line - 1) / line | 1) * line;
-}
-
 /// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source, at most P::rows rows. scratch has
-/// room for P::rows lines of a panel along k, or for `depth` packed lines across k.
+/// room for P::rows lines of a panel.
 template <class R, class T>
 Runs<T> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
                       std::int64_t depth, Run<T>* runs, T* scratch) {
@@ -210,9 +214,8 @@ Runs<T> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows, s
     for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
     *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, 1, depth};
   } else {
-    const auto stride = packed_stride<T>(P::rows);
-    source.copy(p0, depth, row, rows, scratch, stride);
-    *runs = {scratch, scratch + P::rows / 2, 1, stride, depth};
+    source.copy(p0, depth, row, rows, scratch, P::rows);
+    *runs = {scratch, scratch + P::rows / 2, 1, P::rows, depth};
   }
   return {runs, 1};
 }

@@ -75,11 +75,6 @@ class MatrixSource final : public Source<T> {
                T* scratch) const override {
     return widened(data_ + line * stride_ + first, count, scratch);
   }
-  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
-            std::int64_t stride) const override {
-    const S* from = data_ + line * stride_ + first;
-    for (; lines > 0; --lines, from += stride_, to += stride) convert(from, to, count);
-  }
   /// At most 1 KiB apart, the 256 lines across k that a panel reads lie in 64 pages, which the fastest TLB holds.
   [[nodiscard]] bool in_place() const override {
     return std::is_same_v<T, S> &&
