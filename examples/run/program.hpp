@@ -241,8 +241,8 @@ class Program {
     work_.parts().enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
-    // A stop after the last step is no early end.
-    const bool early = stopped() && run_.steps() < total_;
+    // A run that has reached its end, by its steps or by its measure, is done, even if it was asked to stop there.
+    const bool early = stopped() && run_.steps() < total_ && !patience_.is_over();
     report_.check_applied(!early);
     if (early && !is_part_done() && elastic_ != nullptr && elastic_->job_goes_on())
       return RunEnd::changes;

@@ -90,7 +90,9 @@ def done_is_done(program, folder):
     if (kept := [path.name for path in save.glob("step-*")]) != ["step-00000004"]:
         yield f"--keep 1 of a run that is done: {kept}"
     early = [*BERT, "--steps", 50, "--evaluate-every", 1, "--lr", 0, "--stop-early", "masked_loss", "--save", folder / "early"]
-    run(program, *early, "--patience", 2)  # with lr 0, the loss never improves
+    said = run(program, *early, "--patience", 2, "--stop-after", 2)  # with lr 0, the loss never improves
+    if "stops early: masked_loss was best" not in said or "--stop-after asked" in said:
+        yield f"a run that stops early after the step of --stop-after: {said}"
     for patience, said in ((2, "is the end of this run of 50 steps, which has stopped early: masked_loss was best after step 0"),
                            (4, "goes on after step 2")):
         if said not in (told := run(program, *early, "--patience", patience, "--load", folder / "early")):
