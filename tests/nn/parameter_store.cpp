@@ -99,6 +99,21 @@ TEST_CASE("store: a handle that occurs twice has memory once") {
   CHECK(store.size() == 64);
 }
 
+TEST_CASE("store: a parameter that another store holds is refused, and is free after that store's end") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const auto weight = parameter(build, "weight", {4, 4});
+  {
+    ParameterStore<Cpu> first(dev, {weight}, {});
+    ParameterStore<Cpu> store = std::move(first);
+    CHECK(message_of([&] { ParameterStore<Cpu>(dev, {weight}, {}); }) ==
+          "parameter weight is in the store of another model, which would lose it: make layers for "
+          "each model");
+    CHECK(weight->value.bytes() == store.parameters()[0]->value.bytes());
+  }
+  CHECK(ParameterStore<Cpu>(dev, {weight}, {}).parameters().size() == 1);
+}
+
 TEST_CASE("store: keep_fp32 parameters and buffers have the accumulation type") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});

@@ -150,7 +150,8 @@ class ParameterState {
     if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
     return !high_.empty();
   }
-  DType sum_type_ = DType::f32;  // the accumulation type
+  std::weak_ptr<const void> store_;  // expires with the store that holds the parameter
+  DType sum_type_ = DType::f32;      // the accumulation type
   View<Dev> gradient_;
   View<Dev> high_;  // exact sums as two int64 limbs for each element, or empty
   View<Dev> low_;

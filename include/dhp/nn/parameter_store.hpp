@@ -48,7 +48,11 @@ class ParameterStore {
     for (const auto& parameter : parameters) {
       bool known = false;
       for (const auto& held : parameters_) known = known || held == parameter;
-      if (!known) parameters_.push_back(parameter);
+      if (known) continue;
+      check(parameter->store_.expired(), "parameter ", parameter->spec.name,
+            " is in the store of another model, which would lose it: make layers for each model");
+      parameter->store_ = alive_ = alive_ ? alive_ : std::make_shared<int>();
+      parameters_.push_back(parameter);
     }
     place(dev);
     for (const auto& parameter : parameters_) {
@@ -389,6 +393,7 @@ class ParameterStore {
   Tensor<Dev> values_;                     // bytes, because parameters differ in type
   Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
+  std::shared_ptr<const void> alive_;  // tells the parameters that this store exists
 };
 
 }  // namespace dhp
