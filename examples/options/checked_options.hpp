@@ -110,11 +110,15 @@ template <class T>
   typed.erase(0, typed.find_first_not_of('-'));
   std::string nearest;
   if (typed.size() < 2) return nearest;
-  auto least = std::max<std::size_t>(1, typed.size() / 4) + 1;
+  // In half mistakes: a name with the same beginning comes after one with a single mistake, so that --save-evry is not
+  // taken for --save.
+  constexpr std::size_t beginning = 3;
+  auto least = 2 * std::max<std::size_t>(1, typed.size() / 4) + 2;
   for (const auto* option : app.get_options())
     for (const auto& name : option->get_lnames()) {
-      const bool begins = name.starts_with(typed) || typed.starts_with(name + "-");
-      const auto mistakes = begins ? 1 : typing_mistakes(typed, name);
+      auto mistakes = 2 * typing_mistakes(typed, name);
+      if (name.starts_with(typed) || typed.starts_with(name + "-"))
+        mistakes = std::min(mistakes, beginning);
       if (mistakes < least) {
         least = mistakes;
         nearest = "--" + name;

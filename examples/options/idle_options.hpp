@@ -54,7 +54,8 @@ inline void note_idle(const CLI::App& app, RunOptions& options, const std::strin
         {"--cache-gb", given("--cache") != nullptr, "--cache"}})
     if (given(name) && !used)
       options.idle.push_back(dhp::concat(name, " does nothing without ", without));
-  const auto has_words = [folder = options.loads_only_weights() ? model_folder(options.load) : ""] {
+  const bool takes_words = reads && options.loads_only_weights();  // synthetic text has its own
+  const auto has_words = [folder = takes_words ? model_folder(options.load) : ""] {
     using std::filesystem::exists;
     return !folder.empty() && (exists(folder + "/tokenizer.json") || exists(folder + "/vocab.txt"));
   };

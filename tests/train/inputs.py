@@ -75,6 +75,7 @@ TABLE = [
     ("bert", ["--microbatch", "4"], 2, "--microbatch 4; did you mean --micro-batch? (--help lists all options)"),
     ("bert", ["--tensor", "4"], 2, "did you mean --tensor-parallel?"),
     ("bert", ["--setps=4"], 2, "--setps=4; did you mean --steps?"),
+    ("bert", ["--save-evry", "4"], 2, "--save-evry 4; did you mean --save-every?"),
     ("bert", ["--depth", "50"], 2, "not expected: --depth 50 (--help"),
     ("bert", ["--pipeline_chunks", "4"], 2, "did you mean --pipeline-chunks?"),
     ("resnet", ["--augmnet"], 2, "did you mean --augment?"),
@@ -260,6 +261,9 @@ TABLE = [
                               (["--first-label", "1"], "shards in --data"))),
     ("bert", [*BERT, "--transport", "gloo"], 0, "warning: --transport does nothing without ranks that are processes"),
     ("bert", [*BERT, "--stop-after", "0", "--patience", "2"], 0, "warning: --patience does nothing without --stop-early"),
+    # Synthetic text does not take its words from the loaded folder, so nothing is said about the size of the vocabulary.
+    ("bert", [*BERT, "--load", "w", "--vocabulary-size", "512", "--patience", "2"], 0,
+     "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
     ("bert", [*BERT, "--load", "saved", "--evaluate-only", "--trace", "t"], 2,
