@@ -8,6 +8,7 @@
 #include "patience.hpp"
 #include "training.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>
@@ -165,10 +166,12 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   /// Does the work after the last save again, since the run that saved may have been killed before it.
   void finish_end(const std::string& checkpoint) {
-    if (options_.keep > 0 && options_.save == options_.load) {
-      const dhp::CheckpointFolder folder(options_.save);
-      folder.keep(static_cast<std::size_t>(options_.keep),
-                  dhp::detail::best_checkpoint(folder, options_.keep_best));
+    if (const dhp::CheckpointFolder folder(options_.save); options_.save == options_.load) {
+      if (folder.latest().empty())
+        folder.name_latest(std::filesystem::path(checkpoint).filename().string());
+      if (options_.keep > 0)
+        folder.keep(static_cast<std::size_t>(options_.keep),
+                    dhp::detail::best_checkpoint(folder, options_.keep_best));
     }
     export_from(checkpoint);
   }

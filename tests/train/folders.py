@@ -86,7 +86,10 @@ def done_is_done(program, folder):
         yield "a run that ends before the checkpoint"
     (save / "step-00000003").mkdir()  # like a run that was killed before it removed this checkpoint
     (save / "step-00000003" / "index.json").write_text("{}")
+    (save / "latest").unlink()  # or before it had named its first one
     run(program, *line, 4, "--load", save, "--keep", 1)
+    if not (save / "latest").exists() or (save / "latest").read_text() != "step-00000004\n":
+        yield "the only checkpoint of a run that is done is not named"
     if (kept := [path.name for path in save.glob("step-*")]) != ["step-00000004"]:
         yield f"--keep 1 of a run that is done: {kept}"
     early = [*BERT, "--steps", 50, "--evaluate-every", 1, "--lr", 0, "--stop-early", "masked_loss", "--save", folder / "early"]

@@ -81,9 +81,13 @@ class CheckpointFolder {
       rename(part, whole);
     }
     sync(path_);
+    name_latest(name);
+    for (const auto& replaced : {old, part}) std::filesystem::remove_all(replaced, none);
+  }
+  /// Names a whole checkpoint as the newest one.
+  void name_latest(const std::string& name) const {
     replace_file(path("latest"), name + "\n");
     sync(path_);
-    for (const auto& replaced : {old, part}) std::filesystem::remove_all(replaced, none);
   }
   /// Keeps the `newest` newest checkpoints, and `best` unless it is empty; removes all others.
   void keep(std::size_t newest, const std::string& best) const {
