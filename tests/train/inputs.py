@@ -234,7 +234,8 @@ TABLE = [
     ("bert", [*BERT, "--metrics", "other.jsonl", "--elastic", "1:1", "--rank", "0", "--world-size", "1", "--master", "127.0.0.1"], 1,
      "--metrics other.jsonl has 2 steps of another run"),
     ("bert", [*BERT, "--metrics", "typo.toml", "--overwrite"], 1, "--metrics typo.toml is a file of something else; choose another"),
-    ("bert", [*BERT, "--save", "saved"], 1, "saved has checkpoints of another run (step-00000002): go on from them with --load saved"),
+    ("bert", [*BERT, "--save", "saved"], 1,
+     "(step-00000002): go on from them with --load saved, choose another directory, or allow to --overwrite them"),
     ("bert", [*BERT, "--metrics", "other.jsonl", "--overwrite"], 0, "summary of steps 1 to 2 on 1 rank:"),
     # More ranks than a process can start as threads.
     ("bert", ["--data-parallel", "2048"], 1, "has more than the 1024 ranks that one process can start as threads"),

@@ -71,13 +71,14 @@ class Checkpoint {
       return names;
     }
     const bool old = detail::is_there(path + "/state.json");
-    check(overwrite || (names.empty() && !old), path, " has checkpoints of another run (",
-          old             ? "state.json"
-          : names.empty() ? ""
-                          : names.front(),
-          "): go on from them with --load ", path,
-          " (in your own program, TrainingRun::resume), or choose another directory, or allow to "
-          "overwrite them (files().prepare(DIRECTORY, true) for a run that keeps a second one)");
+    check(
+        overwrite || (names.empty() && !old), path, " has checkpoints of another run (",
+        old             ? "state.json"
+        : names.empty() ? ""
+                        : names.front(),
+        "): go on from them with --load ", path,
+        ", choose another directory, or allow to --overwrite them (in your own program: "
+        "TrainingRun::resume, or files().prepare(DIRECTORY, true) if the run keeps a second one)");
     return names;
   }
 
