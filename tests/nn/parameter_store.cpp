@@ -99,7 +99,7 @@ TEST_CASE("store: a handle that occurs twice has memory once") {
   CHECK(store.size() == 64);
 }
 
-TEST_CASE("store: a parameter that another store holds is refused, and is free after that store's end") {
+TEST_CASE("store: a parameter of another store is refused, and is free after that one has ended") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "weight", {4, 4});
