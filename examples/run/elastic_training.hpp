@@ -174,7 +174,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
   }
   /// Returns the state that this rank holds; of weights that replicas shard, only its own shards and redundant copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
-    return dhp::state_pieces(run.store(), run.optimizer(), true);
+    return dhp::state_pieces(run.stage().store(), run.optimizer(), true);
   }
   /// The position of a rank in training; step -1 if the rank holds no state.
   struct Position {

@@ -163,7 +163,7 @@ class TrainingRun : detail::NonCopyable {
   void resume_after(const RunState& state);
 
   [[nodiscard]] DataReader reader() {
-    return {.seed = store().options().seed,
+    return {.seed = stage_.store().options().seed,
             .replica = mesh_.data_index(),
             .replicas = mesh_.shape().data,
             .reads_input = mesh_.pipeline_index() == 0};
@@ -178,7 +178,12 @@ class TrainingRun : detail::NonCopyable {
   [[nodiscard]] Dev& device() { return dev_; }
   [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
   [[nodiscard]] PipelineParallel<Dev>& stage() { return stage_; }
-  [[nodiscard]] ParameterStore<Dev>& store() { return stage_.store(); }
+  /// Returns the parameters; call it after each step whose weights you use. With ZeRO 1 and 2, replicas gather weights
+  /// after a step, and this waits until they are complete.
+  [[nodiscard]] ParameterStore<Dev>& store() {
+    if (stage_.store().is_sharded()) replicas()->synchronize(dev_);
+    return stage_.store();
+  }
   [[nodiscard]] Replicas<Dev>* replicas() { return replicas_.replicas(); }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
   [[nodiscard]] auto& trainer() { return trainer_; }
