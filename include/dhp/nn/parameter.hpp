@@ -128,6 +128,8 @@ class ParameterState {
 
   /// Returns whether nothing was added since ParameterStore::begin_gradients(); true for a frozen parameter.
   [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
+  /// Returns whether something was added since ParameterStore::begin_gradients().
+  [[nodiscard]] bool is_added_to() const { return added_; }
   /// Zeroes the gradient if nothing was added since ParameterStore::begin_gradients().
   void complete(Dev& dev) {
     if (std::exchange(fresh_, false)) dev.fill_zero(gradient_.bytes(), gradient_.size_bytes());
@@ -136,6 +138,10 @@ class ParameterState {
  private:
   friend class ParameterStore<Dev>;
   friend class detail::ShardedBucket<Dev>;
+  void begin(bool lazily) {
+    fresh_ = lazily && !spec.buffer && !spec.frozen;
+    added_ = false;
+  }
   void point_gradient(View<Dev> own, View<Dev> high, View<Dev> low) {
     gradient_ = own;
     gradient = own;
@@ -144,6 +150,7 @@ class ParameterState {
   }
   /// Makes the gradient's memory ready; returns whether the gradient has exact sums.
   [[nodiscard]] bool prepare_exact(Dev& dev) {
+    added_ = true;
     // In a bucket, `value` may be empty: the weights may be freed before a deferred gradient is added.
     check(bucket_ != nullptr || !value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
@@ -159,6 +166,7 @@ class ParameterState {
   // The bucket that shards the parameter; null if the store holds the whole parameter.
   detail::ShardedBucket<Dev>* bucket_ = nullptr;
   bool fresh_ = false;  // the gradient has no value yet: the first contribution overwrites it
+  bool added_ = false;  // something was added since begin_gradients()
 };
 
 template <class Dev>

@@ -123,8 +123,7 @@ class ParameterStore {
   void begin_gradients(Dev& dev) {
     const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
-    for (const auto& parameter : parameters_)
-      parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
+    for (const auto& parameter : parameters_) parameter->begin(lazily);
   }
   void complete_gradients(Dev& dev, Range range) {
     for (auto at = first_from(range.first);

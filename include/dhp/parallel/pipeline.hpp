@@ -105,6 +105,12 @@ class PipelineParallel {
     detail::Execution<Dev> run(dev, parts_, step, StepContext::Mode::train, replicas);
     run.run(list_of(rounds(step, detail::Pass::training), detail::Pass::training), ready);
     if (parts_.output_gradients) parts_.output_gradients->end_step(dev);
+    // Without summands the step would move running statistics towards zero.
+    for (const auto& parameter : parts_.store.parameters())
+      check(!parameter->spec.buffer || parameter->is_added_to() || step.batches.empty(),
+            "the running statistics ", parameter->spec.name, " got no values in a step: their ",
+            "layer ran in evaluation mode, as a teacher does; give such layers a TrainingRun of ",
+            "their own, and its predictions to this one");
     return std::move(run.losses);
   }
 
