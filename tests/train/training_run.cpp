@@ -327,7 +327,7 @@ TEST_CASE("training run: a run resumed from one folder may also use its second f
   auto run = begun();
   CHECK(run.resume(last.path));
   (void)run.step(all_batches(dev));
-  const auto way_out = "files().prepare(DIRECTORY, true) for a run that keeps a second one";
+  const auto way_out = "files().prepare(DIRECTORY, true) if the run keeps a second one";
   CHECK(has(message_of([&] { run.save(best.path); }), way_out));
   run.files().prepare(best.path, true);
   run.save(best.path);
