@@ -226,7 +226,9 @@ void check_together(const RunOptions& options) {
         {options.verify_every > 0 && !exact,
          "--verify-every needs --deterministic, with which ranks have the same bits"},
         {only && options.load.empty(), "--evaluate-only needs --load PATH with the model"},
-        {only && saves, "--evaluate-only leaves nothing to save; use --steps 0 to load and save"},
+        {only && saves,
+         anew ? "--evaluate-only leaves nothing to save; use --steps 0 to load and save"
+              : "--evaluate-only leaves nothing to save: leave out --save"},
         {only && elastic, "--evaluate-only does not work with --elastic"},
         {only && !(options.trace.empty() && options.trace_values.empty()),
          "--evaluate-only has no steps: leave out --trace and --trace-values"},

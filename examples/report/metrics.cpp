@@ -20,16 +20,19 @@ struct Kept {
   std::int64_t last_step = 0;
 };
 /// Returns the size of the lines up to the training step `last`. They include neither the evaluation after it, which a
-/// continued run does again, nor a line that an ended run left incomplete.
+/// continued run does again, nor a line that an ended run left incomplete. A damaged line stays if good ones follow.
 Kept lines_up_to(const std::string& path, std::int64_t last) {
   std::ifstream file(path);
   Kept kept;
-  for (std::string line; std::getline(file, line) && !file.eof(); kept.bytes += line.size() + 1) {
+  std::uintmax_t read = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    read += line.size() + 1;
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number()) break;
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number()) continue;
     const auto step = json["step"].get<std::int64_t>();
     if (step > last || (step == last && !json.contains("loss"))) break;
     if (json.contains("loss")) kept.last_step = step;
+    kept.bytes = read;
   }
   return kept;
 }

@@ -267,6 +267,7 @@ TABLE = [
      "warning: --patience does nothing without --stop-early"),
     ("bert", [*BERT, "--momentum", "0.5"], 0, "warning: --momentum does nothing without --optimizer sgd or lars"),
     ("resnet", ["--lora-rank", "2", *RESNET], 0, "warning: --lora-rank does nothing without --lora"),
+    ("bert", ["--evaluate-only", "--load", "saved", "--save", "x"], 2, "--evaluate-only leaves nothing to save: leave out --save"),
     ("bert", [*BERT, "--load", "saved", "--evaluate-only", "--trace", "t"], 2,
      "--evaluate-only has no steps: leave out --trace and --trace-values"),
     # The last step of an epoch has one micro-batch.
