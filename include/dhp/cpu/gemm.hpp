@@ -97,7 +97,8 @@ struct Blocks {
     const auto wide = panels<R>(columns) * P::columns;
     Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto copied = most * panels_of(std::min(high_group, rows)) * P::rows;
+    const auto stride_a = panels_of(std::min(high_group, rows)) * P::rows, copied = most * stride_a;
+    const bool whole = high_group <= a.piece();  // lines in pieces are copied as they are
     const auto size_a = by_panels ? P::rows * P::line : copied + (flat_lines + 1) * max_rows<R>;
     const auto buffer = make_buffer<E>(size_a + (packed == nullptr ? most * wide : 0));
     E *const packed_a = buffer.get(), *const own_b = packed_a + size_a;
@@ -114,20 +115,20 @@ struct Blocks {
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        if (!by_panels)
+        if (!by_panels && whole)
           pack_flat<P::rows>(a, p0, deep, row + i0, high, packed_a, packed_a + copied);
+        else if (!by_panels) a.copy(p0, deep, row + i0, high, packed_a, stride_a);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
-        const auto below = i0 + high;
-        const bool next_rows = below < rows;
-        const auto next = std::min(high_group, next_rows ? rows - below : rows);
-        ahead.a = {next_rows ? a.block(row + below, next, p0, deep)
-                             : a.block(row, next, later, later_deep),
+        const auto below = i0 + high,
+                   next = std::min(high_group, below < rows ? rows - below : rows);
+        ahead.a = {below < rows ? a.block(row + below, next, p0, deep)
+                                : a.block(row, next, later, later_deep),
                    steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          const E* const copy = packed_a + i * deep;
-          const Run<E> copied_run{copy, copy + P::rows / 2, 1, P::rows, deep};
+          const E* const copy = packed_a + (whole ? i * deep : i);
+          const Run<E> copied_run{copy, copy + P::rows / 2, 1, whole ? P::rows : stride_a, deep};
           const auto left = by_panels
                                 ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
                                 : Runs<E>{&copied_run, 1};

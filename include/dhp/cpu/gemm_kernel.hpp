@@ -108,8 +108,7 @@ struct Target {
 #endif
 }
 
-/// Writes columns [column, column + count), fewer than a vector has. sums holds `width` elements for each row, already
-/// multiplied by alpha.
+/// Writes columns [column, column + count), fewer than a vector has. sums: `width` elements times alpha for each row.
 template <int width, class T>
 [[gnu::noinline]] void store_tail(T* sums, const Target<T>& to, int rows, int column, int count) {
   for (int i = 0; i < rows; ++i, sums += width)
