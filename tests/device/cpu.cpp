@@ -36,7 +36,8 @@ TEST_CASE("cpu: Linux is asked for huge pages for large blocks") {
       char dash = 0;
       if (std::istringstream(line) >> std::hex >> first >> dash >> last && dash == '-')
         here = first <= place && place < last;
-      if (here && line.starts_with("VmFlags:")) return (line + ' ').find(" hg ") != std::string::npos;
+      if (here && line.starts_with("VmFlags:"))
+        return (line + ' ').find(" hg ") != std::string::npos;
     }
     return false;
   };
@@ -44,7 +45,8 @@ TEST_CASE("cpu: Linux is asked for huge pages for large blocks") {
   const auto block = dev.allocate(5 * page);
   CHECK(reinterpret_cast<std::uintptr_t>(block.get()) % page == 0);
   // An emulator or a kernel without huge pages takes no such wish, from nobody.
-  const std::unique_ptr<void, decltype(&std::free)> own(std::aligned_alloc(page, 5 * page), &std::free);
+  const std::unique_ptr<void, decltype(&std::free)> own(std::aligned_alloc(page, 5 * page),
+                                                        &std::free);
   madvise(own.get(), 5 * page, MADV_HUGEPAGE);
   CHECK(asked_for_huge(block.get()) == asked_for_huge(own.get()));
 }

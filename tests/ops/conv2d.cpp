@@ -83,7 +83,8 @@ TEST_CASE_TEMPLATE("conv2d has the same bits for any number of threads", T, doub
 }
 
 TEST_CASE("conv2d has the same bits with and without bf16 pairs") {
-  Side<bf16, Cpu> pairs{Cpu({.bf16_pairs = true})}, floats{Cpu({.bf16_pairs = false})};
+  Side<bf16, Cpu> pairs{Cpu({.bf16_products = Bf16Products::pairs})},
+      floats{Cpu({.bf16_products = Bf16Products::floats})};
   for (const auto& layer : cases())
     CHECK(conv_results(pairs, layer, {0}) == conv_results(floats, layer, {0}));
 }

@@ -3,11 +3,15 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/ops/gemm.hpp>
 
+#include <cmath>
+#include <utility>
+
 namespace {
 
-const GemmCase sizes[] = {{1, 1, 1},    {0, 3, 4},     {3, 0, 4},     {3, 4, 0},     {5, 1, 7},
-                          {1, 33, 5},   {14, 32, 16},  {15, 31, 17},  {29, 67, 257}, {13, 70, 300},
-                          {450, 9, 20}, {20, 520, 33}, {461, 530, 3}, {7, 10, 513},  {30, 70, 519}};
+const GemmCase sizes[] = {{1, 1, 1},     {0, 3, 4},     {3, 0, 4},     {3, 4, 0},
+                          {5, 1, 7},     {1, 33, 5},    {14, 32, 16},  {15, 31, 17},
+                          {29, 67, 257}, {13, 70, 300}, {450, 9, 20},  {20, 520, 33},
+                          {461, 530, 3}, {7, 10, 513},  {30, 70, 519}, {67, 70, 1031}};
 
 /// Calls body(case) for each size and transposition, with and without scales, bias and a wide c; and with padding.
 void for_cases(const auto& body) {
@@ -123,12 +127,45 @@ TEST_CASE_TEMPLATE("gemm has the same bits for any width of vectors", T, double,
 
 // On a machine with AVX512_BF16, this compares products of pairs with products of floats.
 TEST_CASE("gemm has the same bits with and without bf16 pairs") {
-  Side<bf16, Cpu> pairs{Cpu({.bf16_pairs = true})}, floats{Cpu({.bf16_pairs = false})};
-  CHECK(pairs.dev.bf16_pairs() > floats.dev.bf16_pairs());
+  Side<bf16, Cpu> pairs{Cpu({.bf16_products = Bf16Products::pairs})},
+      floats{Cpu({.bf16_products = Bf16Products::floats})};
+  CHECK(pairs.dev.bf16_products() != floats.dev.bf16_products());
   for_cases([&](const GemmCase& each) {
     INFO("m ", each.m, " n ", each.n, " k ", each.k);
     CHECK(gemm_results(pairs, each) == gemm_results(floats, each));
   });
+}
+
+// Without AMX, products of floats would be tested.
+TEST_CASE("gemm adds the products of bf16 tiles in the documented order" *
+          doctest::skip(!detail::has_tiles())) {
+  Side<bf16, Cpu> side{Cpu({.bf16_products = Bf16Products::tiles})};
+  for (auto each : sizes)
+    for (const bool wide : {false, true}) {
+      each.options.transpose_b = each.wide_c = wide;
+      const auto a = widened(side.elements(each.a(), 1)), b = widened(side.elements(each.b(), 2));
+      const auto product = [&](std::int64_t i, std::int64_t j, std::int64_t p, float sum) {
+        const auto left = a[detail::as_size(i * each.k + p)];
+        const auto right = b[detail::as_size(wide ? j * each.k + p : p * each.n + j)];
+        return std::fma(static_cast<float>(left), static_cast<float>(right), sum);
+      };
+      std::vector<double> expected;
+      for (std::int64_t i = 0; i < each.m; ++i)
+        for (std::int64_t j = 0; j < each.n; ++j) {
+          float sum = 0, of_block = 0;
+          for (std::int64_t p = 0; p < each.k; p += 32) {
+            float even = 0, odd = 0;
+            for (auto at = p; at < std::min(p + 32, each.k); ++at)
+              (at % 2 == 0 ? even : odd) = product(i, j, at, at % 2 == 0 ? even : odd);
+            of_block += even + odd;
+            if ((p + 32) % 512 != 0 && p + 32 < each.k) continue;
+            sum += std::exchange(of_block, 0.0f);
+          }
+          expected.push_back(wide ? sum : static_cast<float>(bf16(sum)));
+        }
+      INFO("m ", each.m, " n ", each.n, " k ", each.k, " wide ", wide);
+      CHECK(gemm_results(side, each)[0] == expected);
+    }
 }
 
 TEST_CASE("gemm refuses operands that do not fit") {

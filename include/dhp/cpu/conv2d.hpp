@@ -290,7 +290,7 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       A* const out = dw.data<A>();
       // The second factor is packed: this should be the smaller one, and its columns should fill whole panels.
       const bool turns =
-          m % columns == 0 && (n % columns != 0 || (!B::pairs && n > m && image.in_place()));
+          m % columns == 0 && (n % columns != 0 || (!cpu::is_pair<E> && n > m && image.in_place()));
       if (!turns)
         return B::multiply_all(dev, gradient, image, m, n, k,
                                {out, [=](auto row) { return row * n; }, A(1), kept, nullptr});

@@ -5,6 +5,7 @@
 
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm_pack.hpp>
+#include <dhp/cpu/gemm_tiles.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/gemm.hpp>
 
@@ -13,8 +14,12 @@ namespace dhp::detail::cpu {
 /// Calls body(TypeTag<E>, TypeTag<T>): T is the type of the matrices, E the type in panels (see Blocks).
 void visit_products(const Cpu& dev, DType type, const auto& body) {
   visit_floating(type, [&]<class T>(TypeTag<T> of) {
-    if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
-      if (dev.bf16_pairs() && has_bf16_instructions()) return body(TypeTag<Pair>{}, of);
+    if constexpr (has_pair_kernel && std::is_same_v<T, bf16>) {
+      const auto products = dev.bf16_products();
+      if (products == Bf16Products::tiles && has_tiles()) return body(TypeTag<TilePair>{}, of);
+      if (products == Bf16Products::pairs && has_bf16_instructions())
+        return body(TypeTag<Pair>{}, of);
+    }
     body(TypeTag<Accumulator<T>>{}, of);
   });
 }
@@ -22,12 +27,13 @@ void visit_products(const Cpu& dev, DType type, const auto& body) {
 /// Returns where a row of the product is written: the offset in elements from the beginning of the output.
 using Place = FunctionRef<std::int64_t(std::int64_t row)>;
 
-/// Multiplies two Sources, A and B, by tiles of C and blocks of k. E, the type in panels, is float, double or Pair.
+/// Multiplies two Sources, A and B, by tiles of C and blocks of k. E, the type in panels, is float, double or pairs.
 template <class E>
 struct Blocks {
   using T = Sum<E>;
   using From = Source<Loaded<E>>;
-  static constexpr bool pairs = Panel<E, Native>::pairs;
+  static constexpr bool is_tiled = Panel<E, Native>::tiles;
+  static constexpr std::int64_t unit = Panel<E, Native>::unit;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 154;  // approximate number of rows of A packed together
   static constexpr std::int64_t max_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
@@ -37,8 +43,9 @@ struct Blocks {
     T* c;
     Place place;
     T alpha;
-    T beta;         ///< if 0, c is not read
-    const T* bias;  ///< one element per column, or null
+    T beta;                   ///< if 0, c is not read
+    const T* bias;            ///< one element per column, or null
+    bf16* rounded = nullptr;  ///< for tiles: if not null, C is rounded and written here instead
   };
 
   /// Splits C [m, n] into tiles of near-equal size, which threads share. The split does not change the bits of C.
@@ -49,7 +56,8 @@ struct Blocks {
     Tiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t threads, std::int64_t unit) {
       const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
       const auto most = std::max<std::int64_t>(m / 112, 1);  // shorter tiles reload B too often
-      down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
+      const auto tall = is_tiled && k * std::min(n, max_columns) <= 4 << 20 ? 256 : 1120;
+      down = std::max(parts(m, tall), std::min(threads == 1 ? 1 : 2 * threads, most));
       across = std::max<std::int64_t>(parts(n, max_columns), 1);
       if (down < threads)  // too few row ranges: split columns too
         across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
@@ -77,14 +85,18 @@ struct Blocks {
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
   }
-  /// Returns the number of packed elements for `length` elements along k; a Pair holds two.
-  static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
+  /// Returns the number of packed elements for `length` elements along k; a pair holds two.
+  static std::int64_t along(std::int64_t length) {
+    const auto packed = is_pair<E> ? (length + 1) / 2 : length;
+    return (packed + unit - 1) / unit * unit;
+  }
 
   template <class R>
   static void multiply(
       R registers, const From& from_a, const From& from_b, const Tile& tile, std::int64_t length,
       const Output& to, Done done = [](auto...) {}) {
     using P = Panel<E, R>;
+    [[maybe_unused]] const Prepared<R> prepared;
     const auto& [row, rows, column, columns, packed] = tile;
     const auto k = along(length);
     const auto& a = elements<E>(from_a, length);
@@ -97,29 +109,41 @@ struct Blocks {
     const auto wide = panels<R>(columns) * P::columns;
     Run<E> runs[max_runs];
     const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto stride_a = panels_of(std::min(high_group, rows)) * P::rows, copied = most * stride_a;
+    const auto stride_a = panels_of(std::min(high_group, rows)) * P::rows;
+    const auto copied = (P::tiles ? P::line : most) * stride_a;
     const bool whole = high_group <= a.piece();  // lines in pieces are copied as they are
     const auto size_a = by_panels ? P::rows * P::line : copied + (flat_lines + 1) * max_rows<R>;
     const auto buffer = make_buffer<E>(size_a + (packed == nullptr ? most * wide : 0));
     E *const packed_a = buffer.get(), *const own_b = packed_a + size_a;
-    std::int64_t places[max_rows<R>];
+    std::int64_t places[max_rows<R>], of_sums[max_rows<R>];
+    // Sums that are rounded later. Their lines spread over L1, unlike those of a power of two.
+    const auto line = wide + 16;
+    const bool rounds = to.rounded != nullptr;
+    const auto sums = make_buffer<T>(rounds && k > depth ? rows * line : 0);
     std::int64_t p0 = 0;
     do {  // one pass even if k is 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
       if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) / Prefetcher::every;  // of step(), per row panel
+      const auto steps = deep * panels<R>(columns) /
+                         (P::tiles ? P::unit : Prefetcher::every);  // of step(), per row panel
       Prefetch ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        if (!by_panels && whole)
+        if (P::tiles && !by_panels)
+          pack_rows(a, p0, deep, row + i0, high, packed_a, P::line, packed_a + copied);
+        else if (!by_panels && whole)
           pack_flat<P::rows>(a, p0, deep, row + i0, high, packed_a, packed_a + copied);
         else if (!by_panels) a.copy(p0, deep, row + i0, high, packed_a, stride_a);
-        for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
-        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // for prefetches
+        for (std::int64_t i = 0; i < high || i % P::rows != 0; ++i) {
+          const auto of =
+              i0 + std::min(i, high - 1);  // rows that a panel lacks have the last row's place
+          places[i] = to.place(row + of);
+          of_sums[i] = of * line;
+        }
         const auto below = i0 + high,
                    next = std::min(high_group, below < rows ? rows - below : rows);
         ahead.a = {below < rows ? a.block(row + below, next, p0, deep)
@@ -127,14 +151,22 @@ struct Blocks {
                    steps * panels_of(high)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          const E* const copy = packed_a + (whole ? i * deep : i);
-          const Run<E> copied_run{copy, copy + P::rows / 2, 1, whole ? P::rows : stride_a, deep};
+          const E* const copy = packed_a + (P::tiles ? i * P::line : whole ? i * deep : i);
+          const auto copied_run =
+              P::tiles ? Run<E>{copy, copy + P::rows / 2 * P::line, P::line, 1, deep}
+                       : Run<E>{copy, copy + P::rows / 2, 1, whole ? P::rows : stride_a, deep};
           const auto left = by_panels
                                 ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
                                 : Runs<E>{&copied_run, 1};
           for (std::int64_t j = 0; j < columns; j += P::columns) {
-            const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
-                               p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
+            const bool last = p0 + deep == k;
+            const Target<T> at{(rounds ? sums.get() : to.c + column) + j,
+                               (rounds ? of_sums : places) + i,
+                               to.alpha,
+                               p0 > 0 ? T(1) : to.beta,
+                               p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j,
+                               rounds && last ? to.rounded + column + j : nullptr,
+                               places + i};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
             multiply_panel(registers, left, packed_b + j * deep, at, tall, valid, ahead);
           }
@@ -163,7 +195,8 @@ struct Blocks {
   }
 
   static void with_registers(const auto& body) {
-    if constexpr (pairs) body(Avx512{});
+    if constexpr (std::is_same_v<E, TilePair>) body(Tiled{});
+    else if constexpr (is_pair<E>) body(Avx512{});
     else with_widest_registers(body);
   }
 
@@ -204,6 +237,10 @@ struct Blocks {
                             T beta = 0, const T* bias = nullptr) {
     if (c.dtype() == dtype_of<T>())
       return multiply_all(dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
+    if constexpr (std::is_same_v<E, TilePair>)
+      if (beta == 0)
+        return multiply_all(dev, a, b, m, n, k,
+                            {nullptr, place, alpha, beta, bias, c.data<bf16>()});
     // With a single block of k, each group of rows is complete after one pass, and the next group reuses its buffer.
     const bool one_group = along(k) <= depth;
     visit_tiles(dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {

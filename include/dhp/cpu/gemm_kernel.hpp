@@ -33,35 +33,41 @@ using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements o
 using Native = Registers<vector_bytes, 6>;  // 12 accumulators and 2 vectors of B: 16 registers
 #endif
 
-/// Two neighboring elements along k. Panels of bf16 hold Pairs if the machine multiplies pairs.
-struct Pair {
+/// Two neighboring elements along k. Panels of bf16 hold pairs if the machine multiplies pairs.
+template <bool swapped>
+struct PairOf {
   bf16 first, second;
 };
+using Pair = PairOf<true>;  ///< of AVX512_BF16: in panels, the upper 16 bits hold the first element
+using TilePair = PairOf<false>;  ///< of AMX, as in memory
+template <class E>
+inline constexpr bool is_pair = std::is_same_v<E, Pair> || std::is_same_v<E, TilePair>;
 /// The type in which products of E are summed.
 template <class E>
-using Sum = std::conditional_t<std::is_same_v<E, Pair>, float, E>;
+using Sum = std::conditional_t<is_pair<E>, float, E>;
 /// The element type of the sources that panels of E are packed from.
 template <class E>
-using Loaded = std::conditional_t<std::is_same_v<E, Pair>, bf16, E>;
+using Loaded = std::conditional_t<is_pair<E>, bf16, E>;
 
 template <class T, class R = Native>
 struct Vector {
   typedef T type __attribute__((vector_size(R::bytes)));
 };
-template <class R>
-struct Vector<Pair, R> {
+template <bool swapped, class R>
+struct Vector<PairOf<swapped>, R> {
   typedef std::uint32_t type __attribute__((vector_size(R::bytes)));
 };
 
 /// The layout of panels, which cover at most `depth` elements along k. A panel of B is [k][columns]. A panel of A is a
-/// list of Runs; copied lines along k begin `line` elements apart. In panels of pairs, the upper 16 bits hold the first
-/// element of a pair.
+/// list of Runs; copied lines along k begin `line` elements apart. For tiles, the runs of A have their elements next to
+/// each other, and all lengths along k are multiples of `unit`.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
   static constexpr int rows = R::rows;
-  static constexpr bool pairs = std::is_same_v<T, Pair>;
-  static constexpr int depth = pairs ? 128 : 256;  // 256 elements along k; a panel of A fits L1
+  static constexpr bool tiles = std::is_same_v<T, TilePair>;
+  static constexpr int unit = tiles ? 16 : 1;
+  static constexpr int depth = is_pair<T> && !tiles ? 128 : 256;  // a panel of A fits L1
   // Lines are one cache line longer than depth, so that they do not compete for the same cache sets.
   static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));
   static constexpr int columns = 2 * width;
@@ -92,8 +98,10 @@ struct Target {
   T* c;
   const std::int64_t* rows;  ///< offset of each row in c; for rows that the panel lacks, of any row
   T alpha;
-  T beta;         ///< if 0, c is not read
-  const T* bias;  ///< one element per column, or null
+  T beta;                   ///< if 0, c is not read
+  const T* bias;            ///< one element per column, or null
+  bf16* rounded = nullptr;  ///< not null: the result is rounded and written here instead of c
+  const std::int64_t* places = nullptr;  ///< offset of each row in `rounded`
 };
 
 /// Prevents compilers from fusing a product into a later sum: otherwise, the bits would depend on inlining.
@@ -235,6 +243,9 @@ template <class T, class R>
 }
 
 template <class T>
+#ifdef __clang__
+[[clang::min_vector_width(512)]]  // else it takes two vectors of 256 bits where the target has AVX-512
+#endif
 void multiply_panel(Native, Runs<T> a, const T* b, const Target<T>& to, int valid_rows,
                     int valid_columns, Prefetch& ahead) {
   multiply_panel_inline<T, Native>(a, b, to, valid_rows, valid_columns, ahead);

@@ -21,84 +21,11 @@ inline constexpr int pack_width = pack_bytes / sizeof(T);
 template <class T>
 using Lanes = typename Vector<T, Registers<pack_bytes, 1>>::type;
 /// Swaps the halves of pairs, from memory order to panel order. Leaves other elements unchanged.
-template <class V>
+template <class T, class V>
 void order([[maybe_unused]] V& block) {
   if constexpr (std::is_same_v<V, Pair>)
     block = std::bit_cast<Pair>(std::rotl(std::bit_cast<std::uint32_t>(block), 16));
-  else if constexpr (std::is_same_v<V, Lanes<Pair>>) block = block << 16 | block >> 16;
-}
-
-/// Presents a bf16 matrix as pairs along k, padded with 0 if k is odd. run() returns pairs in memory order if the
-/// lines lie along k, else in panel order. scratch holds one run of pairs, or two if lines lie across k.
-class PairSource final : public Source<Pair> {
- public:
-  PairSource(const Source<bf16>& of, std::int64_t k) : Source<Pair>(of.along_k), of_(of), k_(k) {}
-
-  [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
-  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
-                            std::int64_t length) const override {
-    if (along_k) return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
-    return of_.lines(2 * line, std::min(2 * count, k_ - 2 * line), first, length);
-  }
-  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
-            std::int64_t stride) const override {
-    if (!along_k) {
-      for (; lines > 0; --lines, ++line, to += stride) copy_flat(2 * line, first, count, to);
-      return;
-    }
-    const auto length = std::min(2 * count, k_ - 2 * first);
-    of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
-    for (; lines > 0; --lines, to += stride) {
-      if (length < 2 * count) to[count - 1].second = bf16(0.0f);
-      // A line of a panel has room for whole lanes.
-      for (std::int64_t p = 0; p < count; p += pack_width<Pair>) {
-        Lanes<Pair> block;
-        std::memcpy(&block, to + p, sizeof block);
-        order(block);
-        std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
-      }
-    }
-  }
-  const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count,
-                  Pair* scratch) const override {
-    bf16* const spare = reinterpret_cast<bf16*>(scratch);
-    if (along_k) {
-      const auto length = std::min(2 * count, k_ - 2 * first);
-      const bf16* const from = of_.run(line, 2 * first, length, spare);
-      if (length == 2 * count) return reinterpret_cast<const Pair*>(from);
-      if (from != spare) std::copy(from, from + length, spare);
-      spare[length] = bf16(0.0f);
-      return scratch;
-    }
-    copy_flat(2 * line, first, count, scratch);
-    return scratch;
-  }
-
- private:
-  /// Copies pairs made of a line and the next line.
-  void copy_flat(std::int64_t line, std::int64_t first, std::int64_t count, Pair* to) const {
-    constexpr std::int64_t most = 256;
-    static constexpr bf16 none[most] = {};
-    alignas(64) std::byte spare[2][most * sizeof(bf16)];  // uninitialized, unlike an array of bf16
-    for (std::int64_t length; count > 0; first += length, count -= length, to += length) {
-      length = std::min(count, most);
-      const auto run = [&](std::int64_t of, std::byte* copy) {
-        return of < k_ ? of_.run(of, first, length, reinterpret_cast<bf16*>(copy)) : none;
-      };
-      const bf16 *const upper = run(line, spare[0]), *const lower = run(line + 1, spare[1]);
-      for (std::int64_t i = 0; i < length; ++i) to[i] = {lower[i], upper[i]};
-    }
-  }
-
-  const Source<bf16>& of_;
-  std::int64_t k_;
-};
-/// Returns the source that panels of E are packed from: `of`, or its pairs along k if E is Pair.
-template <class E>
-[[nodiscard]] decltype(auto) elements(const Source<Loaded<E>>& of,
-                                      [[maybe_unused]] std::int64_t k) {
-  if constexpr (std::is_same_v<E, Pair>) return PairSource(of, k);
-  else return (of);
+  else if constexpr (std::is_same_v<T, Pair>) block = block << 16 | block >> 16;
 }
 
 /// Frees the memory of a Buffer, which is aligned to cache lines and uninitialized.
@@ -146,6 +73,110 @@ void transpose(V (&block)[size]) {
 }
 #endif
 
+inline constexpr bf16 no_pairs[256] = {};
+/// Presents a bf16 matrix with k elements along k as pairs along k, followed by zeros. run() returns pairs in memory
+/// order if the lines lie along k, else in panel order. scratch holds one run of pairs, or two if lines lie across k.
+template <class E>
+class PairSource final : public Source<E> {
+ public:
+  PairSource(const Source<bf16>& of, std::int64_t k) : Source<E>(of.along_k), of_(of), k_(k) {}
+
+  [[nodiscard]] std::int64_t piece() const override { return of_.piece(); }
+  [[nodiscard]] Lines lines(std::int64_t line, std::int64_t count, std::int64_t first,
+                            std::int64_t length) const override {
+    if (this->along_k)
+      return of_.lines(line, count, 2 * first, std::min(2 * length, k_ - 2 * first));
+    return of_.lines(2 * line, std::min(2 * count, k_ - 2 * line), first, length);
+  }
+  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, E* to,
+            std::int64_t stride) const override {
+    if (!this->along_k) {
+      for (; lines > 0; --lines, ++line, to += stride) copy_flat(2 * line, first, count, to);
+      return;
+    }
+    const auto length = std::min(2 * count, k_ - 2 * first);
+    of_.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
+    for (; lines > 0; --lines, to += stride) {
+      std::fill_n(reinterpret_cast<bf16*>(to) + length, 2 * count - length, bf16(0.0f));
+      // A line of a panel has room for whole lanes.
+      for (std::int64_t p = 0; std::is_same_v<E, Pair> && p < count; p += pack_width<E>) {
+        Lanes<E> block;
+        std::memcpy(&block, to + p, sizeof block);
+        order<E>(block);
+        std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
+      }
+    }
+  }
+  const E* run(std::int64_t line, std::int64_t first, std::int64_t count,
+               E* scratch) const override {
+    if (!this->along_k) {
+      copy_flat(2 * line, first, count, scratch);
+      return scratch;
+    }
+    bf16* const spare = reinterpret_cast<bf16*>(scratch);
+    const auto length = std::min(2 * count, k_ - 2 * first);
+    const bf16* const from = of_.run(line, 2 * first, length, spare);
+    if (length == 2 * count) return reinterpret_cast<const E*>(from);
+    if (from != spare) std::copy(from, from + length, spare);
+    std::fill_n(spare + length, 2 * count - length, bf16(0.0f));
+    return scratch;
+  }
+  /// Pairs for tiles can be read in place.
+  int panel(std::int64_t row, int half, std::int64_t p0, std::int64_t depth, Run<E>* runs,
+            std::span<E> scratch) const override {
+    if (!std::is_same_v<E, TilePair> || !this->along_k || 2 * (p0 + depth) > k_) return 0;
+    Run<bf16> found[max_runs];
+    const int count = of_.panel(row, half, 2 * p0, 2 * depth, found,
+                                {reinterpret_cast<bf16*>(scratch.data()), 2 * scratch.size()});
+    for (int i = 0; i < count; ++i) {
+      const auto& [upper, lower, stride, step, length] = found[i];
+      if (length % (2 * Panel<E, Native>::unit) != 0 || stride % 2 != 0 || stride % 1024 == 0)
+        return 0;
+      runs[i] = {reinterpret_cast<const E*>(upper), reinterpret_cast<const E*>(lower), stride / 2,
+                 1, length / 2};
+    }
+    return count;
+  }
+
+ private:
+  /// Copies pairs made of a line and the next line.
+  void copy_flat(std::int64_t line, std::int64_t at, std::int64_t count, E* to) const {
+    constexpr auto most = std::ssize(no_pairs);
+    alignas(64) std::byte spare[2][most * sizeof(bf16)];  // uninitialized, unlike an array of bf16
+    for (std::int64_t length; count > 0; at += length, count -= length, to += length) {
+      length = std::min(count, most);
+      const auto run = [&](std::int64_t of, std::byte* copy) {
+        return of < k_ ? of_.run(of, at, length, reinterpret_cast<bf16*>(copy)) : no_pairs;
+      };
+      const bf16 *first = run(line, spare[0]), *second = run(line + 1, spare[1]);
+      if constexpr (std::is_same_v<E, Pair>) std::swap(first, second);
+      std::int64_t i = 0;
+#if __has_builtin(__builtin_shufflevector) && !defined(__CUDACC__)
+      using V = typename Vector<std::uint16_t, Registers<16, 1>>::type;
+      for (; i + 8 <= length; i += 8) {
+        V a, b;
+        std::memcpy(&a, first + i, sizeof a);
+        std::memcpy(&b, second + i, sizeof b);
+        const V low = interleave<false>(a, b), high = interleave<true>(a, b);
+        std::memcpy(reinterpret_cast<std::byte*>(to + i), &low, sizeof low);
+        std::memcpy(reinterpret_cast<std::byte*>(to + i + 4), &high, sizeof high);
+      }
+#endif
+      for (; i < length; ++i) to[i] = {first[i], second[i]};
+    }
+  }
+
+  const Source<bf16>& of_;
+  std::int64_t k_;
+};
+/// Returns the source that panels of E are packed from: `of`, or its pairs along k.
+template <class E>
+[[nodiscard]] decltype(auto) elements(const Source<Loaded<E>>& of,
+                                      [[maybe_unused]] std::int64_t k) {
+  if constexpr (is_pair<E>) return PairSource<E>(of, k);
+  else return (of);
+}
+
 /// Transposes elements [p, end) of lines[0, count) to out[p * stride + line]. Lines from count to pack_width are 0.
 template <class T>
 void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
@@ -159,7 +190,7 @@ void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::i
       typename Vector<T, Registers<16, 1>>::type low, high;
       std::memcpy(&low, lines[i] + p, sizeof low);
       std::memcpy(&high, lines[i + width - depth] + p, sizeof high);
-      order(block[i] = shuffled<Lanes<T>>(low, high, [](int at) { return at; }));
+      order<T>(block[i] = shuffled<Lanes<T>>(low, high, [](int at) { return at; }));
     }
     transpose(block);
 #pragma GCC unroll 4
@@ -168,7 +199,7 @@ void pack_lines_along_k(const T* const* lines, int count, std::int64_t p, std::i
   }
 #endif
   for (; p < end; ++p) {
-    for (int i = 0; i < count; ++i) order(out[p * stride + i] = lines[i][p]);
+    for (int i = 0; i < count; ++i) order<T>(out[p * stride + i] = lines[i][p]);
     for (int i = count; i < width; ++i) out[p * stride + i] = T{};
   }
 }
@@ -197,6 +228,19 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
     }
   }
 }
+/// Copies rows [row, row + rows) and elements [p0, p0 + depth) along k of a source whose lines lie across k. In `out`
+/// rows lie along k, `stride` apart. scratch has room for pack_width<T> lines of `rows` elements.
+template <class T>
+void pack_rows(const auto& source, std::int64_t p0, std::int64_t depth, std::int64_t row,
+               std::int64_t rows, T* out, std::int64_t stride, T* scratch) {
+  constexpr int width = pack_width<T>;
+  for (std::int64_t p = 0; p < depth; p += width) {  // depth is a multiple of width
+    const T* lines[width];
+    for (int i = 0; i < width; ++i)
+      lines[i] = source.run(p0 + p + i, row, rows, scratch + i * rows);
+    pack_lines_along_k(lines, width, 0, rows, out + p, stride);
+  }
+}
 /// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source, at most P::rows rows. scratch has
 /// room for P::rows lines of a panel.
 template <class R, class T>
@@ -204,7 +248,7 @@ Runs<T> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows, s
                       std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
   if (depth == 0) return {runs, 0};
-  if constexpr (!P::pairs)
+  if constexpr (!std::is_same_v<T, Pair>)
     if (rows == P::rows)
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
                                          std::span(scratch, P::rows * P::line)))

@@ -127,13 +127,38 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   std::vector<FreeBlocks> free_;  // one list per size
 };
 
-/// Returns whether products of bf16 by AVX512_BF16 are faster than products of floats. On Intel's CPUs they are not: a
-/// Xeon of the fifth generation starts two float products in a cycle, but a product of pairs in every second cycle.
 #if defined(__x86_64__)
-[[nodiscard]] inline bool has_fast_bf16_pairs() { return !__builtin_cpu_is("intel"); }
+/// Returns whether the CPU has the instruction set AMX-BF16 and Linux lets this process use its tile registers.
+[[nodiscard]] inline bool has_tiles() {
+  static const bool has = [] {
+    constexpr int amx_bf16 = 1 << 22, request_permission = 0x1023, tile_data = 18;
+    int eax = 7, ebx, ecx = 0, edx;  // leaf 7: extended features
+    asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+    return (edx & amx_bf16) != 0 && ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+  }();
+  return has;
+}
 #else
-[[nodiscard]] constexpr bool has_fast_bf16_pairs() { return false; }
+[[nodiscard]] constexpr bool has_tiles() { return false; }
 #endif
+}  // namespace detail
+
+/// The instructions that multiply bf16 elements. A machine that lacks them multiplies floats.
+enum class Bf16Products {
+  floats,  ///< elements are widened to float
+  pairs,   ///< AVX512_BF16: the bits of floats, except that subnormal numbers count as 0
+  tiles    ///< AMX-BF16: another order of the sum (docs/numbers.md); subnormal numbers count as 0
+};
+namespace detail {
+/// Returns the fastest products of bf16 on this machine. Pairs are slower than floats on Intel's CPUs: a Xeon of the
+/// fifth generation starts two float products in a cycle, but a product of pairs in every second cycle.
+[[nodiscard]] inline Bf16Products fastest_bf16_products() {
+  if (has_tiles()) return Bf16Products::tiles;
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel")) return Bf16Products::floats;
+#endif
+  return Bf16Products::pairs;
+}
 }  // namespace detail
 
 struct CpuOptions {
@@ -142,9 +167,7 @@ struct CpuOptions {
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};      ///< the rank's trace; null: do not trace
   std::shared_ptr<WaitClock> waits{};  ///< clock of the rank's thread; null: do not count waits
-  /// Allows bf16 products to use the instruction set AVX512_BF16, if the machine has it. Its instructions treat
-  /// subnormal numbers as 0; otherwise results have the same bits. The default allows it where it is faster.
-  bool bf16_pairs = detail::has_fast_bf16_pairs();
+  Bf16Products bf16_products = detail::fastest_bf16_products();
 };
 
 /// The CPU device of one rank. Only one thread at a time may use it, but any thread may free its memory. It is not
@@ -158,7 +181,7 @@ class Cpu : detail::Kernels, detail::NonCopyable {
         pool_(std::make_unique<detail::ThreadPool>(options.threads)),
         trace_(std::move(options.trace)),
         waits_(std::move(options.waits)),
-        bf16_pairs_(options.bf16_pairs) {}
+        bf16_products_(options.bf16_products) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -200,7 +223,7 @@ class Cpu : detail::Kernels, detail::NonCopyable {
   }
 
   [[nodiscard]] int threads() const { return pool_->size(); }
-  [[nodiscard]] bool bf16_pairs() const { return bf16_pairs_; }
+  [[nodiscard]] Bf16Products bf16_products() const { return bf16_products_; }
   [[nodiscard]] const detail::CpuMemory& memory() const { return *memory_; }
   [[nodiscard]] detail::CpuMemory& memory() { return *memory_; }
 
@@ -222,7 +245,7 @@ class Cpu : detail::Kernels, detail::NonCopyable {
   std::unique_ptr<detail::ThreadPool> pool_;
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<WaitClock> waits_;
-  bool bf16_pairs_;
+  Bf16Products bf16_products_;
 };
 
 static_assert(Device<Cpu>);
