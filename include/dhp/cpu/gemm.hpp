@@ -126,8 +126,7 @@ struct Blocks {
       if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) /
-                         (P::tiles ? P::unit : Prefetcher::every);  // of step(), per row panel
+      const auto steps = deep * panels<R>(columns) / Prefetcher::every;  // of step(), per row panel
       Prefetch ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
         ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};

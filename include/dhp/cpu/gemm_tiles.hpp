@@ -64,9 +64,10 @@ struct Prepared<Tiled> : NonCopyable {
 
 [[gnu::target("avx512f,amx-tile,amx-bf16")]] inline void multiply_panel(
     Tiled, Runs<TilePair> a, const TilePair* b, const Target<float>& to, int valid_rows,
-    int valid_columns, Prefetch& ahead) {
+    int valid_columns, Prefetch&) {
   using P = Panel<TilePair, Tiled>;
   constexpr std::int64_t line = P::columns * sizeof(TilePair);
+  int prefetched = 0;  // rows of C
   const bool low = valid_rows > 16, right = valid_columns > 16;
   asm volatile("tilezero %tmm0; tilezero %tmm1; tilezero %tmm2; tilezero %tmm3");
   for (auto [upper, lower, stride, step, length] : a) {
@@ -84,7 +85,11 @@ struct Prepared<Tiled> : NonCopyable {
         asm volatile("tdpbf16ps %tmm6, %tmm5, %tmm2");
         if (right) asm volatile("tdpbf16ps %tmm7, %tmm5, %tmm3");
       }
-      ahead.step();
+      for (const int end = std::min(prefetched + 4, valid_rows); prefetched < end; ++prefetched)
+        if (to.rounded == nullptr) {
+          __builtin_prefetch(to.c + to.rows[prefetched], 1);
+          __builtin_prefetch(to.c + to.rows[prefetched] + P::width, 1);
+        } else __builtin_prefetch(to.rounded + to.places[prefetched], 1);
       upper += P::unit;
       lower += P::unit;
     }
