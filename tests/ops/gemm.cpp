@@ -98,8 +98,8 @@ TEST_CASE("serial_gemm has the bits of gemm") {
              b = random_tensor<float>(dev, {600, 80}, 2);
   auto c = random_tensor<float>(dev, {500, 600}, 3), d = clone<Cpu>(dev, c);
   gemm(dev, a, b, c.mut(), {true, true, 2, 0.5});
-  detail::cpu::serial_gemm(true, true, 500, 600, 80, 2, a.view().data<float>(),
-                           b.view().data<float>(), 0.5, d.mut().data<float>());
+  detail::cpu::serial_gemm<float>(true, true, 500, 600, 80, 2, a.view().data<float>(),
+                                  b.view().data<float>(), 0.5, d.mut().data<float>());
   CHECK(widened(c) == widened(d));
 }
 

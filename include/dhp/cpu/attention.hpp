@@ -1,6 +1,7 @@
 // Implements attention on the Cpu with one task per sample and key head. A task multiplies blocks of queries by blocks
 // of keys with the packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that it stores
-// only one block of probabilities. 16-bit heads are widened to float, the type of their sums.
+// only one block of probabilities. 16-bit heads are widened to float, the type of their sums. Products of bf16 by tiles
+// take them as they are, and probabilities and gradients of scores rounded to bf16.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -45,8 +46,12 @@ struct ScoreBlock {
   }
 };
 
-/// Copies tokens of one head to a dense matrix [tokens, size] of the accumulation type.
-template <class T, class A = Accumulator<T>>
+/// The type in panels of attention's products, where those of gemm() have E. Pairs are not worth their rounding.
+template <class E, class T>
+using OfAttention = std::conditional_t<std::is_same_v<E, Pair>, Accumulator<T>, E>;
+
+/// Copies tokens of one head to a dense matrix [tokens, size].
+template <class T, class A>
 void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t size, A* to) {
   for (std::int64_t row = 0; row < tokens; ++row)
     convert(from + row * stride, to + row * size, size);
@@ -59,27 +64,29 @@ void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::i
     else std::fill_n(to + row * stride, size, T(0.0f));
 }
 
-/// The keys and values of one key head of one sample.
-template <class T>
+/// The keys and values of one key head of one sample. E: the type in panels of products.
+template <class E>
 struct KeyHead {
-  using A = Accumulator<T>;
+  using A = Sum<E>;
+  using Factor = Loaded<E>;
   const AttentionParts<Cpu>& parts;
   const AttentionOptions& options;
   std::size_t sample;
   std::int64_t head, size, stride;  ///< number, size and row stride of the head in k and v
   std::int64_t count = 0;           ///< number of keys
   std::int64_t high = 0, wide = 0;  ///< rows and columns of the largest block of scores
-  std::vector<A> k{}, v{};
+  std::vector<Factor> k{}, v{};
 
   [[nodiscard]] const TokenRuns& queries() const { return parts.queries[sample]; }
   [[nodiscard]] const TokenRuns& runs() const { return parts.keys[sample]; }
-  [[nodiscard]] std::vector<A> buffer(std::int64_t rows, std::int64_t columns) const {
-    return std::vector<A>(as_size(rows * columns));
+  template <class To = A>
+  [[nodiscard]] std::vector<To> buffer(std::int64_t rows, std::int64_t columns) const {
+    return std::vector<To>(as_size(rows * columns));
   }
   /// Returns the tokens of all runs as one dense matrix.
-  template <class From>
-  [[nodiscard]] std::vector<A> widened(const From* from) const {
-    auto to = buffer(count, size);
+  template <class To = A, class From>
+  [[nodiscard]] std::vector<To> widened(const From* from) const {
+    auto to = buffer<To>(count, size);
     std::int64_t at = 0;
     for (const auto& run : runs()) {
       widen(from + run.row * stride + head * size, stride, run.length, size, to.data() + at * size);
@@ -126,12 +133,12 @@ struct KeyHead {
 };
 
 /// Calls body(KeyHead) for all key heads of all samples, in parallel.
-template <class T, class Body>
+template <class E, class T, class Body>
 void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                    const AttentionOptions& options, Body body) {
   const auto heads = options.heads / options.sharing();
   dev.for_tiles(std::ssize(parts.keys) * heads, [&](std::int64_t task) {
-    KeyHead<T> keys{parts,
+    KeyHead<E> keys{parts,
                     options,
                     as_size(task / heads),
                     task % heads,
@@ -143,8 +150,8 @@ void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const Attention
       keys.wide = std::max(keys.wide, std::min(key_block, run.length));
       keys.count += run.length;
     }
-    keys.k = keys.widened(k.data<T>());
-    keys.v = keys.widened(v.data<T>());
+    keys.k = keys.template widened<Loaded<E>>(k.data<T>());
+    keys.v = keys.template widened<Loaded<E>>(v.data<T>());
     body(keys);
   });
 }
@@ -214,16 +221,19 @@ void score_gradients(const ScoreBlock& block, std::int64_t query, std::int64_t w
   }
 }
 
-/// Computes attention forward. Y, the type of y, is T or the accumulation type.
-template <class T, class Y>
+/// Computes attention forward with products of E. Y, the type of y, is T or the accumulation type.
+template <class E, class T, class Y>
 void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
             const AttentionParts<Cpu>& parts, const AttentionOptions& options, View<Cpu> y,
             View<Cpu> logsumexp) {
   using A = Accumulator<T>;
+  using Factor = Loaded<E>;
   const auto stride = options.stride(q.columns());
-  for_key_heads<T>(dev, k, v, parts, options, [&](const KeyHead<T>& keys) {
+  for_key_heads<E, T>(dev, k, v, parts, options, [&](const KeyHead<E>& keys) {
     const auto size = keys.size;
-    auto block_q = keys.buffer(keys.high, size), scores = keys.buffer(keys.high, keys.wide);
+    auto block_q = keys.template buffer<Factor>(keys.high, size);
+    auto scores = keys.buffer(keys.high, keys.wide);
+    auto rounded = keys.template buffer<Factor>(is_pair<E> ? keys.high : 0, keys.wide);
     OnlineSoftmax<A> state{keys.buffer(keys.high, size), keys.buffer(keys.high, 1),
                            keys.buffer(keys.high, 1)};
     keys.for_queries([&](std::int64_t head, const TokenRun& of) {
@@ -240,11 +250,12 @@ void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
       }
       std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
       keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-        serial_gemm<A>(false, true, of.length, seen, size, 1 / std::sqrt(double(size)),
+        serial_gemm<E>(false, true, of.length, seen, size, 1 / std::sqrt(double(size)),
                        block_q.data(), keys.k.data() + key * size, 0, scores.data());
         for (std::int64_t i = 0; i < of.length; ++i)
           state.add(block, i, seen, size, scores.data() + i * seen);
-        serial_gemm<A>(false, false, of.length, size, seen, 1, scores.data(),
+        serial_gemm<E>(false, false, of.length, size, seen, 1,
+                       cpu::widened<Factor>(scores.data(), of.length * seen, rounded.data()),
                        keys.v.data() + key * size, 1, state.y.data());
       });
       state.end(of.length, size);
@@ -254,19 +265,21 @@ void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
   });
 }
 
-template <class T, class Y>
+template <class E, class T, class Y>
 void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cpu> k,
                      ConstView<Cpu> v, ConstView<Cpu> y, ConstView<Cpu> logsumexp,
                      const AttentionParts<Cpu>& parts, const AttentionOptions& options,
                      View<Cpu> dq, View<Cpu> dk, View<Cpu> dv) {
   using A = Accumulator<T>;
+  using Factor = Loaded<E>;
   const auto stride = options.stride(q.columns());
-  for_key_heads<T>(dev, k, v, parts, options, [&](const KeyHead<T>& keys) {
+  for_key_heads<E, T>(dev, k, v, parts, options, [&](const KeyHead<E>& keys) {
     const auto size = keys.size;
     const double scale = 1 / std::sqrt(double(size));
-    auto block_q = keys.buffer(keys.high, size), block_y = block_q, block_dy = block_q,
-         block_dq = block_q;
+    auto block_q = keys.template buffer<Factor>(keys.high, size), block_dy = block_q;
+    auto block_y = keys.buffer(keys.high, size), block_dq = block_y;
     auto scores = keys.buffer(keys.high, keys.wide), gradients = scores;
+    auto rounded = keys.template buffer<Factor>(is_pair<E> ? keys.high : 0, keys.wide);
     auto inner = keys.buffer(keys.high, 1);
     auto all_dk = parts.more ? keys.widened(dk.data<Y>()) : keys.buffer(keys.count, size);
     auto all_dv = parts.more ? keys.widened(dv.data<Y>()) : keys.buffer(keys.count, size);
@@ -280,24 +293,30 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
       if (parts.more) widen(out, stride, of.length, size, block_dq.data());
       else std::fill(block_dq.begin(), block_dq.end(), A(0));
       for (std::int64_t i = 0; i < of.length; ++i) {
-        const A *const of_dy = block_dy.data() + i * size, *const of_y = block_y.data() + i * size;
-        inner[as_size(i)] = lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
+        const Factor* const of_dy = block_dy.data() + i * size;
+        const A* const of_y = block_y.data() + i * size;
+        inner[as_size(i)] =
+            lane_sum<A>(size, [=](std::int64_t c) { return static_cast<A>(of_dy[c]) * of_y[c]; });
       }
       keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-        const A* const block_k = keys.k.data() + key * size;
-        serial_gemm<A>(false, true, of.length, seen, size, scale, block_q.data(), block_k, 0,
+        const Factor* const block_k = keys.k.data() + key * size;
+        serial_gemm<E>(false, true, of.length, seen, size, scale, block_q.data(), block_k, 0,
                        scores.data());
-        serial_gemm<A>(false, true, of.length, seen, size, 1, block_dy.data(),
+        serial_gemm<E>(false, true, of.length, seen, size, 1, block_dy.data(),
                        keys.v.data() + key * size, 0, gradients.data());
         for (std::int64_t i = 0; i < of.length; ++i)
           score_gradients(block, i, seen, sums[i], inner[as_size(i)], scores.data() + i * seen,
                           gradients.data() + i * seen);
-        serial_gemm<A>(true, false, seen, size, of.length, 1, scores.data(), block_dy.data(), 1,
+        const auto factors = [&](const std::vector<A>& from) {
+          return cpu::widened<Factor>(from.data(), of.length * seen, rounded.data());
+        };
+        serial_gemm<E>(true, false, seen, size, of.length, 1, factors(scores), block_dy.data(), 1,
                        all_dv.data() + key * size);
-        serial_gemm<A>(false, false, of.length, size, seen, scale, gradients.data(), block_k, 1,
+        const Factor* const of_scores = factors(gradients);
+        serial_gemm<E>(false, false, of.length, size, seen, scale, of_scores, block_k, 1,
                        block_dq.data());
-        serial_gemm<A>(true, false, seen, size, of.length, scale, gradients.data(), block_q.data(),
-                       1, all_dk.data() + key * size);
+        serial_gemm<E>(true, false, seen, size, of.length, scale, of_scores, block_q.data(), 1,
+                       all_dk.data() + key * size);
       });
       narrow(of, block_dq.data(), size, out, stride);
     });
@@ -335,8 +354,8 @@ void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstVi
                           ConstView<Cpu> v, const Sequences<Cpu>& sequences,
                           const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
   const auto all = cpu::whole_samples(sequences, q.rows());
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    cpu::attend<T, T>(dev, q, k, v, all, options, y, logsumexp);
+  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
+    cpu::attend<cpu::OfAttention<E, T>, T, T>(dev, q, k, v, all, options, y, logsumexp);
   });
 }
 void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
@@ -345,15 +364,17 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
                            const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                            View<Cpu> dv) {
   const auto all = cpu::whole_samples(sequences, q.rows());
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    cpu::attend_backward<T, T>(dev, dy, q, k, v, y, logsumexp, all, options, dq, dk, dv);
+  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
+    cpu::attend_backward<cpu::OfAttention<E, T>, T, T>(dev, dy, q, k, v, y, logsumexp, all, options,
+                                                       dq, dk, dv);
   });
 }
 void attend_to_part_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
                                ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                                const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    cpu::attend<T, Accumulator<T>>(dev, q, k, v, parts, options, y, logsumexp);
+  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
+    cpu::attend<cpu::OfAttention<E, T>, T, Accumulator<T>>(dev, q, k, v, parts, options, y,
+                                                           logsumexp);
   });
 }
 void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
@@ -361,9 +382,9 @@ void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, 
                                 ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
                                 const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                                 View<Cpu> dv) {
-  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
-    using A = Accumulator<T>;
-    cpu::attend_backward<T, A>(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);
+  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
+    cpu::attend_backward<cpu::OfAttention<E, T>, T, Accumulator<T>>(dev, dy, q, k, v, y, logsumexp,
+                                                                    parts, options, dq, dk, dv);
   });
 }
 

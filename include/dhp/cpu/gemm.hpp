@@ -33,7 +33,6 @@ struct Blocks {
   using T = Sum<E>;
   using From = Source<Loaded<E>>;
   static constexpr bool is_tiled = Panel<E, Native>::tiles;
-  static constexpr std::int64_t unit = Panel<E, Native>::unit;
   static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 154;  // approximate number of rows of A packed together
   static constexpr std::int64_t max_columns = 2048 / sizeof(E);  // `depth` rows of B fit L2
@@ -87,8 +86,9 @@ struct Blocks {
   }
   /// Returns the number of packed elements for `length` elements along k; a pair holds two.
   static std::int64_t along(std::int64_t length) {
+    constexpr std::int64_t multiple = Panel<E, Native>::unit;
     const auto packed = is_pair<E> ? (length + 1) / 2 : length;
-    return (packed + unit - 1) / unit * unit;
+    return (packed + multiple - 1) / multiple * multiple;
   }
 
   template <class R>
@@ -272,14 +272,14 @@ struct Blocks {
 
 /// Computes the dense, row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread. The bits
 /// are those of gemm(). If ta, A is stored as [k, m]; if tb, B is stored as [n, k]. If beta is 0, C is not read.
-template <class T>
+template <class E>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
-                 const T* a, const T* b, double beta, T* c) {
-  const MatrixSource<T, T> left{a, ta ? m : k, !ta};
-  const MatrixSource<T, T> right{b, tb ? k : n, tb};
+                 const Loaded<E>* a, const Loaded<E>* b, double beta, Sum<E>* c) {
+  using T = Sum<E>;
+  const MatrixSource<Loaded<E>, Loaded<E>> left{a, ta ? m : k, !ta}, right{b, tb ? k : n, tb};
   const auto place = [n](std::int64_t row) { return row * n; };
-  Blocks<T>::with_registers([&](auto registers) {
-    Blocks<T>::multiply(registers, left, right, {0, m, 0, n}, k,
+  Blocks<E>::with_registers([&](auto registers) {
+    Blocks<E>::multiply(registers, left, right, {0, m, 0, n}, k,
                         {c, place, static_cast<T>(alpha), static_cast<T>(beta), nullptr});
   });
 }
