@@ -81,7 +81,6 @@ DHP_INSTANCE decltype(detail::fingerprint_on<Cpu>) detail::fingerprint_on<Cpu>;
 DHP_INSTANCE decltype(detail::gemm_on<Cpu>) detail::gemm_on<Cpu>;
 DHP_INSTANCE decltype(detail::cpu::serial_gemm<double>) detail::cpu::serial_gemm<double>;
 DHP_INSTANCE decltype(detail::cpu::serial_gemm<float>) detail::cpu::serial_gemm<float>;
-DHP_INSTANCE decltype(detail::cpu::serial_gemm<detail::cpu::TilePair>) detail::cpu::serial_gemm<detail::cpu::TilePair>;
 // cpu/layer_norm
 DHP_INSTANCE decltype(detail::layer_norm_forward_on<Cpu>) detail::layer_norm_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::layer_norm_backward_on<Cpu>) detail::layer_norm_backward_on<Cpu>;

@@ -67,7 +67,6 @@ TEST_CASE("fixed schedule: an invalid cell is refused with its place") {
               concat("mine.csv, line 2, cell 2: \"", cell,
                      "\" is no action; give the part of the model")));
   CHECK(message_of([] { (void)lists_of(std::string(100'000, '\0')); }).size() < 300);
-  CHECK(has(message_of([] { (void)lists_of(" \n\n"); }), "mine.csv is empty"));
   CHECK(has(message_of([] { (void)lists_of("0F0,1B0\n1F0\n"); }),
             "mine.csv, line 1, cell 2: 1B0 is of a part that stage 1 of 2 holds, and belongs into "
             "line 2"));

@@ -235,7 +235,7 @@ void pack_rows(const auto& source, std::int64_t p0, std::int64_t depth, std::int
                std::int64_t rows, T* out, std::int64_t stride, T* scratch) {
   constexpr int width = pack_width<T>;
   for (std::int64_t p = 0; p < depth; p += width) {  // depth is a multiple of width
-    const T* lines[width];
+    const T* lines[as_size(width)];
     for (int i = 0; i < width; ++i)
       lines[i] = source.run(p0 + p + i, row, rows, scratch + i * rows);
     pack_lines_along_k(lines, width, 0, rows, out + p, stride);
