@@ -132,9 +132,10 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
 [[nodiscard]] inline bool has_tiles() {
   static const bool has = [] {
     constexpr int amx_bf16 = 1 << 22, request_permission = 0x1023, tile_data = 18;
-    int eax = 7, ecx = 0, edx;  // leaf 7: extended features
-    asm("cpuid" : "+a"(eax), "+c"(ecx), "=d"(edx) : : "ebx");
-    return (edx & amx_bf16) != 0 && ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    int leaf[4] = {7};  // extended features
+    asm("cpuid" : "+a"(leaf[0]), "=b"(leaf[1]), "+c"(leaf[2]), "=d"(leaf[3]));
+    return (leaf[3] & amx_bf16) != 0 &&
+           ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
   }();
   return has;
 }
