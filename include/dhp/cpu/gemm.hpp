@@ -102,8 +102,9 @@ struct Blocks {
     const auto& a = elements<E>(from_a, length);
     const auto& b = elements<E>(from_b, length);
     // One panel of A at a time is read in place, or copied, and stays in L1. Lines across k that cannot be read in
-    // place are copied for several panels at once, which is faster.
-    const bool by_panels = a.along_k || a.in_place();
+    // place are copied for several panels at once, which is faster. So are lines across k for panels of few rows, which
+    // visit them so often that they must be in L1.
+    const bool by_panels = a.along_k || (P::rows > 8 && a.in_place());
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
