@@ -271,7 +271,9 @@ class Program {
     if (early && changed)
       report_.log(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
-                      : dhp::concat("go on with --load ", options_.save));
+                      : dhp::concat("go on with --",
+                                    options_.resume == options_.save ? "resume " : "load ",
+                                    options_.save));
     return early ? RunEnd::stopped : RunEnd::done;
   }
   void say_stopped(bool changed) {

@@ -294,3 +294,65 @@ TEST_CASE("run files: of local steps, the first replica's optimizer state is sav
       }
     });
 }
+
+TEST_CASE("run files: only damage is passed over, and nobody goes on with half a state") {
+  const Folder folder;
+  const auto saves = folder / "saves", shard = saves + "/step-00000002/shard-00000.safetensors";
+  Alone first;
+  for (int step = 1; step <= 2; ++step) first.save_after(step, saves);
+  const auto says = [](Alone& of, const std::string& path, const char* what) {
+    CHECK(has(message_of([&] { (void)of.run.resume(path); }), what));
+  };
+  Alone other;
+  says(other, saves + "/latest", "Not a directory");
+  const auto weights = folder / "weights";
+  std::filesystem::create_directory(weights);
+  export_weights(saves, weights + "/model.safetensors");
+  says(other, weights, " has weights but no checkpoint to resume after; ");
+
+  std::filesystem::rename(shard, folder / "shard");
+  std::filesystem::create_symlink(shard, shard);  // cannot be read now
+  says(other, saves, "Too many levels of symbolic links");
+  std::filesystem::remove(shard);
+  std::filesystem::rename(folder / "shard", shard);
+  const auto index_file = saves + "/step-00000002/index.json";
+  auto index = CheckpointIndex::parse(text_of(index_file), index_file);
+  index.about["format"] = 3;
+  const auto as_it_was = text_of(index_file);
+  replace_file(index_file, index.to_text());
+  says(other, saves, " has the format 3, written by dhp \"");
+  replace_file(index_file, as_it_was);
+  CHECK(steps_in(saves) == "21");
+  (void)other.run.step();  // nothing has changed it
+
+  std::filesystem::remove_all(saves + "/step-00000001");
+  auto bytes = text_of(shard);
+  std::swap(bytes.back(), bytes[bytes.size() - 2]);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  const auto whole = text_of(shard);
+  replace_file(shard, bytes);
+  says(other, saves, "nothing in it is whole");
+  const auto refused = [&](auto call) {
+    CHECK(has(message_of(call), "loading has failed in the middle, so this run's state is of no "));
+  };
+  refused([&] { (void)other.run.step(); });
+  refused([&] { other.run.save(folder / "elsewhere"); });
+  replace_file(shard, whole);
+  CHECK(other.run.resume(saves));
+  CHECK(other.run.step().step == 3);
+  const RunRecord record{.measures = {{"top-1", 1}}, .keep = 1, .keep_best = "top1"};
+  CHECK(has(message_of([&] { other.run.files().save(folder / "elsewhere", record); }),
+            "no measure is called top1, by which the best checkpoint is to be kept; choose one of "
+            "top-1"));
+}
+
+TEST_CASE("a run's callback may replace itself") {
+  Alone one;
+  std::vector<std::string> calls;
+  one.run.after_step([&, name = std::string(100, 'a')](const StepReport&) {
+    one.run.after_step([&](const StepReport&) { calls.push_back("second"); });
+    calls.push_back(name);
+  });
+  for (int step = 0; step < 2; ++step) (void)one.run.step();
+  CHECK(calls == std::vector{std::string(100, 'a'), std::string("second")});
+}

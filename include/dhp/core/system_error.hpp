@@ -17,10 +17,19 @@ struct SystemResult {
   SystemResult(std::same_as<bool> auto went_well) : good(went_well), error(errno) {}
 };
 
-/// check_system(::close(file) == 0, "cannot close ", path) throws Error("cannot close PATH: No space left on device").
+/// The Error of a system call. number: its errno.
+struct SystemError : Error {
+  SystemError(const std::string& sentence, std::source_location where, int of)
+      : Error(sentence, where), number(of) {}
+  int number;
+};
+
+/// check_system(::close(file) == 0, "cannot close ", path) throws SystemError("cannot close PATH: No space left on
+/// device").
 void check_system(SystemResult result, Located first, const auto&... rest) {
   if (!result.good) [[unlikely]]
-    fail(first, rest..., ": ", std::strerror(result.error));
+    throw SystemError(concat(first.text, rest..., ": ", std::strerror(result.error)), first.where,
+                      result.error);
 }
 
 }  // namespace dhp::detail

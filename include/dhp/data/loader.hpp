@@ -86,7 +86,9 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
     check(reader.replicas >= 1 && reader.replica >= 0 && reader.replica < reader.replicas,
           "loader: no replica ", reader.replica, " of ", reader.replicas);
     if (reader == options_.reader) return;
-    check(threads_.empty(), "loader: another run has read from it; give each run its own");
+    check(
+        threads_.empty(),
+        "loader: it has been read with another seed or for another replica; give each run its own");
     if constexpr (requires { batcher_.labels_only(); })
       if (!reader.reads_input) batcher_ = batcher_.labels_only();
     options_.reader = reader;

@@ -65,9 +65,8 @@ class Checkpoint {
     if (same) {  // this run replaces the checkpoints after the loaded step
       const auto name = from.filename().string();
       // A name with more digits belongs to a later step.
-      std::erase_if(names, [&](const auto& other) {
-        return std::pair(other.size(), other) <= std::pair(name.size(), name);
-      });
+      const auto order = [](const std::string& of) { return std::pair(of.size(), of); };
+      std::erase_if(names, [&](const auto& other) { return order(other) <= order(name); });
       return names;
     }
     const bool old = detail::is_there(path + "/state.json");
@@ -86,23 +85,9 @@ class Checkpoint {
   /// loaded), a single checkpoint, or weights (WeightFiles; NameMap translates their names). With weights, training
   /// begins at step 0. Throws Error if the model or the optimizer does not fit, or if no checkpoint is undamaged.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
-    const bool weights_of_pytorch = detail::is_there(path + "/pytorch_model.bin") ||
-                                    detail::is_there(path + "/pytorch_model.bin.index.json");
-    std::error_code none;
-    const bool published = WeightFiles::are_at(path);
-    const bool is_file = !published && std::filesystem::is_regular_file(path, none);
-    const std::filesystem::path place(path);
-    const auto folder = place.has_parent_path() ? place.parent_path().string() : ".";
-    check(!is_file || (place.filename() != "latest" && !detail::is_there(folder + "/index.json")),
-          path, " is a file of a run; give its folder ", folder);
-    check(published || !(is_file || weights_of_pytorch), path,
-          " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
-          "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
-          "s.save_file({k: v.clone().contiguous() for f in sys.argv[2:] for k, v in "
-          "torch.load(f, map_location=\"cpu\").items()}, sys.argv[1], {\"format\": \"pt\"})' ",
-          is_file ? path + ".safetensors " + path
-                  : path + "/model.safetensors " + path + "/pytorch_model*.bin");
+    detail::check_loadable(path);
     auto loaded = load_newest(dev, path, weights);
+    partly_loaded_ = false;
     if (weights.only) {  // the optimizer begins anew
       loaded.state.batches_before += loaded.state.device.updates;
       loaded.state.device = {.loss_scale = 0};
@@ -139,6 +124,8 @@ class Checkpoint {
       if (!problem.empty()) throw SaveFailed(problem);
   }
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
+  /// Returns whether a load has failed after it had begun to change the run's tensors.
+  [[nodiscard]] bool is_partly_loaded() const { return partly_loaded_; }
 
  private:
   template <class>
@@ -189,7 +176,8 @@ class Checkpoint {
   [[nodiscard]] RunRecord with_state(const RunState& state, RunRecord record) const {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
-        {"format", 2}, {"dhp", concat(version_major, ".", version_minor, ".", version_patch)}};
+        {"format", detail::checkpoint_format},
+        {"dhp", concat(version_major, ".", version_minor, ".", version_patch)}};
     RunState::visit(state, detail::checkpoint::JsonWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
@@ -279,15 +267,23 @@ class Checkpoint {
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
       }
+    } catch (const detail::OtherFormat& error) {
+      own.unfit = error.sentence();
+    } catch (const detail::SystemError& error) {  // what cannot be read now may be whole
+      (error.number == ENOENT ? own.damage : own.unfit) = error.sentence();
     } catch (const Error& error) {
       own.damage = error.sentence();
     }
     std::set<std::string> read;
+    std::string damage, unfit;
     for (const auto& attempt : detail::gather_values(dev, mesh_.world(), own)) {
-      check(attempt.unfit.empty(), attempt.unfit);
-      if (!attempt.damage.empty()) return attempt.damage;
       read.insert(attempt.read.begin(), attempt.read.end());
+      if (damage.empty()) damage = attempt.damage;
+      if (unfit.empty()) unfit = attempt.unfit;
     }
+    if (!read.empty() && !(damage + unfit).empty()) partly_loaded_ = true;
+    check(unfit.empty(), unfit);
+    if (!damage.empty()) return damage;
     if (only_weights) {
       optimizer_.values_changed(dev);
       return "";
@@ -392,6 +388,7 @@ class Checkpoint {
   Optimizer<Dev>& optimizer_;
   Replicas<Dev>* replicas_;
   std::string data_;
+  bool partly_loaded_ = false;
 };
 
 }  // namespace dhp

@@ -45,6 +45,17 @@ struct RunRecord {
 };
 
 namespace detail {
+/// Throws Error if a record has measures, but not the one that decides which checkpoint is best.
+inline void check_best_measure(const RunRecord& record) {
+  std::string names;
+  for (const auto& [name, value] : record.measures) {
+    if (name == record.keep_best) return;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  check(record.keep_best.empty() || names.empty(), "no measure is called ", record.keep_best,
+        ", by which the best checkpoint is to be kept; choose one of ", names);
+}
+
 class CheckpointSave {
  public:
   /// path: the folder of the run, the same on all ranks. A relative path keeps its meaning if the program changes its

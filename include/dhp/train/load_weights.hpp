@@ -34,6 +34,26 @@ struct WeightLoading {
 
 namespace detail {
 
+/// Throws Error if the path names a file inside a run's folder, or files of PyTorch's own format.
+inline void check_loadable(const std::string& path) {
+  const auto has = [&](const char* name) { return detail::is_there(path + name); };
+  const bool weights_of_pytorch = has("/pytorch_model.bin") || has("/pytorch_model.bin.index.json");
+  std::error_code none;
+  const bool published = WeightFiles::are_at(path);
+  const bool is_file = !published && std::filesystem::is_regular_file(path, none);
+  const std::filesystem::path place(path);
+  const auto folder = place.has_parent_path() ? place.parent_path().string() : ".";
+  check(!is_file || (place.filename() != "latest" && !detail::is_there(folder + "/index.json")),
+        path, " is a file of a run; give its folder ", folder);
+  check(published || !(is_file || weights_of_pytorch), path,
+        " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
+        "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
+        "s.save_file({k: v.clone().contiguous() for f in sys.argv[2:] for k, v in "
+        "torch.load(f, map_location=\"cpu\").items()}, sys.argv[1], {\"format\": \"pt\"})' ",
+        is_file ? path + ".safetensors " + path
+                : path + "/model.safetensors " + path + "/pytorch_model*.bin");
+}
+
 /// Sources of weights; the first source that has a tensor provides it.
 using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
 

@@ -22,7 +22,10 @@ class RunFiles : detail::NonCopyable {
       : run_(run),
         checkpoint_(run.mesh(), run.store(), run.optimizer(), run.replicas(), run.data_in_common()),
         saver_(checkpoint_, run.trainer().may_record()) {
-    run.trainer().before_update([this] { saver_.before_update(run_.device()); });
+    run.trainer().before_update([this] {
+      check_whole();
+      saver_.before_update(run_.device());
+    });
   }
   /// Waits for the current save, unless an exception ends the run. Ignores the save's failure; only wait() throws it.
   ~RunFiles() {
@@ -46,10 +49,13 @@ class RunFiles : detail::NonCopyable {
       known->second.prepared = false;  // its later checkpoints are to be replaced
     return loaded;
   }
-  /// Loads the newest checkpoint of a folder. Returns false, and changes nothing, if the folder has none.
+  /// Loads the newest checkpoint of a folder. Returns false, and changes nothing, if the folder has none. Throws Error
+  /// if it has weights instead, which begin a run and are loaded by load().
   bool resume(const std::string& folder) {
     wait();  // for the first checkpoint
     if (!checkpoint_.is_there(run_.device(), folder)) return false;
+    check(!WeightFiles::are_at(folder), folder,
+          " has weights but no checkpoint to resume after; files().load() begins with weights");
     (void)load(folder);
     return true;
   }
@@ -63,6 +69,8 @@ class RunFiles : detail::NonCopyable {
   /// Saves while training continues. Waits for the previous save and throws its failure.
   void save_in_background(const std::string& folder, RunRecord record = {}) {
     wait();
+    check_whole();
+    detail::check_best_measure(record);
     auto& known = known_[place_of(folder)];
     if (!known.prepared) prepare(folder);
     detail::append(record.replaced, known.replaced);
@@ -126,6 +134,11 @@ class RunFiles : detail::NonCopyable {
   }
 
  private:
+  void check_whole() const {
+    check(!checkpoint_.is_partly_loaded(),
+          "loading has failed in the middle, so this run's state is of no step: load a whole "
+          "checkpoint, or make a new run");
+  }
   struct Folder {
     std::unique_ptr<detail::FileLock> lock{};  // null if the file system has no locks
     bool held = false, prepared = false;

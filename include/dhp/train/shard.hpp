@@ -76,16 +76,29 @@ template <class Dev>
   }
   return index;
 }
+
+inline constexpr int checkpoint_format = 2;
+struct OtherFormat : Error {
+  using Error::Error;
+};
 }  // namespace detail
 
 /// SavedPieces reads any piece of any tensor from a checkpoint, however the tensor was cut when it was saved. It
-/// verifies the checksums of all bytes it reads. Throws Error if something is damaged or missing.
+/// verifies the checksums of all bytes it reads. Throws Error if something is damaged or missing, OtherFormat if another
+/// version of dhp has written it.
 class SavedPieces {
  public:
   /// folder: a checkpoint with an index.json.
   explicit SavedPieces(const std::string& folder)
       : folder_(folder),
-        index_(CheckpointIndex::parse(text_of(path("index.json")), path("index.json"))) {}
+        index_(CheckpointIndex::parse(text_of(path("index.json")), path("index.json"))) {
+    const auto fact = [&](const char* name) { return index_.about.value(name, nlohmann::json()); };
+    if (fact("format") != detail::checkpoint_format)
+      throw detail::OtherFormat(concat(folder, " has the format ", fact("format").dump(),
+                                       ", written by dhp ", fact("dhp").dump(),
+                                       "; this program reads format ", detail::checkpoint_format,
+                                       ": build it with that dhp"));
+  }
 
   [[nodiscard]] const CheckpointIndex& index() const { return index_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }

@@ -6,6 +6,7 @@
 #include <dhp/optim/optimizer_choice.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/compare_ranks.hpp>
 #include <dhp/train/trainer.hpp>
 
 #include <functional>
@@ -102,8 +103,10 @@ class TrainingRun : detail::NonCopyable {
   /// Waits for a step and returns its report.
   StepReport finish(const StepTicket<Dev>& ticket);
 
-  /// Sets a function that is called with the report of each finished step.
-  void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
+  /// Sets a function that is called with the report of each finished step. It may set another one.
+  void after_step(std::function<void(const StepReport&)> call) {
+    after_step_ = std::make_shared<std::function<void(const StepReport&)>>(std::move(call));
+  }
   /// Each rank calls `asked`, such as a StopSignal, before each step of training and of other passes. If it returns
   /// true on any rank, all ranks stop training after that step, or leave the pass.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
@@ -134,7 +137,7 @@ class TrainingRun : detail::NonCopyable {
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
   /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if the folder has none, as at
   /// a first start. files().load() also returns remarks, such as damaged checkpoints that were skipped, or another
-  /// seed.
+  /// seed. The first save claims the folder for this run; files().hold() claims it earlier.
   template <class D = Dev>
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
@@ -222,69 +225,13 @@ class TrainingRun : detail::NonCopyable {
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
   std::shared_ptr<const void> claim_;  // the run's claim on its data
-  std::function<void(const StepReport&)> after_step_;
+  std::shared_ptr<std::function<void(const StepReport&)>> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
   std::shared_ptr<RunFiles<Dev>> files_;  // destroyed first
 };
 
 namespace detail {
-struct Fact {
-  const char* what;
-  std::string value;
-};
-/// The options that all ranks of a run must share. choices: names the types of reducer and optimizer.
-template <class Dev>
-[[nodiscard]] std::vector<Fact> facts(const MeshShape& layout, const ParameterStoreOptions& store,
-                                      const PipelineOptions& pipeline,
-                                      const TrainerOptions& trainer, const std::string& choices) {
-  const auto& rate = trainer.learning_rate;
-  const auto scale = trainer.loss_scale.value_or(LossScaleOptions{.initial = 0});
-  const auto& sharding = store.sharding;
-  return {{"seed", concat(store.seed)},
-          {"layout", concat(layout)},
-          {"precision", concat(store.compute)},
-          {"kind of sums (deterministic)",
-           concat(store.deterministic, " ", store.tensor_groups, " ", store.context_groups)},
-          {"sharding", concat(static_cast<int>(sharding.stage), " ", sharding.redundancy)},
-          {"schedule", concat(pipeline.schedule.name(), " ", pipeline.chunks)},
-          {"kind of reducer or optimizer", choices},
-          {"learning rate",
-           concat(rate.own ? rate.at(1) : rate.peak, " ", rate.final, " ", rate.warmup_steps, " ",
-                  rate.total_steps, " ", static_cast<int>(rate.decay), " ", rate.power, " ",
-                  rate.step_every, " ", rate.step_factor)},
-          {"limit of gradients", concat(trainer.clip, " ", trainer.spike)},
-          {"momentum of batch norms", concat(trainer.batch_norm_momentum)},
-          {"loss scale", concat(scale.dynamic, " ", scale.initial, " ", scale.growth, " ",
-                                scale.growth_interval, " ", scale.largest)}};
-}
-/// Returns dev. Throws Error if ranks differ in a fact. Collective. Skipped with MetaComm, which has no other ranks.
-template <class Dev>
-Dev& check_alike(Dev& dev, Comm<Dev>& world, const std::vector<Fact>& mine) {
-  if constexpr (has_data<Dev>) {
-    if (world.size() == 1 || world.transport() == "none") return dev;
-    std::vector<double> hashes;
-    for (const auto& fact : mine) hashes.push_back(static_cast<double>(fnv1a(fact.value) >> 11));
-    const auto all = gather(dev, world, hashes);
-    for (std::size_t at = 0; at < all.size(); ++at)
-      check(all[at] == all[at % mine.size()], "rank ", at / mine.size(), " has another ",
-            mine[at % mine.size()].what, " than rank 0; all ranks of a run need the same");
-  }
-  return dev;
-}
-/// Throws Error if ranks read other data than rank 0. Collective.
-template <class Dev>
-void check_same_data(Dev& dev, Comm<Dev>& world, const StepSource<Dev>& data) {
-  if constexpr (has_data<Dev>) {
-    if (world.size() == 1 || world.transport() == "none") return;
-    auto own = data.in_common();
-    if (data.steps() > 0) own += concat(own.empty() ? "" : ", ", pluralize(data.steps(), "step"));
-    const auto all = gather_texts(dev, world, own.empty() ? "steps without end" : own);
-    for (std::size_t rank = 1; rank < all.size(); ++rank)
-      check(all[rank] == all[0], "rank ", rank, " reads ", all[rank], ", and rank 0 ", all[0],
-            "; all ranks of a run need the same data");
-  }
-}
 /// Returns the model. Throws Error if an adapter or a row of the placements fits nothing in it.
 template <class Dev>
 Model<Dev> checked_model(ModelBuilder<Dev>& builder, const auto& describe) {
@@ -336,7 +283,7 @@ template <class Dev>
 StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
   const auto report = trainer_.finish(ticket);
   stopped_ = stopped_ || report.stop_requested;
-  if (after_step_) after_step_(report);
+  if (const auto call = after_step_; call != nullptr && *call) (*call)(report);
   return report;
 }
 template <class Dev>
