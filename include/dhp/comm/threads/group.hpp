@@ -249,7 +249,7 @@ class ThreadGroup {
       named += concat(count++ == 0 ? "rank " : ", rank ", rank, place);
     }
     latch_->abort(concat("all ranks wait for each other: ", named,
-                         "; all ranks of a group make the same calls, in the same order"));
+                         "; all ranks make the same calls (step, evaluate, save, ...), in order"));
   }
   // Waits for all ranks; the last one releases the others. With `enters`, returns false if the world has ended.
   bool arrive_and_wait(int rank, bool enters) {
