@@ -50,7 +50,7 @@ inline void check_outputs(const std::vector<std::pair<const char*, std::string>>
 }
 
 /// Returns all options in the format of --config. Options that were not given, or whose value has a line break, are
-/// commented out. CLI11's own config_to_str() throws where a default, such as 0 for "none", fails the checks of a value.
+/// commented out. CLI11's own config_to_str() throws where a default, such as 0 for "none", fails a value's checks.
 [[nodiscard]] inline std::string configuration_of(const CLI::App& app) {
   std::string result;
   for (const auto* option : app.get_options()) {

@@ -17,8 +17,8 @@
 
 namespace examples {
 
-/// Returns whether each replica has a micro-batch in each full step (with local steps in each step), and equally many as
-/// the others in each step if the model needs that, as synchronized batch norm does.
+/// Returns whether each replica has a micro-batch in each full step (with local steps in each step), and equally many
+/// as the others in each step if the model needs that, as synchronized batch norm does.
 [[nodiscard]] inline bool gives_work_to_all(const TrainingSetup& setup,
                                             const dhp::MeshShape& layout) {
   const auto& options = setup.options;

@@ -66,8 +66,8 @@ struct ShortestSchedule {
     const int room = (of.micro_batches * kept + of.memory - 1) / of.memory;
     at_least(starts + room, dhp::concat("the start and the room of stage ", s));
   }
-  // No room becomes free before a stage's first backward pass has ended. Until then the stage does at most this pass and
-  // as many forward passes as it has room for.
+  // No room becomes free before a stage's first backward pass has ended. Until then the stage does at most this pass
+  // and as many forward passes as it has room for.
   for (int s = 0; s < of.stages; ++s) {
     const int backwards = of.v_shaped ? s + 1 : of.parts() - s;  // of a micro-batch, to that pass
     const int until = of.parts() * of.forward + backwards * of.backward_input;

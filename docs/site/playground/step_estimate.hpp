@@ -17,7 +17,7 @@
 
 namespace playground {
 
-/// Bytes are of one micro-batch on one rank without tensor and context axes; times are of one layer and one micro-batch.
+/// Bytes are of one micro-batch on one rank without tensor and context axes; times of one layer and one micro-batch.
 struct Question {
   int data = 2;
   int tensor = 2;

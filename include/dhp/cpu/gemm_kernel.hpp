@@ -178,8 +178,8 @@ struct Running {
   Prefetch& ahead;
   int prefetched = 0;
 
-  /// Clears the sums in registers. `sums = {}` would make g++ clear them in memory, which costs up to a sixth of a short
-  /// panel's time.
+  /// Clears the sums in registers. `sums = {}` would make g++ clear them in memory, which costs up to a sixth of a
+  /// short panel's time.
   [[gnu::always_inline]] Running(const T* panel, Prefetch& prefetches)
       : b(panel), ahead(prefetches) {
 #pragma GCC unroll 16

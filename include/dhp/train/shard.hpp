@@ -84,8 +84,8 @@ struct OtherFormat : Error {
 }  // namespace detail
 
 /// SavedPieces reads any piece of any tensor from a checkpoint, however the tensor was cut when it was saved. It
-/// verifies the checksums of all bytes it reads. Throws Error if something is damaged or missing, OtherFormat if another
-/// version of dhp has written it.
+/// verifies the checksums of all bytes it reads. Throws Error if something is damaged or missing, OtherFormat if
+/// another version of dhp has written it.
 class SavedPieces {
  public:
   /// folder: a checkpoint with an index.json.

@@ -329,8 +329,8 @@ class Trainer {
                         to.size_bytes());
   }
 
-  /// Throws NotFinite on all ranks. All repeat their micro-batches to the end, since layers may wait for each other, and
-  /// check every layer, to name the first with a non-finite result. No weight has changed yet.
+  /// Throws NotFinite on all ranks. All repeat their micro-batches to the end, since layers may wait for each other,
+  /// and check every layer, to name the first with a non-finite result. No weight has changed yet.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
     if (failed_step_ == 0 || failed_step_ == ticket.step)  // the state stays as before the step
       now_.step = ticket.from.steps_done, now_.samples = ticket.from.samples;

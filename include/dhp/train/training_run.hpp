@@ -142,8 +142,8 @@ class TrainingRun : detail::NonCopyable {
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
   }
-  /// Saves to FOLDER/step-N. Throws SaveFailed on all ranks if the folder has checkpoints of a run that this run does not
-  /// continue, or if a rank cannot write.
+  /// Saves to FOLDER/step-N. Throws SaveFailed on all ranks if the folder has checkpoints of a run that this run does
+  /// not continue, or if a rank cannot write.
   template <class D = Dev>
   void save(const std::string& folder) {
     files<D>().save(folder);
