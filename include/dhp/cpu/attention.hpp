@@ -46,25 +46,38 @@ struct ScoreBlock {
   }
 };
 
-/// The type in panels of attention's products, where those of gemm() have E. Pairs are not worth their rounding.
-template <class E, class T>
-using OfAttention = std::conditional_t<std::is_same_v<E, Pair>, Accumulator<T>, E>;
-
-/// Copies tokens of one head to a dense matrix [tokens, size].
-template <class T, class A>
-void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t size, A* to) {
-  for (std::int64_t row = 0; row < tokens; ++row)
-    convert(from + row * stride, to + row * size, size);
-}
-/// Rounds a dense matrix into the rows of a run, and sets the padding rows of the run to 0. to: the run's first row.
-template <class T, class A = Accumulator<T>>
-void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
-  for (std::int64_t row = 0; row < run.rows; ++row)
-    if (row < run.length) convert(from + row * size, to + row * stride, size);
-    else std::fill_n(to + row * stride, size, T(0.0f));
+/// Calls body(TypeTag<E>). E is the type in panels of attention's products: that of gemm(), but not pairs, which are not
+/// worth their rounding.
+void visit_attention_products(const Cpu& dev, DType type, const auto& body) {
+  visit_products(dev, type, [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
+    body(TypeTag<std::conditional_t<std::is_same_v<E, Pair>, Sum<E>, E>>());
+  });
 }
 
-/// The keys and values of one key head of one sample. E: the type in panels of products.
+/// Copies tokens of one head to a dense matrix [tokens, size]. at: the head's first element in the first token's row.
+template <class A>
+void widen(const ConstView<Cpu>& from, std::int64_t at, std::int64_t stride, std::int64_t tokens,
+           std::int64_t size, A* to) {
+  visit_floating(from.dtype(), [&]<class T>(TypeTag<T>) {
+    const T* const first = from.data<T>() + at;
+    for (std::int64_t row = 0; row < tokens; ++row)
+      convert(first + row * stride, to + row * size, size);
+  });
+}
+/// Rounds a dense matrix into the rows of a run, and sets the padding rows of the run to 0. at: as in widen().
+template <class A>
+void narrow(const TokenRun& run, const A* from, std::int64_t size, const View<Cpu>& to,
+            std::int64_t at, std::int64_t stride) {
+  visit_floating(to.dtype(), [&]<class T>(TypeTag<T>) {
+    T* const first = to.data<T>() + at;
+    for (std::int64_t row = 0; row < run.rows; ++row)
+      if (row < run.length) convert(from + row * size, first + row * stride, size);
+      else std::fill_n(first + row * stride, size, T(0.0f));
+  });
+}
+
+/// The keys and values of one key head of one sample, with a block of queries and its scores. E: the type in panels of
+/// products.
 template <class E>
 struct KeyHead {
   using A = Sum<E>;
@@ -75,69 +88,80 @@ struct KeyHead {
   std::int64_t head, size, stride;  ///< number, size and row stride of the head in k and v
   std::int64_t count = 0;           ///< number of keys
   std::int64_t high = 0, wide = 0;  ///< rows and columns of the largest block of scores
-  std::vector<Factor> k{}, v{};
+  std::vector<Factor> k{}, v{}, q{};
+  std::vector<A> scores{};
+  std::vector<Factor> rounded{};  ///< a block of scores or their gradients as factors
 
   [[nodiscard]] const TokenRuns& queries() const { return parts.queries[sample]; }
   [[nodiscard]] const TokenRuns& runs() const { return parts.keys[sample]; }
+  [[nodiscard]] double scale() const { return 1 / std::sqrt(double(size)); }
   template <class To = A>
   [[nodiscard]] std::vector<To> buffer(std::int64_t rows, std::int64_t columns) const {
     return std::vector<To>(as_size(rows * columns));
   }
   /// Returns the tokens of all runs as one dense matrix.
-  template <class To = A, class From>
-  [[nodiscard]] std::vector<To> widened(const From* from) const {
+  template <class To = A>
+  [[nodiscard]] std::vector<To> widened(const ConstView<Cpu>& from) const {
     auto to = buffer<To>(count, size);
     std::int64_t at = 0;
     for (const auto& run : runs()) {
-      widen(from + run.row * stride + head * size, stride, run.length, size, to.data() + at * size);
+      widen(from, run.row * stride + head * size, stride, run.length, size, to.data() + at * size);
       at += run.length;
     }
     return to;
   }
-  template <class To>
-  void narrowed(const std::vector<A>& from, To* to) const {
+  void narrowed(const std::vector<A>& from, const View<Cpu>& to) const {
     std::int64_t at = 0;
     for (const auto& run : runs()) {
-      narrow(run, from.data() + at * size, size, to + run.row * stride + head * size, stride);
+      narrow(run, from.data() + at * size, size, to, run.row * stride + head * size, stride);
       at += run.length;
     }
   }
-  /// Calls body(head of q, block of queries) in order, for all heads of q that share these keys.
+  /// Returns the first elements of a block of scores or gradients as factors.
+  [[nodiscard]] const Factor* factors(const std::vector<A>& from, std::int64_t elements) {
+    return cpu::widened<Factor>(from.data(), elements, rounded.data());
+  }
+  /// Calls body(head of q, block of queries) in order, for all heads of q that share these keys. The queries are in q.
   template <class Body>
-  void for_queries(Body body) const {
-    const auto sharing = options.sharing();
+  void for_queries(const ConstView<Cpu>& from, Body body) {
+    const std::int64_t sharing = options.sharing(), q_stride = options.stride(from.columns());
     for (auto at = head * sharing; at < (head + 1) * sharing; ++at)
       for (auto rest : queries())
         while (rest.rows > 0) {
           auto block = rest;
           if (rest.length > query_block) block.rows = block.length = query_block;
+          widen(from, block.row * q_stride + at * size, q_stride, block.length, size, q.data());
           body(at, block);
           rest = {rest.row + block.rows, rest.rows - block.rows, rest.length - block.length,
                   rest.position + block.rows};
         }
   }
-  /// Calls body(scores, first, seen) for each block of keys that a block of queries attends to. The block of keys
-  /// begins at key `first`; the queries attend to at most `seen` of its keys.
+  /// Calls body(block, first, seen) for each block of scores, of the keys that a block of queries attends to. The block
+  /// of keys begins at key `first`; the queries attend to at most `seen` of its keys.
   template <class Body>
-  void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
-    ScoreBlock scores{parts, options, of_head, block.row, block.position};
+  void for_blocks(std::int64_t of_head, const TokenRun& of, Body body) {
+    ScoreBlock block{parts, options, of_head, of.row, of.position};
     std::int64_t first = 0;
     for (const auto& run : runs())
-      for (std::int64_t at = 0; at < run.length; at += scores.keys, first += scores.keys) {
-        scores.first_key = run.position + at;
-        scores.keys = std::min(key_block, run.length - at);
-        const auto seen = block.length == 0 ? 0 : scores.seen(block.length - 1);
-        if (seen > 0) body(scores, first, seen);
+      for (std::int64_t at = 0; at < run.length; at += block.keys, first += block.keys) {
+        block.first_key = run.position + at;
+        block.keys = std::min(key_block, run.length - at);
+        const auto seen = of.length == 0 ? 0 : block.seen(of.length - 1);
+        if (seen == 0) continue;
+        serial_gemm<E>(false, true, of.length, seen, size, scale(), q.data(),
+                       k.data() + first * size, 0, scores.data());
+        body(block, first, seen);
       }
   }
 };
 
 /// Calls body(KeyHead) for all key heads of all samples, in parallel.
-template <class E, class T, class Body>
+template <class E, class Body>
 void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                    const AttentionOptions& options, Body body) {
   const auto heads = options.heads / options.sharing();
   dev.for_tiles(std::ssize(parts.keys) * heads, [&](std::int64_t task) {
+    using Factor = Loaded<E>;
     KeyHead<E> keys{parts,
                     options,
                     as_size(task / heads),
@@ -150,8 +174,11 @@ void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const Attention
       keys.wide = std::max(keys.wide, std::min(key_block, run.length));
       keys.count += run.length;
     }
-    keys.k = keys.template widened<Loaded<E>>(k.data<T>());
-    keys.v = keys.template widened<Loaded<E>>(v.data<T>());
+    keys.k = keys.template widened<Factor>(k);
+    keys.v = keys.template widened<Factor>(v);
+    keys.q = keys.template buffer<Factor>(keys.high, keys.size);
+    keys.scores = keys.buffer(keys.high, keys.wide);
+    keys.rounded = keys.template buffer<Factor>(is_pair<E> ? keys.high : 0, keys.wide);
     body(keys);
   });
 }
@@ -221,110 +248,6 @@ void score_gradients(const ScoreBlock& block, std::int64_t query, std::int64_t w
   }
 }
 
-/// Computes attention forward with products of E. Y, the type of y, is T or the accumulation type.
-template <class E, class T, class Y>
-void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
-            const AttentionParts<Cpu>& parts, const AttentionOptions& options, View<Cpu> y,
-            View<Cpu> logsumexp) {
-  using A = Accumulator<T>;
-  using Factor = Loaded<E>;
-  const auto stride = options.stride(q.columns());
-  for_key_heads<E, T>(dev, k, v, parts, options, [&](const KeyHead<E>& keys) {
-    const auto size = keys.size;
-    auto block_q = keys.template buffer<Factor>(keys.high, size);
-    auto scores = keys.buffer(keys.high, keys.wide);
-    auto rounded = keys.template buffer<Factor>(is_pair<E> ? keys.high : 0, keys.wide);
-    OnlineSoftmax<A> state{keys.buffer(keys.high, size), keys.buffer(keys.high, 1),
-                           keys.buffer(keys.high, 1)};
-    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
-      const auto columns = head * size;
-      A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
-      Y* const out = y.data<Y>() + of.row * y.columns() + columns;
-      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
-      if (parts.more) {
-        widen(out, y.columns(), of.length, size, state.y.data());
-        std::copy_n(sums, of.length, state.most.begin());
-      } else {
-        std::fill(state.y.begin(), state.y.end(), A(0));
-        std::fill(state.most.begin(), state.most.end(), -std::numeric_limits<A>::infinity());
-      }
-      std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
-      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-        serial_gemm<E>(false, true, of.length, seen, size, 1 / std::sqrt(double(size)),
-                       block_q.data(), keys.k.data() + key * size, 0, scores.data());
-        for (std::int64_t i = 0; i < of.length; ++i)
-          state.add(block, i, seen, size, scores.data() + i * seen);
-        serial_gemm<E>(false, false, of.length, size, seen, 1,
-                       cpu::widened<Factor>(scores.data(), of.length * seen, rounded.data()),
-                       keys.v.data() + key * size, 1, state.y.data());
-      });
-      state.end(of.length, size);
-      narrow(of, state.y.data(), size, out, y.columns());
-      narrow(of, state.sum.data(), 1, sums, 1);
-    });
-  });
-}
-
-template <class E, class T, class Y>
-void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cpu> k,
-                     ConstView<Cpu> v, ConstView<Cpu> y, ConstView<Cpu> logsumexp,
-                     const AttentionParts<Cpu>& parts, const AttentionOptions& options,
-                     View<Cpu> dq, View<Cpu> dk, View<Cpu> dv) {
-  using A = Accumulator<T>;
-  using Factor = Loaded<E>;
-  const auto stride = options.stride(q.columns());
-  for_key_heads<E, T>(dev, k, v, parts, options, [&](const KeyHead<E>& keys) {
-    const auto size = keys.size;
-    const double scale = 1 / std::sqrt(double(size));
-    auto block_q = keys.template buffer<Factor>(keys.high, size), block_dy = block_q;
-    auto block_y = keys.buffer(keys.high, size), block_dq = block_y;
-    auto scores = keys.buffer(keys.high, keys.wide), gradients = scores;
-    auto rounded = keys.template buffer<Factor>(is_pair<E> ? keys.high : 0, keys.wide);
-    auto inner = keys.buffer(keys.high, 1);
-    auto all_dk = parts.more ? keys.widened(dk.data<Y>()) : keys.buffer(keys.count, size);
-    auto all_dv = parts.more ? keys.widened(dv.data<Y>()) : keys.buffer(keys.count, size);
-    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
-      const auto columns = head * size, at = of.row * y.columns() + columns;
-      const A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
-      Y* const out = dq.data<Y>() + of.row * stride + columns;
-      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
-      widen(y.data<Y>() + at, y.columns(), of.length, size, block_y.data());
-      widen(dy.data<T>() + at, y.columns(), of.length, size, block_dy.data());
-      if (parts.more) widen(out, stride, of.length, size, block_dq.data());
-      else std::fill(block_dq.begin(), block_dq.end(), A(0));
-      for (std::int64_t i = 0; i < of.length; ++i) {
-        const Factor* const of_dy = block_dy.data() + i * size;
-        const A* const of_y = block_y.data() + i * size;
-        inner[as_size(i)] =
-            lane_sum<A>(size, [=](std::int64_t c) { return static_cast<A>(of_dy[c]) * of_y[c]; });
-      }
-      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-        const Factor* const block_k = keys.k.data() + key * size;
-        serial_gemm<E>(false, true, of.length, seen, size, scale, block_q.data(), block_k, 0,
-                       scores.data());
-        serial_gemm<E>(false, true, of.length, seen, size, 1, block_dy.data(),
-                       keys.v.data() + key * size, 0, gradients.data());
-        for (std::int64_t i = 0; i < of.length; ++i)
-          score_gradients(block, i, seen, sums[i], inner[as_size(i)], scores.data() + i * seen,
-                          gradients.data() + i * seen);
-        const auto factors = [&](const std::vector<A>& from) {
-          return cpu::widened<Factor>(from.data(), of.length * seen, rounded.data());
-        };
-        serial_gemm<E>(true, false, seen, size, of.length, 1, factors(scores), block_dy.data(), 1,
-                       all_dv.data() + key * size);
-        const Factor* const of_scores = factors(gradients);
-        serial_gemm<E>(false, false, of.length, size, seen, scale, of_scores, block_k, 1,
-                       block_dq.data());
-        serial_gemm<E>(true, false, seen, size, of.length, scale, of_scores, block_q.data(), 1,
-                       all_dk.data() + key * size);
-      });
-      narrow(of, block_dq.data(), size, out, stride);
-    });
-    keys.narrowed(all_dk, dk.data<Y>());
-    keys.narrowed(all_dv, dv.data<Y>());
-  });
-}
-
 /// Returns parts that hold all tokens of all samples. Throws Error if offsets or lengths do not fit the rows.
 [[nodiscard]] inline AttentionParts<Cpu> whole_samples(const Sequences<Cpu>& sequences,
                                                        std::int64_t rows) {
@@ -350,31 +273,38 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
 
 namespace dhp::detail {
 
-void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
-                          ConstView<Cpu> v, const Sequences<Cpu>& sequences,
-                          const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
-  const auto all = cpu::whole_samples(sequences, q.rows());
-  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
-    cpu::attend<cpu::OfAttention<E, T>, T, T>(dev, q, k, v, all, options, y, logsumexp);
-  });
-}
-void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
-                           ConstView<Cpu> k, ConstView<Cpu> v, ConstView<Cpu> y,
-                           ConstView<Cpu> logsumexp, const Sequences<Cpu>& sequences,
-                           const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
-                           View<Cpu> dv) {
-  const auto all = cpu::whole_samples(sequences, q.rows());
-  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
-    cpu::attend_backward<cpu::OfAttention<E, T>, T, T>(dev, dy, q, k, v, y, logsumexp, all, options,
-                                                       dq, dk, dv);
-  });
-}
 void attend_to_part_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
                                ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                                const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
-  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
-    cpu::attend<cpu::OfAttention<E, T>, T, Accumulator<T>>(dev, q, k, v, parts, options, y,
-                                                           logsumexp);
+  const auto attend = [&]<class E>(cpu::KeyHead<E>& keys) {
+    using A = cpu::Sum<E>;
+    const auto size = keys.size;
+    cpu::OnlineSoftmax<A> state{keys.buffer(keys.high, size), keys.buffer(keys.high, 1),
+                                keys.buffer(keys.high, 1)};
+    keys.for_queries(q, [&](std::int64_t head, const TokenRun& of) {
+      const auto out = of.row * y.columns() + head * size, sums = head * q.rows() + of.row;
+      if (parts.more) {
+        cpu::widen(y, out, y.columns(), of.length, size, state.y.data());
+        cpu::widen(logsumexp, sums, 1, of.length, 1, state.most.data());
+      } else {
+        std::fill(state.y.begin(), state.y.end(), A(0));
+        std::fill(state.most.begin(), state.most.end(), -std::numeric_limits<A>::infinity());
+      }
+      std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
+      keys.for_blocks(head, of, [&](const auto& block, std::int64_t key, std::int64_t seen) {
+        for (std::int64_t i = 0; i < of.length; ++i)
+          state.add(block, i, seen, size, keys.scores.data() + i * seen);
+        cpu::serial_gemm<E>(false, false, of.length, size, seen, 1,
+                            keys.factors(keys.scores, of.length * seen), keys.v.data() + key * size,
+                            1, state.y.data());
+      });
+      state.end(of.length, size);
+      cpu::narrow(of, state.y.data(), size, y, out, y.columns());
+      cpu::narrow(of, state.sum.data(), 1, logsumexp, sums, 1);
+    });
+  };
+  cpu::visit_attention_products(dev, q.dtype(), [&]<class E>(TypeTag<E>) {
+    cpu::for_key_heads<E>(dev, k, v, parts, options, attend);
   });
 }
 void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
@@ -382,10 +312,65 @@ void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, 
                                 ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
                                 const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                                 View<Cpu> dv) {
-  cpu::visit_products(dev, q.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
-    cpu::attend_backward<cpu::OfAttention<E, T>, T, Accumulator<T>>(dev, dy, q, k, v, y, logsumexp,
-                                                                    parts, options, dq, dk, dv);
+  const auto attend = [&]<class E>(cpu::KeyHead<E>& keys) {
+    using A = cpu::Sum<E>;
+    using Factor = cpu::Loaded<E>;
+    const auto size = keys.size, stride = options.stride(q.columns());
+    auto block_dy = keys.template buffer<Factor>(keys.high, size);
+    auto block_y = keys.buffer(keys.high, size), block_dq = block_y;
+    auto gradients = keys.scores;
+    auto inner = keys.buffer(keys.high, 1);
+    auto all_dk = parts.more ? keys.widened(dk) : keys.buffer(keys.count, size);
+    auto all_dv = parts.more ? keys.widened(dv) : keys.buffer(keys.count, size);
+    keys.for_queries(q, [&](std::int64_t head, const TokenRun& of) {
+      const auto at = of.row * y.columns() + head * size, out = of.row * stride + head * size;
+      const A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
+      cpu::widen(y, at, y.columns(), of.length, size, block_y.data());
+      cpu::widen(dy, at, y.columns(), of.length, size, block_dy.data());
+      if (parts.more) cpu::widen(dq, out, stride, of.length, size, block_dq.data());
+      else std::fill(block_dq.begin(), block_dq.end(), A(0));
+      for (std::int64_t i = 0; i < of.length; ++i)
+        inner[as_size(i)] = cpu::lane_sum<A>(
+            size, [dy_i = block_dy.data() + i * size, y_i = block_y.data() + i * size](auto c) {
+              return static_cast<A>(dy_i[c]) * y_i[c];
+            });
+      keys.for_blocks(head, of, [&](const auto& block, std::int64_t key, std::int64_t seen) {
+        cpu::serial_gemm<E>(false, true, of.length, seen, size, 1, block_dy.data(),
+                            keys.v.data() + key * size, 0, gradients.data());
+        for (std::int64_t i = 0; i < of.length; ++i)
+          cpu::score_gradients(block, i, seen, sums[i], inner[as_size(i)],
+                               keys.scores.data() + i * seen, gradients.data() + i * seen);
+        cpu::serial_gemm<E>(true, false, seen, size, of.length, 1,
+                            keys.factors(keys.scores, of.length * seen), block_dy.data(), 1,
+                            all_dv.data() + key * size);
+        const Factor* const factors = keys.factors(gradients, of.length * seen);
+        cpu::serial_gemm<E>(false, false, of.length, size, seen, keys.scale(), factors,
+                            keys.k.data() + key * size, 1, block_dq.data());
+        cpu::serial_gemm<E>(true, false, seen, size, of.length, keys.scale(), factors,
+                            keys.q.data(), 1, all_dk.data() + key * size);
+      });
+      cpu::narrow(of, block_dq.data(), size, dq, out, stride);
+    });
+    keys.narrowed(all_dk, dk);
+    keys.narrowed(all_dv, dv);
+  };
+  cpu::visit_attention_products(dev, q.dtype(), [&]<class E>(TypeTag<E>) {
+    cpu::for_key_heads<E>(dev, k, v, parts, options, attend);
   });
+}
+void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
+                          ConstView<Cpu> v, const Sequences<Cpu>& sequences,
+                          const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
+  attend_to_part_forward_on(dev, q, k, v, cpu::whole_samples(sequences, q.rows()), options, y,
+                            logsumexp);
+}
+void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
+                           ConstView<Cpu> k, ConstView<Cpu> v, ConstView<Cpu> y,
+                           ConstView<Cpu> logsumexp, const Sequences<Cpu>& sequences,
+                           const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
+                           View<Cpu> dv) {
+  attend_to_part_backward_on(dev, dy, q, k, v, y, logsumexp,
+                             cpu::whole_samples(sequences, q.rows()), options, dq, dk, dv);
 }
 
 }  // namespace dhp::detail
