@@ -192,12 +192,15 @@ class ImageSource final : public Source<T> {
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
 }
-/// x: the images. y: the shape of the output.
-template <class T, class S>
-ImageSource<T, S> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry, bool along_k) {
+/// Calls body(Source of L): the matrix [pixels of the output, taps * C] of the images x. y: the shape of the output.
+template <class L, class T>
+void with_patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry, bool along_k,
+                  const auto& body) {
+  if (is_matrix_product(geometry))
+    return body(MatrixSource<L, T>{x.data<T>(), x.columns(), along_k});
   const std::int64_t stride = geometry.stride, first = -geometry.padding;
-  return {
-      x.data<S>(), x.shape(), {y[0], y[1], y[2]}, {stride, first, first, geometry.kernel}, along_k};
+  const Window window{stride, first, first, geometry.kernel};
+  body(ImageSource<L, T>{x.data<T>(), x.shape(), {y[0], y[1], y[2]}, window, along_k});
 }
 
 }  // namespace dhp::detail::cpu
@@ -208,16 +211,11 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
                        Conv2dGeometry geometry, View<Cpu> y) {
   cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using L = cpu::Loaded<E>;
-    const auto out_channels = w.shape()[0];
-    const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
     const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
-    const auto multiply = [&](const cpu::Source<L>& image) {
-      cpu::Blocks<E>::multiply_into(dev, image, weights, m, out_channels, k, y,
-                                    [=](std::int64_t row) { return row * out_channels; });
-    };
-    if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), k, true});
-    else multiply(cpu::patches<L, T>(x, y.shape(), geometry, true));
+    cpu::with_patches<L, T>(x, y.shape(), geometry, true, [&](const cpu::Source<L>& image) {
+      cpu::Blocks<E>::multiply_all(dev, image, weights, {y.rows(), y.columns(), k}, y);
+    });
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
@@ -228,10 +226,10 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     const auto& in = dx.shape();
     const auto out_channels = w.shape()[0], channels = in[3];
     if (cpu::is_matrix_product(geometry))
-      return cpu::Blocks<E>::multiply_into(
-          dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
-          cpu::MatrixSource<L, T>{w.data<T>(), channels, false}, in[0] * in[1] * in[2], channels,
-          out_channels, dx, [=](std::int64_t row) { return row * channels; }, 1, kept);
+      return cpu::Blocks<E>::multiply_all(dev,
+                                          cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
+                                          cpu::MatrixSource<L, T>{w.data<T>(), channels, false},
+                                          {dx.rows(), channels, out_channels}, dx, 1, kept);
     const std::int64_t stride = geometry.stride, kernel = geometry.kernel;
     // Pixel h = stride * p + remainder meets the taps kh = first + stride * t, at the output rows (h + padding - kh) /
     // stride = p + above - t.
@@ -263,13 +261,14 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
           return w.data<T>() + ((o * kernel + kh) * kernel + kw) * channels;
         };
         const cpu::LinesSource<L, T> weights(line_at);
-        const auto place = [&](std::int64_t row) {
+        const auto pixel_at = [&](std::int64_t row) {
           const auto pixel = image.pixels().at(row);
           const auto line = pixel.image * in[1] + pixel.h * stride + a;
           return (line * in[2] + pixel.w * stride + b) * channels;
         };
-        cpu::Blocks<E>::multiply_into(dev, image, weights, image.pixels().count(), channels, k, dx,
-                                      place, 1, kept);
+        const cpu::Place place(pixel_at);
+        cpu::Blocks<E>::multiply_all(dev, image, weights, {image.pixels().count(), channels, k}, dx,
+                                     1, kept, nullptr, &place);
       }
     }
   });
@@ -287,22 +286,19 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       using B = cpu::Blocks<E>;
       constexpr auto columns = cpu::Panel<E, cpu::Native>::columns;
       const auto kept = static_cast<A>(beta);
-      A* const out = dw.data<A>();
       // The second factor is packed: this should be the smaller one, and its columns should fill whole panels.
       const bool turns =
           m % columns == 0 && (n % columns != 0 || (!cpu::is_pair<E> && n > m && image.in_place()));
-      if (!turns)
-        return B::multiply_all(dev, gradient, image, m, n, k,
-                               {out, [=](auto row) { return row * n; }, A(1), kept, nullptr});
+      if (!turns) return B::multiply_all(dev, gradient, image, {m, n, k}, dw.as({m, n}), 1, kept);
+      A* const out = dw.data<A>();
       const auto turned = cpu::make_buffer<A>(m * n);  // dw^T
       if (kept != 0)
         for (std::int64_t i = 0; i < m * n; ++i) turned[i] = out[i % m * n + i / m];
-      B::multiply_all(dev, image, gradient, n, m, k,
-                      {turned.get(), [=](auto row) { return row * m; }, A(1), kept, nullptr});
+      const View<Cpu> to(reinterpret_cast<std::byte*>(turned.get()), dw.dtype(), {n, m});
+      B::multiply_all(dev, image, gradient, {n, m, k}, to, 1, kept);
       for (std::int64_t i = 0; i < m * n; ++i) out[i] = turned[i % n * m + i / n];
     };
-    if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
-    else multiply(cpu::patches<L, T>(x, dy.shape(), geometry, false));
+    cpu::with_patches<L, T>(x, dy.shape(), geometry, false, multiply);
   });
 }
 

@@ -202,9 +202,9 @@ struct Blocks {
 
   /// Calls body(registers, tile) for the tiles of C [m, n]. If enough tiles share columns of B, these columns are
   /// packed only once, unless the packed columns exceed the caches.
-  static void visit_tiles(Cpu& dev, const From& b, std::int64_t m, std::int64_t n,
-                          std::int64_t length, const auto& body) {
-    with_registers([&]<class R>(R registers) {
+  static void visit_tiles(Cpu& dev, const From& b, const GemmSize& size, const auto& body) {
+    const auto [m, n, length] = size;
+    with_registers([&, m = m, n = n, length = length]<class R>(R registers) {
       const Tiles tiles(m, n, length, dev.threads(), R::rows);
       const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
         const auto row = down * tiles.rows, column = across * tiles.columns;
@@ -225,25 +225,24 @@ struct Blocks {
     });
   }
 
-  /// C [m, n] = alpha op(A) op(B) + beta C + bias.
-  static void multiply_all(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
-                           std::int64_t k, const Output& to) {
-    visit_tiles(dev, b, m, n, k,
-                [&](auto registers, const Tile& tile) { multiply(registers, a, b, tile, k, to); });
-  }
-  /// Like multiply_all, for a C of any type.
-  static void multiply_into(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
-                            std::int64_t k, const View<Cpu>& c, Place place, T alpha = 1,
-                            T beta = 0, const T* bias = nullptr) {
-    if (c.dtype() == dtype_of<T>())
-      return multiply_all(dev, a, b, m, n, k, {c.data<T>(), place, alpha, beta, bias});
+  /// C [m, n] = alpha op(A) op(B) + beta C + bias. C has any type. Row r begins at element place(r) of c, by default
+  /// where the rows of c begin.
+  static void multiply_all(Cpu& dev, const From& a, const From& b, const GemmSize& size,
+                           const View<Cpu>& c, T alpha = 1, T beta = 0, const T* bias = nullptr,
+                           const Place* other = nullptr) {
+    const auto row_of_c = [stride = c.columns()](std::int64_t row) { return row * stride; };
+    const auto place = other != nullptr ? *other : Place(row_of_c);
+    const auto multiply_to = [&](const Output& to) {
+      visit_tiles(dev, b, size, [&](auto registers, const Tile& tile) {
+        multiply(registers, a, b, tile, size.k, to);
+      });
+    };
+    if (c.dtype() == dtype_of<T>()) return multiply_to({c.data<T>(), place, alpha, beta, bias});
     if constexpr (std::is_same_v<E, TilePair>)
-      if (beta == 0)
-        return multiply_all(dev, a, b, m, n, k,
-                            {nullptr, place, alpha, beta, bias, c.data<bf16>()});
+      if (beta == 0) return multiply_to({nullptr, place, alpha, beta, bias, c.data<bf16>()});
     // With a single block of k, each group of rows is complete after one pass, and the next group reuses its buffer.
-    const bool one_group = along(k) <= depth;
-    visit_tiles(dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
+    const bool one_group = along(size.k) <= depth;
+    visit_tiles(dev, b, size, [&]<class R>(R registers, const Tile& tile) {
       const auto held = one_group ? std::min(max_rows<R>, tile.rows) : tile.rows;
       const auto max_old = std::min(max_rows<R>, tile.rows) * tile.columns;
       const auto buffer = make_buffer<T>(max_old + held * tile.columns);
@@ -266,7 +265,7 @@ struct Blocks {
         }
       };
       const auto place_here = [&](std::int64_t row) { return from(row) - tile.column; };
-      multiply(registers, a, b, tile, k, {values, place_here, alpha, T(0), bias}, write_rows);
+      multiply(registers, a, b, tile, size.k, {values, place_here, alpha, T(0), bias}, write_rows);
     });
   }
 };
@@ -294,19 +293,16 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
   cpu::visit_products(dev, a.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using A = cpu::Sum<E>;
     using Matrix = cpu::MatrixSource<cpu::Loaded<E>, T>;
-    const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
-    const auto stride = c.shape()[1];
+    const auto size = gemm_size<Cpu>(b, c, options);
     const Matrix left{a.data<T>(), a.shape()[1], !options.transpose_a};
     const Matrix right{b.data<T>(), b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
     const bool converted = !bias.empty() && bias.dtype() != dtype_of<A>();
-    const auto wide_bias = converted ? cpu::make_buffer<A>(n) : cpu::Buffer<A>();
+    const auto wide_bias = converted ? cpu::make_buffer<A>(size.n) : cpu::Buffer<A>();
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
-    cpu::Blocks<E>::multiply_into(
-        dev, left, right, m, n, k, c, [=](std::int64_t row) { return row * stride; }, alpha, beta,
-        add);
+    cpu::Blocks<E>::multiply_all(dev, left, right, size, c, alpha, beta, add);
   });
 }
 
