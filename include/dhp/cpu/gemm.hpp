@@ -134,7 +134,9 @@ struct Blocks {
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         if (P::tiles && !by_panels)
-          pack_rows(a, p0, deep, row + i0, high, packed_a, P::line, packed_a + copied);
+          for (std::int64_t p = 0; p < deep; p += pack_width<E>)
+            pack_transposed<pack_width<E>>(a, p0 + p, pack_width<E>, row + i0, high, packed_a + p,
+                                           P::line, packed_a + copied);
         else if (!by_panels && whole)
           pack_flat<P::rows>(a, p0, deep, row + i0, high, packed_a, packed_a + copied);
         else if (!by_panels) a.copy(p0, deep, row + i0, high, packed_a, stride_a);

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
@@ -85,12 +86,7 @@ struct Run {
 
 /// The runs of a panel, in ascending order along k.
 template <class T>
-struct Runs {
-  const Run<T>* first;
-  int count;
-  [[nodiscard]] const Run<T>* begin() const { return first; }
-  [[nodiscard]] const Run<T>* end() const { return first + count; }
-};
+using Runs = std::span<const Run<T>>;
 
 /// The output of a panel product: c = alpha * product + beta * c + bias.
 template <class T>

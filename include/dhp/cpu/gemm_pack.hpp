@@ -228,18 +228,20 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
     }
   }
 }
-/// Copies rows [row, row + rows) and elements [p0, p0 + depth) along k of a source whose lines lie across k. In `out`
-/// rows lie along k, `stride` apart. scratch has room for pack_width<T> lines of `rows` elements.
-template <class T>
-void pack_rows(const auto& source, std::int64_t p0, std::int64_t depth, std::int64_t row,
-               std::int64_t rows, T* out, std::int64_t stride, T* scratch) {
+/// Copies elements [first, first + count) of lines [line, line + high) of a source to columns of `out`, whose rows are
+/// `stride` apart. Columns from `high` to `most` become 0. scratch has room for `high` lines.
+template <int most, class T>
+void pack_transposed(const auto& source, std::int64_t line, int high, std::int64_t first,
+                     std::int64_t count, T* out, std::int64_t stride, T* scratch) {
   constexpr int width = pack_width<T>;
-  for (std::int64_t p = 0; p < depth; p += width) {  // depth is a multiple of width
-    const T* lines[as_size(width)];
-    for (int i = 0; i < width; ++i)
-      lines[i] = source.run(p0 + p + i, row, rows, scratch + i * rows);
-    pack_lines_along_k(lines, width, 0, rows, out + p, stride);
-  }
+  // The step along lines is so small that it stays in L1 until all lines have filled it.
+  constexpr std::int64_t together = 64;
+  const T* lines[most];
+  for (int i = 0; i < high; ++i) lines[i] = source.run(line + i, first, count, scratch + i * count);
+  for (std::int64_t p = 0; p < count; p += together)
+    for (int at = 0; at < most; at += width)
+      pack_lines_along_k(lines + at, std::clamp(high - at, 0, width), p,
+                         std::min(p + together, count), out + at, stride);
 }
 /// Returns runs of rows [row, row + rows) and columns [p0, p0 + depth) of a source, at most P::rows rows. scratch has
 /// room for P::rows lines of a panel.
@@ -247,12 +249,12 @@ template <class R, class T>
 Runs<T> runs_of_panel(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
                       std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
-  if (depth == 0) return {runs, 0};
+  if (depth == 0) return {};
   if constexpr (!std::is_same_v<T, Pair>)
     if (rows == P::rows)
       if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
                                          std::span(scratch, P::rows * P::line)))
-        return {runs, count};
+        return {runs, as_size(count)};
   if (source.along_k) {
     source.copy(row, rows, p0, depth, scratch, P::line);
     for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
@@ -270,9 +272,6 @@ template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out) {
   using P = Panel<T, R>;
-  constexpr int width = pack_width<T>;
-  // Panels are packed in steps of this depth, so that a step stays in L1 until all lines of the panel have filled it.
-  constexpr std::int64_t together = 64;
   if (depth == 0) return;
   const auto buffer = make_buffer<T>(std::max(P::columns * depth, (flat_lines + 1) * columns));
   T* const scratch = buffer.get();
@@ -285,14 +284,8 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
     return;
   }
   for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
-    const T* lines[P::columns];
     const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
-    for (int i = 0; i < wide; ++i)
-      lines[i] = source.run(column + j + i, p0, depth, scratch + i * depth);
-    for (std::int64_t p = 0; p < depth; p += together)
-      for (int first = 0; first < P::columns; first += width)
-        pack_lines_along_k(lines + first, std::clamp(wide - first, 0, width), p,
-                           std::min(p + together, depth), out + first, P::columns);
+    pack_transposed<P::columns>(source, column + j, wide, p0, depth, out, P::columns, scratch);
   }
 }
 
