@@ -5,32 +5,10 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 
+#include <numeric>
 #include <vector>
 
 namespace dhp::detail::cpu {
-
-/// Returns the sum of term(value) over all elements, in double and by fixed tiles.
-double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
-  constexpr std::int64_t tile = 1 << 14;
-  std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
-  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
-    const auto step = x.dtype() == dtype_of<A>() ? tile : row_block;
-    dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
-      A block[row_block];
-      LaneSum<double> sum;
-      for (auto at = first; at < last; at += step) {
-        const auto count = std::min(step, last - at);
-        sum.add(count, [term, values = read<A>(x, at, count, block)](std::int64_t which) {
-          return term(static_cast<double>(values[which]));
-        });
-      }
-      parts[as_size(first / tile)] = sum.total();
-    });
-  });
-  double total = 0;
-  for (const double part : parts) total += part;
-  return total;
-}
 
 /// Returns the sum of squares of x, computed in the calling thread.
 double squares_of(const auto* x, std::int64_t count) {
@@ -56,9 +34,26 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
     cpu::sum_rows<A>(dev, x.rows(), sums.count(), x.columns(), 1, add, finish, x.data<T>());
   });
 }
+/// Sums rule(element) over all elements, in double and by fixed tiles.
 template <class Rule>
 void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const Rule& rule, View<Cpu> out) {
-  *out.data<double>() = cpu::tiled_sum(dev, x, rule);
+  constexpr std::int64_t tile = 1 << 14;
+  std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
+  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
+    const auto step = x.dtype() == dtype_of<A>() ? tile : cpu::row_block;
+    dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
+      A block[cpu::row_block];
+      cpu::LaneSum<double> sum;
+      for (auto at = first; at < last; at += step) {
+        const auto count = std::min(step, last - at);
+        sum.add(count, [rule, values = cpu::read<A>(x, at, count, block)](std::int64_t which) {
+          return rule(static_cast<double>(values[which]));
+        });
+      }
+      parts[as_size(first / tile)] = sum.total();
+    });
+  });
+  *out.data<double>() = std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
 }  // namespace dhp::detail

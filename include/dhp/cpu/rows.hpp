@@ -14,18 +14,6 @@ inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t
     if (at[entry] < 0 || at[entry] >= rows)
       fail(op, ": row index ", at[entry], " is not among ", rows, " rows");
 }
-/// Copies row index[r] - first of `from` to row r of `to`, or zeros if `from` has no such row.
-inline void copy_rows(Cpu& dev, ConstView<Cpu> from, ConstView<Cpu> index, std::int64_t first,
-                      View<Cpu> to) {
-  const auto bytes = as_size(from.columns()) * size_of(from.dtype());
-  if (bytes == 0) return;
-  for_rows(dev, index.count(), 64, [=, rows = from.rows()](std::int64_t row) {
-    const auto at = index.data<std::int32_t>()[row] - first;
-    auto* const onto = to.bytes() + as_size(row) * bytes;
-    if (at >= 0 && at < rows) std::memcpy(onto, from.bytes() + as_size(at) * bytes, bytes);
-    else std::memset(onto, 0, bytes);
-  });
-}
 /// Adds row r of `from` to row index[r] - first of `to`, which has elements of To, if there is such a row. Sums in A.
 template <class A, class T, class To>
 void add_rows(Cpu& dev, ConstView<Cpu> from, ConstView<Cpu> index, std::int64_t first,
@@ -65,7 +53,14 @@ void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int6
 void gather_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> index,
                     std::int64_t first, bool all, View<Cpu> y) {
   if (all) cpu::check_row_indices("gather_rows", index, x.rows());
-  cpu::copy_rows(dev, x, index, first, y);
+  const auto bytes = as_size(x.columns()) * size_of(x.dtype());
+  if (bytes == 0) return;
+  cpu::for_rows(dev, index.count(), 64, [=, rows = x.rows()](std::int64_t row) {
+    const auto at = index.data<std::int32_t>()[row] - first;
+    auto* const to = y.bytes() + as_size(row) * bytes;
+    if (at >= 0 && at < rows) std::memcpy(to, x.bytes() + as_size(at) * bytes, bytes);
+    else std::memset(to, 0, bytes);
+  });
 }
 /// Computes dx = beta * dx, then adds the rows. dx has the type of dy or its accumulation type.
 void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
