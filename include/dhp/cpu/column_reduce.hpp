@@ -16,6 +16,15 @@ void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
   });
 }
 
+/// Calls body(row, buffer) for all rows. Each thread takes 16 rows at a time. buffer: `size` elements for the row.
+template <class A>
+void for_rows_with_buffer(Cpu& dev, std::int64_t rows, std::int64_t size, auto body) {
+  dev.for_ranges(rows, 16, [=](std::int64_t first, std::int64_t last) {
+    std::vector<A> buffer(as_size(size));
+    for (auto row = first; row < last; ++row) body(row, buffer.data());
+  });
+}
+
 /// Computes `sums` sums of each column. add_rows(first, last, totals) adds at most `tile` rows to
 /// totals[sum * columns + column]. finish(sum, column, value) receives each result as a double.
 template <class A, class AddRows, class Finish>

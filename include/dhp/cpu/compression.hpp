@@ -51,17 +51,15 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
 }
 void pack_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> bits) {
   visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
-    dev.for_ranges(bits.count(), 1 << 12,
-                   [count = x.count(), from = x.data<T>(), to = bits.data<std::uint8_t>()](
-                       std::int64_t first, std::int64_t last) {
-                     for (auto byte = first; byte < last; ++byte) {
-                       unsigned packed = 0;
-                       const auto end = std::min<std::int64_t>(8, count - 8 * byte);
-                       for (std::int64_t bit = 0; bit < end; ++bit)
-                         packed |= unsigned{from[8 * byte + bit] >= 0} << bit;
-                       to[byte] = static_cast<std::uint8_t>(packed);
-                     }
-                   });
+    const T* const from = x.data<T>();
+    auto* const to = bits.data<std::uint8_t>();
+    cpu::for_rows(dev, bits.count(), 1 << 12, [=, count = x.count()](std::int64_t byte) {
+      unsigned packed = 0;
+      const auto end = std::min<std::int64_t>(8, count - 8 * byte);
+      for (std::int64_t bit = 0; bit < end; ++bit)
+        packed |= unsigned{from[8 * byte + bit] >= 0} << bit;
+      to[byte] = static_cast<std::uint8_t>(packed);
+    });
   });
 }
 void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cpu> magnitudes,
@@ -70,12 +68,10 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
     const auto level =
         static_cast<T>(factor * *magnitudes.data<double>() / static_cast<double>(y.count()));
     const std::array<T, 2> levels{-level, level};  // a table: branches on signs would mispredict
-    dev.for_ranges(y.count(), cpu::elementwise_tile,
-                   [levels, from = bits.data<std::uint8_t>(), to = y.data<T>()](std::int64_t first,
-                                                                                std::int64_t last) {
-                     for (auto at = first; at < last; ++at)
-                       to[at] += levels[from[at / 8] >> at % 8 & 1];
-                   });
+    const auto* const from = bits.data<std::uint8_t>();
+    T* const to = y.data<T>();
+    cpu::for_rows(dev, y.count(), cpu::elementwise_tile,
+                  [=](std::int64_t at) { to[at] += levels[from[at / 8] >> at % 8 & 1]; });
   });
 }
 void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream& random) {

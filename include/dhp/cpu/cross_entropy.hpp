@@ -34,18 +34,17 @@ namespace dhp::detail {
 void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                           const CrossEntropyOptions& options, View<Cpu> max) {
   visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    cpu::for_rows(
-        dev, logits.rows(), cpu::logit_tile,
-        [columns = options.classes_of(logits.shape()), stride = logits.columns(),
-         x = logits.data<T>(), to = max.data<A>(), onto = options.onto](std::int64_t row) {
-          A most = onto ? to[row] : -std::numeric_limits<A>::infinity();
-          const auto take = [&](std::int64_t, std::int64_t count, const A* values) {
-            most =
-                std::max(most, cpu::largest<A>(count, [=](std::int64_t c) { return values[c]; }));
-          };
-          cpu::in_row_blocks<A>(columns, take, x + row * stride);
-          to[row] = most;
-        });
+    const auto columns = options.classes_of(logits.shape()), stride = logits.columns();
+    const T* const x = logits.data<T>();
+    A* const to = max.data<A>();
+    cpu::for_rows(dev, logits.rows(), cpu::logit_tile, [=, onto = options.onto](std::int64_t row) {
+      A most = onto ? to[row] : -std::numeric_limits<A>::infinity();
+      const auto take = [&](std::int64_t, std::int64_t count, const A* values) {
+        most = std::max(most, cpu::largest<A>(count, [=](std::int64_t c) { return values[c]; }));
+      };
+      cpu::in_row_blocks<A>(columns, take, x + row * stride);
+      to[row] = most;
+    });
   });
 }
 void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,

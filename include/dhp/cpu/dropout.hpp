@@ -2,14 +2,12 @@
 #pragma once
 
 #include <dhp/core/philox.hpp>
-#include <dhp/cpu/convert.hpp>
-#include <dhp/device/cpu.hpp>
+#include <dhp/cpu/column_reduce.hpp>
 #include <dhp/ops/dropout.hpp>
 
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <vector>
 
 namespace dhp::detail::cpu {
 
@@ -52,17 +50,13 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
     const auto columns = x.columns();
     const T* const all = x.data<T>();
     T* const dropped = y.data<T>();
-    dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(as_size(columns));
-      A* const values = buffer.data();
-      for (auto row = first; row < last; ++row) {
-        const A* const from = cpu::widened(all + row * columns, columns, values);
-        cpu::for_kept(rows, options, row, columns, [=](std::int64_t at, bool keep) {
-          const A value = from[at];
-          values[at] = (keep ? value : A(0)) * scale;  // avoids a branch
-        });
-        cpu::convert(values, dropped + row * columns, columns);
-      }
+    cpu::for_rows_with_buffer<A>(dev, x.rows(), columns, [&](std::int64_t row, A* values) {
+      const A* const from = cpu::widened(all + row * columns, columns, values);
+      cpu::for_kept(rows, options, row, columns, [=](std::int64_t at, bool keep) {
+        const A value = from[at];
+        values[at] = (keep ? value : A(0)) * scale;  // avoids a branch
+      });
+      cpu::convert(values, dropped + row * columns, columns);
     });
   });
 }

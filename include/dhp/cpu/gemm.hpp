@@ -24,6 +24,11 @@ void visit_products(const Cpu& dev, DType type, const auto& body) {
   });
 }
 
+/// Returns how many parts of a size cover `of`.
+[[nodiscard]] constexpr std::int64_t parts(std::int64_t of, std::int64_t size) {
+  return (of + size - 1) / size;
+}
+
 /// Returns where a row of the product is written: the offset in elements from the beginning of the output.
 using Place = FunctionRef<std::int64_t(std::int64_t row)>;
 
@@ -52,8 +57,8 @@ struct Blocks {
     std::int64_t rows, columns, down, across;  ///< size of a tile; number of tiles along m and n
 
     /// unit: number of rows of a panel. Tiles consist of whole panels.
-    Tiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t threads, std::int64_t unit) {
-      const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
+    Tiles(const GemmSize& size, std::int64_t threads, std::int64_t unit) {
+      const auto [m, n, k] = size;
       const auto most = std::max<std::int64_t>(m / 112, 1);  // shorter tiles reload B too often
       const auto tall = is_tiled && k * std::min(n, max_columns) <= 4 << 20 ? 256 : 1120;
       down = std::max(parts(m, tall), std::min(threads == 1 ? 1 : 2 * threads, most));
@@ -80,15 +85,10 @@ struct Blocks {
   /// The number of rows that are packed together: `group`, rounded down to whole panels.
   template <class R>
   static constexpr std::int64_t max_rows = R::rows*(group / R::rows);
-  template <class R>
-  static std::int64_t panels(std::int64_t columns) {
-    return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
-  }
   /// Returns the number of packed elements for `length` elements along k; a pair holds two.
   static std::int64_t along(std::int64_t length) {
     constexpr std::int64_t multiple = Panel<E, Native>::unit;
-    const auto packed = is_pair<E> ? (length + 1) / 2 : length;
-    return (packed + multiple - 1) / multiple * multiple;
+    return parts(length, is_pair<E> ? 2 * multiple : multiple) * multiple;
   }
 
   template <class R>
@@ -107,10 +107,9 @@ struct Blocks {
     const bool by_panels = a.along_k || (P::rows > 8 && a.in_place());
     const auto high_group = a.along_k ? P::rows : max_rows<R>;
     const auto most = std::min(depth, k);
-    const auto wide = panels<R>(columns) * P::columns;
+    const auto across = parts(columns, P::columns), wide = across * P::columns;
     Run<E> runs[max_runs];
-    const auto panels_of = [](std::int64_t high) { return (high + P::rows - 1) / P::rows; };
-    const auto stride_a = panels_of(std::min(high_group, rows)) * P::rows;
+    const auto stride_a = parts(std::min(high_group, rows), P::rows) * P::rows;
     const auto copied = (P::tiles ? P::line : most) * stride_a;
     const bool whole = high_group <= a.piece();  // lines in pieces are copied as they are
     const auto size_a = by_panels ? P::rows * P::line : copied + (flat_lines + 1) * max_rows<R>;
@@ -127,10 +126,10 @@ struct Blocks {
       if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b);
       const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       const auto later = p0 + deep, later_deep = std::min(depth, k - later);
-      const auto steps = deep * panels<R>(columns) / Prefetcher::every;  // of step(), per row panel
+      const auto steps = deep * across / Prefetcher::every;  // of step(), per row panel
       Prefetch ahead;  // the next rows of A, or the next block of k
       if (packed == nullptr)
-        ahead.b = {b.block(column, columns, later, later_deep), steps * panels_of(rows)};
+        ahead.b = {b.block(column, columns, later, later_deep), steps * parts(rows, P::rows)};
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         if (P::tiles && !by_panels)
@@ -150,13 +149,13 @@ struct Blocks {
                    next = std::min(high_group, below < rows ? rows - below : rows);
         ahead.a = {below < rows ? a.block(row + below, next, p0, deep)
                                 : a.block(row, next, later, later_deep),
-                   steps * panels_of(high)};
+                   steps * parts(high, P::rows)};
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          const E* const copy = packed_a + (P::tiles ? i * P::line : whole ? i * deep : i);
-          const auto copied_run =
-              P::tiles ? Run<E>{copy, copy + P::rows / 2 * P::line, P::line, 1, deep}
-                       : Run<E>{copy, copy + P::rows / 2, 1, whole ? P::rows : stride_a, deep};
+          const E* const copy = packed_a + i * (P::tiles ? P::line : whole ? deep : 1);
+          const std::int64_t apart = P::tiles ? P::line : 1;
+          const std::int64_t step = P::tiles ? 1 : whole ? P::rows : stride_a;
+          const Run<E> copied_run{copy, copy + P::rows / 2 * apart, apart, step, deep};
           const auto left = by_panels
                                 ? runs_of_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a)
                                 : Runs<E>{&copied_run, 1};
@@ -185,10 +184,10 @@ struct Blocks {
     constexpr std::int64_t together = 8 * Panel<E, R>::columns;
     const auto k = along(length);
     const auto& b = elements<E>(from, length);
-    const auto wide = panels<R>(columns) * Panel<E, R>::columns;
+    const auto wide = parts(columns, Panel<E, R>::columns) * Panel<E, R>::columns;
     auto packed = make_buffer<E>(k * wide);
-    const auto across = (columns + together - 1) / together;
-    dev.for_tiles((k + depth - 1) / depth * across, [&](std::int64_t part) {
+    const auto across = parts(columns, together);
+    dev.for_tiles(parts(k, depth) * across, [&](std::int64_t part) {
       const auto p0 = part / across * depth, first = part % across * together;
       const auto deep = std::min(depth, k - p0), count = std::min(together, columns - first);
       pack_b<R>(b, column + first, count, p0, deep, packed.get() + p0 * wide + first * deep);
@@ -205,23 +204,22 @@ struct Blocks {
   /// Calls body(registers, tile) for the tiles of C [m, n]. If enough tiles share columns of B, these columns are
   /// packed only once, unless the packed columns exceed the caches.
   static void visit_tiles(Cpu& dev, const From& b, const GemmSize& size, const auto& body) {
-    const auto [m, n, length] = size;
-    with_registers([&, m = m, n = n, length = length]<class R>(R registers) {
-      const Tiles tiles(m, n, length, dev.threads(), R::rows);
+    with_registers([&]<class R>(R registers) {
+      const Tiles tiles(size, dev.threads(), R::rows);
       const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
         const auto row = down * tiles.rows, column = across * tiles.columns;
-        body(registers, Tile{row, std::min(tiles.rows, m - row), column,
-                             std::min(tiles.columns, n - column), packed});
+        body(registers, Tile{row, std::min(tiles.rows, size.m - row), column,
+                             std::min(tiles.columns, size.n - column), packed});
       };
-      const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
+      const auto bytes = along(size.k) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
       if (bytes > (8 << 20) || tiles.down < std::max(dev.threads(), 2))
         return dev.for_tiles(tiles.down * tiles.across, [&](std::int64_t tile) {
           one(tile / tiles.across, tile % tiles.across, nullptr);
         });
       for (std::int64_t across = 0; across < tiles.across; ++across) {
         const auto column = across * tiles.columns;
-        const auto packed =
-            pack_columns(dev, registers, b, column, std::min(tiles.columns, n - column), length);
+        const auto packed = pack_columns(dev, registers, b, column,
+                                         std::min(tiles.columns, size.n - column), size.k);
         dev.for_tiles(tiles.down, [&](std::int64_t down) { one(down, across, packed.get()); });
       }
     });
@@ -300,8 +298,7 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     const Matrix right{b.data<T>(), b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
-    const bool converted = !bias.empty() && bias.dtype() != dtype_of<A>();
-    const auto wide_bias = converted ? cpu::make_buffer<A>(size.n) : cpu::Buffer<A>();
+    const auto wide_bias = cpu::make_buffer<A>(bias.count());
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     cpu::Blocks<E>::multiply_all(dev, left, right, size, c, alpha, beta, add);

@@ -10,8 +10,6 @@
 
 namespace dhp::detail::cpu {
 
-inline constexpr std::int64_t norm_row_tile = 16;
-
 /// Normalizes a row by layer norm or, if beta and mean are null, by RMS norm.
 template <class T, class A>
 void normalize(std::int64_t columns, const A* from, const A* gamma, const A* beta, double epsilon,
@@ -105,27 +103,23 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
     const A scale = static_cast<A>(1.0 / (1.0 - branch.dropout.probability));
     const auto columns = x.columns();
     A* const means = data_or_null<A>(mean);
-    dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(as_size(2 * columns));
-      A* const values = buffer.data();
-      for (auto row = first; row < last; ++row) {
-        const A* from = cpu::widened(x.data<T>() + row * columns, columns, values);
-        if (!sum.empty()) {
-          const A* const other =
-              cpu::widened(residual.data<T>() + row * columns, columns, values + columns);
-          T* const to = sum.data<T>() + row * columns;
-          cpu::for_kept(branch.rows, branch.dropout, row, columns, [=](std::int64_t c, bool keep) {
-            const A value = from[c];
-            values[c] = other[c] + (keep ? value : A(0)) * scale;
-          });
-          cpu::convert(values, to, columns);
-          if constexpr (!std::is_same_v<T, A>) cpu::convert(to, values, columns);
-          from = values;
-        }
-        cpu::normalize(columns, from, gamma.data<A>(), data_or_null<A>(beta), epsilon,
-                       y.data<T>() + row * columns, means == nullptr ? means : means + row,
-                       inv_std.data<A>()[row]);
+    cpu::for_rows_with_buffer<A>(dev, x.rows(), 2 * columns, [&](std::int64_t row, A* values) {
+      const A* from = cpu::widened(x.data<T>() + row * columns, columns, values);
+      if (!sum.empty()) {
+        const A* const other =
+            cpu::widened(residual.data<T>() + row * columns, columns, values + columns);
+        T* const to = sum.data<T>() + row * columns;
+        cpu::for_kept(branch.rows, branch.dropout, row, columns, [=](std::int64_t c, bool keep) {
+          const A value = from[c];
+          values[c] = other[c] + (keep ? value : A(0)) * scale;
+        });
+        cpu::convert(values, to, columns);
+        if constexpr (!std::is_same_v<T, A>) cpu::convert(to, values, columns);
+        from = values;
       }
+      cpu::normalize(columns, from, gamma.data<A>(), data_or_null<A>(beta), epsilon,
+                     y.data<T>() + row * columns, means == nullptr ? means : means + row,
+                     inv_std.data<A>()[row]);
     });
   });
 }

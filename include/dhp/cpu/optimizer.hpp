@@ -1,15 +1,10 @@
 #pragma once
 
-#include <dhp/cpu/reduce.hpp>
+#include <dhp/cpu/segments.hpp>
 #include <dhp/cpu/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 namespace dhp::detail::cpu {
-
-void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
-  dev.for_ranges(table.tile_count(), 1,
-                 [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
-}
 
 /// Calls body(Tag of the accumulation type, step state) if the step is applied.
 void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body) {

@@ -4,14 +4,21 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/segments.hpp>
 
+namespace dhp::detail::cpu {
+
+void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
+  dev.for_tiles(table.tile_count(), [&](std::int64_t at) { body(table.tiles()[at]); });
+}
+
+}  // namespace dhp::detail::cpu
+
 namespace dhp::detail {
 
 void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
                      bool of_weights, View<Cpu> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
     const TileSource<A> source{data_or_null<A>(x), of_weights};
-    dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
-      const auto& tile = table.tiles()[at];
+    cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
       sums.data<double>()[tile.sum] = cpu::squares_of(source(tile), tile.last - tile.first);
     });
   });
