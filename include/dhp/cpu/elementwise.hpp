@@ -37,19 +37,14 @@ void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* 
   });
 }
 
-/// y[at] = f(from[at]...), or f(y[at], from[at]...), computed in A (float or double) and rounded to the type of y.
-template <class A, class F, class... From>
-void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
-  constexpr bool reads = !std::is_invocable_v<F&, std::enable_if_t<!std::is_void_v<From>, A>...>;
+/// y[at] = f(from[at]...), computed in A (float or double) and rounded to the type of y, which may be in `from`.
+template <class A>
+void map(Cpu& dev, const View<Cpu>& y, auto f, const auto&... from) {
   const bool in_place = y.dtype() == dtype_of<A>();
   const bool whole = (in_place && ... && (from.dtype() == dtype_of<A>()));
   dev.for_ranges(y.count(), elementwise_tile, [&](std::int64_t first, std::int64_t last) {
-    A result[row_block], converted[sizeof...(From) + 1][row_block];
+    A result[row_block], converted[sizeof...(from) + 1][row_block];
     const auto step = whole ? last - first : row_block;
-    const auto run = [=](std::int64_t count, A* to, const auto*... values) {
-      if constexpr (reads) for_vectors(count, to, f, to, values...);
-      else for_vectors(count, to, f, values...);
-    };
     for (; first < last; first += step) {
       const auto count = std::min(step, last - first);
       int next = 0;
@@ -57,8 +52,7 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
         return read<A>(x, first, count, converted[next++]);
       };
       A* const to = in_place ? y.data<A>() + first : result;
-      if (reads && !in_place) (void)read<A>(y, first, count, result);
-      run(count, to, open(from)...);
+      for_vectors(count, to, f, open(from)...);
       if (!in_place) write<A>(y, first, count, result);
     }
   });
@@ -84,13 +78,15 @@ void add_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vie
   const bool alike = a.dtype() == y.dtype() && b.dtype() == y.dtype();
   visit_accumulator(alike ? accumulation_type(y.dtype()) : DType::f64, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
-        dev, y, [](A left, A right) { return left + right; }, a, b);
+        dev, y, [](auto left, auto right) { return left + right; }, a, b);
   });
 }
 void axpy_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> x, View<Cpu> y) {
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
-        dev, y, [factor = static_cast<A>(alpha)](A old, A more) { return old + factor * more; }, x);
+        dev, y,
+        [factor = static_cast<A>(alpha)](auto old, auto more) { return old + factor * more; }, y,
+        x);
   });
 }
 void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
@@ -104,7 +100,8 @@ void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
 void scale_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> factor, View<Cpu> y) {
   if (!factor.empty()) alpha *= *factor.data<double>();
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
-    cpu::map<A>(dev, y, [by = static_cast<A>(alpha)](A value) { return by * value; });
+    cpu::map<A>(
+        dev, y, [by = static_cast<A>(alpha)](auto value) { return by * value; }, y);
   });
 }
 void cast_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
