@@ -46,7 +46,7 @@ struct ScoreBlock {
   }
 };
 
-/// Calls body(TypeTag<E>). E is the type in panels of attention's products: that of gemm(), but not pairs, which are not
+/// Calls body(TypeTag<E>). E is the type in panels of attention's products: that of gemm(), but no pairs, which are not
 /// worth their rounding.
 void visit_attention_products(const Cpu& dev, DType type, const auto& body) {
   visit_products(dev, type, [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
