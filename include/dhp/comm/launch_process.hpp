@@ -92,8 +92,8 @@ void run_process_rank(const ProcessRank& me, auto connect, auto body,
 }
 
 /// Runs body(Comm<Dev>) on each rank of a job. If a launcher (mpirun, srun, torchrun) started this process, it runs one
-/// rank of the job, whose size the launcher chose, and connects by `connect`. Otherwise `ranks` threads run the body. A
-/// program may call it several times, one after another.
+/// rank of the job, whose size the launcher chose, and connects by `connect`. Otherwise `ranks` threads run the body,
+/// and the options have no effect. A program may call it several times, one after another.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();
