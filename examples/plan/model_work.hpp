@@ -3,7 +3,6 @@
 
 #include <dhp/train/memory_plan.hpp>
 
-#include <map>
 #include <vector>
 
 namespace examples {
@@ -13,10 +12,9 @@ using Work = dhp::detail::MetaCount;
 /// Work of a layer on one rank of the tensor axis.
 struct LayerWork {
   Work forward{}, backward{};
-  double kept_bytes = 0;    ///< activations kept for the backward pass
-  double output_bytes = 0;  ///< activations sent to a next stage
-  std::map<const void*, double>
-      parameters{};  ///< trained elements by parameter, since layers may share parameters
+  double kept_bytes = 0;                    ///< activations kept for the backward pass
+  double output_bytes = 0;                  ///< activations sent to a next stage
+  dhp::ParameterList<dhp::Meta> trained{};  ///< layers may share parameters
 };
 
 struct ModelWork {
@@ -24,8 +22,6 @@ struct ModelWork {
   std::vector<double> costs{};  ///< relative cost of each layer, which decides where stages begin
   Work update{};                ///< work of a step outside the layers
   double parameters = 0;        ///< trained elements
-  double in_pages = 0;          ///< trained elements with the padding of ZeRO's pages
-  double gathered_bytes = 0;    ///< bytes of trained weights that ZeRO gathers
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   double transient_bytes = 0;  ///< peak memory beyond state and kept activations
 
@@ -65,9 +61,7 @@ template <class Options>
     dhp::ParameterList<Meta> list;
     of.parameters(list);
     for (const auto& each : list)
-      if (each->spec.is_trained())
-        work.layers.back().parameters[each.get()] =
-            static_cast<double>(each->spec.local_shape().count());
+      if (each->spec.is_trained()) work.layers.back().trained.push_back(each);
   };
   auto shape = example.input.shape();
   for (const auto& layer : model.layers) {
@@ -77,14 +71,9 @@ template <class Options>
     count_parameters(layer);
   }
   count_parameters(model.loss);
-  std::int64_t pages = 0;
   for (const auto& each : run.store().parameters())
-    if (each->spec.is_trained()) {
+    if (each->spec.is_trained())
       work.parameters += static_cast<double>(each->spec.local_shape().count());
-      pages = dhp::detail::in_pages(pages, *each).last;
-    }
-  work.in_pages = static_cast<double>(pages);
-  work.gathered_bytes = work.in_pages * static_cast<double>(size_of(options.store.compute));
 
   const auto count = work.layers.size();
   std::vector<dhp::detail::MetaSpan> inside;

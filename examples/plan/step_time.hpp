@@ -127,15 +127,14 @@ class StepModel {
       StepTime time{.compute = stage.compute, .tensor = stage.tensor};
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       const double part = stage.parameters / std::max(work.parameters, 1.0);
-      const double padding = sharded ? work.in_pages / std::max(work.parameters, 1.0) : 1;
-      const double gradients = work.gradient_bytes * part * padding;
-      const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
+      const auto [elements, calls] = sent_elements(stage, layout.zero, replicas);
+      const double gradients = work.gradient_bytes / std::max(work.parameters, 1.0) * elements;
       const auto sent = [&](double bytes) {
         return exchange(sharded ? calls / 2 : calls, bytes, replicas, mesh.tensor, mesh.size());
       };
       const double summed = data_bytes(gradients, 0, replicas, sharded, 1);
       const double gathered =
-          sharded ? data_bytes(0, work.gathered_bytes * part, replicas, 1, 1) : 0;
+          sharded ? data_bytes(0, elements * size_of(options_.products), replicas, 1, 1) : 0;
       const double summing = sent(summed), gathering = sharded ? sent(gathered) : 0;
       const auto [waits, gathers] = exposed(stage, layout.zero, rounds, summing, gathering);
       const double exchanging = rounds * summing + gathers * gathering;
@@ -205,6 +204,7 @@ class StepModel {
     double tied = 0;  // time to sum gradients of parameters that other stages share
     double kept_bytes = 0;
     double parameters = 0;
+    dhp::ParameterList<dhp::Meta> trained{};
     std::vector<Passes> layers{};
   };
   /// What the stages depend on: the mesh, the schedule and its chunks, the micro-batch, and recomputation.
@@ -241,6 +241,25 @@ class StepModel {
   [[nodiscard]] double bucket_bytes(const Stage& stage, int zero) const {
     const double part = std::max(4 * stage.parameters / 32, 1024.0 * 1024);
     return zero >= 2 ? std::min(options_.bucket_bytes, part) : options_.bucket_bytes;
+  }
+  /// Returns the elements of a stage's gradients as they are sent, and the number of buckets. ZeRO pads each bucket to
+  /// whole pages of all replicas, so many replicas send much more than the gradients.
+  [[nodiscard]] std::pair<double, double> sent_elements(const Stage& stage, int zero,
+                                                        int replicas) const {
+    if (zero == 0)
+      return {stage.parameters, std::ceil(4 * stage.parameters / options_.bucket_bytes)};
+    const auto lists = dhp::detail::bucket_lists(
+        stage.trained,
+        {static_cast<dhp::ZeroStage>(zero), static_cast<std::size_t>(options_.bucket_bytes)},
+        size_of(dhp::accumulation_type(options_.products)));
+    const auto page = dhp::detail::segment_tile * replicas;
+    std::int64_t elements = 0;
+    for (const auto& list : lists) {
+      std::int64_t at = 0;
+      for (const auto& each : list) at = dhp::detail::in_pages(at, *each).last;
+      elements += (at + page - 1) / page * page;
+    }
+    return {static_cast<double>(elements), static_cast<double>(lists.size())};
   }
   /// Seconds that a replica waits for its exchange, and how often it gathers all weights. `summing` and `gathering` are
   /// the seconds of one sum of all gradients and of one gather of all weights. The link carries one bucket at a time,
@@ -351,10 +370,11 @@ class StepModel {
         stage.kept_bytes += of.kept_bytes / layout.chunks;
         auto& passes = stage.layers.emplace_back(
             Passes{.forward = forward + there, .backward = backward + back});
-        for (const auto& [id, elements] : of.parameters) {
+        for (const auto& each : of.trained) {
           const auto place = static_cast<int>(stage.layers.size()) - 1;
-          const auto [known, fresh] = held[at].try_emplace(id, elements, place);
-          if (fresh) passes.parameters += elements;
+          const auto elements = static_cast<double>(each->spec.local_shape().count());
+          const auto [known, fresh] = held[at].try_emplace(each.get(), elements, place);
+          if (fresh) passes.parameters += elements, stage.trained.push_back(each);
           else passes.tied = known->second.second;
         }
         stage.parameters += passes.parameters;

@@ -20,7 +20,14 @@ Cluster simple() {
   return result;
 }
 
-/// Four layers. Each takes 1 s forward and 2 s backward, has 1e6 parameters and keeps 1e6 bytes. Updates take 1 s.
+constexpr double mega = 1 << 20;  // whole pages of ZeRO's buckets
+
+Parameter<Meta> weights_of(std::int64_t count) {
+  return std::make_shared<ParameterState<Meta>>(ParameterSpec{.name = "weight", .shape = {count}},
+                                                0, 0);
+}
+
+/// Four layers. Each takes 1 s forward and 2 s backward, has `mega` parameters and keeps 1e6 bytes. Updates take 1 s.
 ModelWork four_layers() {
   ModelWork work;
   work.layers.resize(4);
@@ -28,13 +35,13 @@ ModelWork four_layers() {
     layer.forward.flop = 1e9;
     layer.backward.flop = 2e9;
     layer.kept_bytes = 1e6;
-    layer.parameters[&layer] = 1e6;
+    layer.trained = {weights_of(1 << 20)};
   }
   work.costs = {1, 1, 1, 1};
   work.update.bytes = 1e9;
-  work.parameters = 4e6;
-  work.weight_bytes = work.gradient_bytes = 16e6;
-  work.optimizer_bytes = 32e6;
+  work.parameters = 4 * mega;
+  work.weight_bytes = work.gradient_bytes = 16 * mega;
+  work.optimizer_bytes = 32 * mega;
   return work;
 }
 
@@ -55,7 +62,7 @@ TEST_CASE("step time: a single rank does all work in sequence") {
   CHECK(time.compute == Approx(8 * 12));
   CHECK(time.update == Approx(1));
   CHECK(time.total() == Approx(97));
-  CHECK(time.memory_bytes == Approx(16e6 + 16e6 + 32e6 + 4e6));
+  CHECK(time.memory_bytes == Approx(64 * mega + 4e6));
   CHECK(time.flop == Approx(8 * 12e9));
   CHECK(model({.mesh = {1, 1, 1}, .micro_batch = 4})->compute == Approx(2 * 12));
   CHECK_FALSE(model({.mesh = {16, 1, 1}}).has_value());  // 8 micro-batches
@@ -82,7 +89,7 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
   const auto time = model({.mesh = {1, 1, 4}}).value();
   CHECK(time.total() == Approx((8 + 3) * 3 + 0.25));
   CHECK(time.idle_share == Approx(3.0 / 11));
-  CHECK(time.memory_bytes == Approx(16e6 + 4 * 1e6));
+  CHECK(time.memory_bytes == Approx(16 * mega + 4 * 1e6));
   // The time of many micro-batches is extrapolated.
   auto long_step =
       examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
@@ -90,47 +97,59 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
                            }});
   CHECK(long_step({.mesh = {1, 1, 4}})->total() == Approx((1000 + 3) * 3 + 0.25));
   CHECK(long_step({.mesh = {1, 1, 4}, .schedule = dhp::GPipe{}})->memory_bytes ==
-        Approx(16e6 + 1000 * 1e6));
+        Approx(16 * mega + 1000 * 1e6));
 }
 
 TEST_CASE("step time: buckets that are ready early are hidden, the last one is not") {
   auto cluster = simple();
-  cluster.device.bytes_per_s = 8e6;  // 16e6 bytes of gradients, sent once by two ranks: 2 s
+  cluster.device.bytes_per_s = 8 * mega;  // 16 MiB of gradients, sent once by two ranks: 2 s
   CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}})->data == Approx(2));
   // Four buckets of half a second: three are done before the first layer's backward pass ends.
-  CHECK(model_of(cluster, four_layers(), 4e6)({.mesh = {2, 1, 1}})->data == Approx(0.5));
+  CHECK(model_of(cluster, four_layers(), 4 * mega)({.mesh = {2, 1, 1}})->data == Approx(0.5));
   CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}, .zero = 1})->update == Approx(0.5));
 }
 
 TEST_CASE("step time: ZeRO 2 sums after each micro-batch, during the next forward pass") {
   auto cluster = simple();
-  cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s to sum, 4 s to gather weights
+  cluster.device.bytes_per_s = 2 * mega;  // 16 MiB of gradients: 4 s to sum, 4 s to gather weights
   auto work = four_layers();
-  work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   const Layout layout{.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 2};  // two micro-batches each
   // Each layer is a bucket. Only the gather of the first weights and the sum of the last gradients are exposed.
   CHECK(model_of(cluster, work)(layout)->data == Approx(1 + 1));
   // TCP uses the host's only core.
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
-  CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
+  CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24 * mega * (1 - 2.0 / 12)));
   // The slow link carries the weights in 16 s, and then the sums of each micro-batch in 16 s, once its pass is done.
-  cluster.device.bytes_per_s = 0.5e6;
+  cluster.device.bytes_per_s = mega / 2;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
 }
 
 TEST_CASE("step time: ZeRO 3 gathers a bucket during the use of the previous one") {
   auto cluster = simple();
-  cluster.device.bytes_per_s =
-      2e6;  // a second for the weights of a layer, and one for its gradients
+  cluster.device.bytes_per_s = 2 * mega;  // a second for a layer's weights, and for its gradients
   auto work = four_layers();
-  work.in_pages = work.parameters, work.gathered_bytes = work.weight_bytes;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 3})->data ==
         Approx(1 + 1));
   // The slow link carries the weights, then four sums and two gathers, because the last two layers' weights stay.
-  cluster.device.bytes_per_s = 0.5e6;
+  cluster.device.bytes_per_s = mega / 2;
   CHECK(model_of(cluster, work)({.mesh = {2, 1, 1}, .micro_batch = 4, .zero = 3})->data ==
         Approx(16 + 3 + (4 + 2) * 4 - 12));
+}
+
+TEST_CASE("step time: ZeRO sends whole pages of each replica") {
+  auto cluster = simple();
+  cluster.devices = 8, cluster.device.bytes_per_s = mega;
+  auto work = four_layers();
+  work.parameters = 4000, work.gradient_bytes = 16000;
+  for (auto& layer : work.layers)
+    layer.forward = layer.backward = {}, layer.trained = {weights_of(1000)};
+  const auto data = [&](int zero, double bucket) {
+    return model_of(cluster, work, bucket)({.mesh = {8, 1, 1}, .zero = zero})->data;
+  };
+  CHECK(data(0, 1e9) == Approx(2 * 7.0 / 8 * 16000 / mega));
+  CHECK(data(1, 1e9) == Approx(2 * 7.0 / 8 * 0.5));  // a bucket of 8 pages of 64 KiB
+  CHECK(data(1, 4000) == Approx(2 * 7.0 / 8 * 4 * 0.5));
 }
 
 TEST_CASE("step time: groups across hosts use the hosts' links in parallel") {
@@ -166,7 +185,7 @@ TEST_CASE("step time: ranks that share cores are no faster than the cores") {
 
 TEST_CASE("search: gives the fastest layouts that fit, and why others are slower") {
   auto cluster = simple();
-  cluster.memory_bytes = 60e6;  // one stage needs 68e6
+  cluster.memory_bytes = 60e6;  // one stage needs 71e6
   auto model = model_of(cluster, four_layers());
   const examples::Choices choices{
       .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};
