@@ -114,7 +114,9 @@ struct Line {
 struct Found {
   std::vector<Line> lines{};  ///< the fastest layout first
   Searched searched{};
-  std::string why_not{};  ///< why a layout cannot run
+  std::string why_not{};    ///< why a layout cannot run
+  std::size_t planned = 0;  ///< layouts whose memory was counted
+  bool given_up = false;    ///< further layouts may fit
 };
 
 /// Returns the fastest layouts of `ranks` ranks that fit into memory. A step of the training code counts the memory.
@@ -130,11 +132,12 @@ struct Found {
   const double peak = cluster.products(options.store.compute);
   const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
   Found found;
-  std::size_t impossible = 0, planned = 0;
+  std::size_t impossible = 0;
   const double limit = cluster.memory_bytes / cluster.sharers(ranks);
   const auto add = [&](const Timed& one) {
     auto [time, layout] = one;
-    const bool goes_on = ++planned < 4 * most + 200;
+    const bool goes_on = ++found.planned < 4 * most + 200;
+    found.given_up = !goes_on;
     // After twice as many micro-batches as stages a schedule holds no more activations.
     const auto runs = layout.schedule.name() == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;
@@ -218,7 +221,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
              : ranks <= cluster.devices ? RanksAre::threads
                                         : RanksAre::processes;
   MemoryPlanner planner(of);
-  const auto [found, searched, why_not] =
+  const auto [found, searched, why_not, planned, given_up] =
       best(planner, cluster, of, ranks, options.global_batch, dhp::detail::as_size(asked.top));
   const auto all = dhp::concat(dhp::detail::pluralize(searched.all, "layout"), " of ",
                                dhp::detail::pluralize(ranks, "rank"));
@@ -231,8 +234,9 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
                  ? dhp::concat(", or a larger --global-batch than ", options.global_batch,
                                ": each replica needs a sample")
                  : "");
-  dhp::check(!found.empty(), "none of ", all, " fits ", cluster.name,
-             options.memory_limit_gb > 0 ? " and --memory-limit" : "",
+  dhp::check(!found.empty(), "none of ",
+             given_up ? dhp::concat("the ", planned, " fastest of ") : "", all, " fits ",
+             cluster.name, options.memory_limit_gb > 0 ? " and --memory-limit" : "",
              ": give more --gpus, another --global-batch, or fewer options that fix axes");
   json.write(json_of(found));
   std::printf("%s, %s, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),

@@ -86,7 +86,7 @@ struct Searched {
   std::size_t all = 0, possible = 0;  ///< possible: those that were timed and can run the model
 };
 
-/// Calls visit(layout) for the layouts whose estimated memory fits, the fastest first, until it returns false. Layouts
+/// Calls visit(layout) for the layouts that may fit into memory, the fastest first, until it returns false. Layouts
 /// that differ only in schedule and ZeRO are a group with one lower bound of their times. Groups are timed in the order
 /// of these bounds, and only while the next one may hold a faster layout than those that are timed.
 Searched search(StepModel& model, const Choices& choices, const auto& visit) {

@@ -38,7 +38,7 @@ struct StepTime {
   double data = 0;          ///< exposed exchange of gradients and weights
   double update = 0;        ///< optimizer and the step's small collectives
   double shared = 0;        ///< slowdown by ranks on the same cores
-  double memory_bytes = 0;  ///< estimate for one rank
+  double memory_bytes = 0;  ///< of one rank, at least
   double idle_share = 0;    ///< mean over the stages
   double flop = 0;          ///< operations of the model over all ranks, without recomputation
 
@@ -149,7 +149,8 @@ class StepModel {
       const auto state = state_bytes(work.weight_bytes * part, work.gradient_bytes * part,
                                      work.optimizer_bytes * part, replicas, layout.zero);
       time.memory_bytes =
-          std::max(slowest.memory_bytes, state.sum() + stage.kept_bytes + work.transient_bytes);
+          std::max(slowest.memory_bytes, state.sum() + stage.kept_bytes +
+                                             (mesh.pipeline == 1 ? work.transient_bytes : 0));
       busy += time.compute + time.update;
       if (mesh.size() <= c.devices) busy += time.tensor + exchanging;  // cores copy within a host
       idle += std::max(0.0, 1 - (time.compute + time.tensor) / makespan);
@@ -354,11 +355,13 @@ class StepModel {
     // Elements of each parameter, and the first layer that has it.
     std::vector<std::map<const void*, std::pair<double, int>>> held(stages.size());
     std::vector<dhp::ActionCosts> costs;
+    std::vector<double> kept;  // bytes by part
     double message = 0;
     for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
       const auto at = dhp::detail::as_size(wiring.stage_of(std::ssize(costs)));
       auto& stage = stages[at];
       auto& cost = costs.emplace_back(dhp::ActionCosts{0, 0, 0});
+      kept.push_back(0);
       for (auto layer = cuts[part]; layer < cuts[part + 1]; ++layer) {
         const auto& of = work.layers[dhp::detail::as_size(layer)];
         const auto [forward, backward, there, back] = passes_of(of, mesh);
@@ -367,7 +370,7 @@ class StepModel {
         cost.forward += forward + there;
         cost.backward_input += backward / 2 + back;
         cost.backward_weight += backward / 2;
-        stage.kept_bytes += of.kept_bytes / layout.chunks;
+        kept.back() += of.kept_bytes;
         auto& passes = stage.layers.emplace_back(
             Passes{.forward = forward + there, .backward = backward + back});
         for (const auto& each : of.trained) {
@@ -379,9 +382,11 @@ class StepModel {
         }
         stage.parameters += passes.parameters;
       }
-      if (part + 2 < cuts.size())
-        message =
-            std::max(message, work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes);
+      if (part + 2 < cuts.size()) {
+        const auto sent = work.layers[dhp::detail::as_size(cuts[part + 1]) - 1].output_bytes;
+        message = std::max(message, sent);
+        kept.back() = std::max(0.0, kept.back() - sent);
+      }
     }
     const double size = mesh.size();  // with two hosts or more, some neighbors are on two hosts
     const double bytes_each = work.gradient_bytes / work.parameters;
@@ -394,28 +399,38 @@ class StepModel {
           stages[at].tied += exchange(1, data_bytes(of.first * bytes_each, 0, ranks, 0, 1), ranks,
                                       size / ranks, mesh.size());
     const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), size / 2, mesh.size());
-    const auto runs = simulated(layout, micro_batches, costs, hop);
+    const auto runs = simulated(layout, micro_batches, costs, kept, hop);
     for (std::size_t at = 0; at < stages.size(); ++at) {
       stages[at].end = runs[at].end;
-      stages[at].kept_bytes *= runs[at].in_flight;
+      stages[at].kept_bytes = runs[at].kept_bytes;
     }
     return stages;
   }
 
-  /// When a stage ends, in seconds, and its largest number of forward passes whose backward passes are pending.
+  /// When a stage ends, in seconds, and the most bytes that its passes keep for their backward passes.
   struct StageRun {
-    double end = 0, in_flight = 0;
+    double end = 0, kept_bytes = 0;
   };
   /// Simulates few micro-batches and extrapolates to the others.
   [[nodiscard]] std::vector<StageRun> simulated(const Layout& layout, int micro_batches,
                                                 const std::vector<dhp::ActionCosts>& costs,
-                                                double hop) const {
+                                                const std::vector<double>& kept, double hop) const {
     const int stages = layout.mesh.pipeline;
     const auto run = [&](int count) {
       const auto lists = dhp::all_stages(layout.schedule, stages, count, layout.chunks);
+      const auto wiring = lists.wiring(layout.chunks);
       std::vector<StageRun> runs;
-      for (const double end : dhp::simulate(lists, costs, hop).end)
-        runs.push_back({end, 1.0 * dhp::detail::max_in_flight(lists[runs.size()])});
+      for (const double end : dhp::simulate(lists, costs, hop).end) {
+        const auto stage = static_cast<int>(runs.size());
+        auto& most = runs.emplace_back(StageRun{end}).kept_bytes;
+        double now = 0;
+        for (const auto& action : lists[dhp::detail::as_size(stage)]) {
+          if (action.kind == dhp::Action::Kind::backward_weight) continue;
+          const auto bytes = kept[dhp::detail::as_size(wiring.part(stage, action))];
+          now += action.kind == dhp::Action::Kind::forward ? bytes : -bytes;
+          most = std::max(most, now);
+        }
+      }
       return runs;
     };
     const int few = 4 * stages + micro_batches % stages, more = few + stages;
@@ -426,7 +441,7 @@ class StepModel {
     const double times = static_cast<double>(micro_batches - few) / stages;
     for (std::size_t at = 0; at < runs.size(); ++at) {
       runs[at].end += (longer[at].end - runs[at].end) * times;
-      runs[at].in_flight += (longer[at].in_flight - runs[at].in_flight) * times;
+      runs[at].kept_bytes += (longer[at].kept_bytes - runs[at].kept_bytes) * times;
     }
     return runs;
   }

@@ -90,6 +90,11 @@ TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batche
   CHECK(time.total() == Approx((8 + 3) * 3 + 0.25));
   CHECK(time.idle_share == Approx(3.0 / 11));
   CHECK(time.memory_bytes == Approx(16 * mega + 4 * 1e6));
+  // A V's first stage holds one micro-batch of the last part, whose activations are large, and three of the first.
+  auto work = four_layers();
+  work.layers[3].kept_bytes = 1e9, work.transient_bytes = 1e9;
+  CHECK(model_of(simple(), work)({.mesh = {1, 1, 2}, .schedule = dhp::ZeroBubbleV{}, .chunks = 2})
+            ->memory_bytes == Approx(32 * mega + 1e9 + 3e6));
   // The time of many micro-batches is extrapolated.
   auto long_step =
       examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
