@@ -125,6 +125,13 @@ TEST_CASE("step time: ZeRO 2 sums after each micro-batch, during the next forwar
   auto across = cluster;
   across.devices = across.cores = 1, across.host = cluster.device;
   CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24 * mega * (1 - 2.0 / 12)));
+  // A faster link never takes longer.
+  double slower = 100;
+  for (across.host.bytes_per_s = mega / 4; across.host.bytes_per_s < 1e12;
+       across.host.bytes_per_s *= 1.25) {
+    const auto data = model_of(across, work)(layout)->data;
+    CHECK(data <= Approx(std::exchange(slower, data)));
+  }
   // The slow link carries the weights in 16 s, and then the sums of each micro-batch in 16 s, once its pass is done.
   cluster.device.bytes_per_s = mega / 2;
   CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
