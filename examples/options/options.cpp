@@ -2,6 +2,7 @@
 
 #include <dhp/core/open_file.hpp>
 #include <dhp/parallel/fixed_schedule.hpp>
+#include <dhp/parallel/schedule_check.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "../bert/config.hpp"
@@ -27,12 +28,24 @@ struct Words {
   ReducerWords reducer{};
 };
 
-/// Returns a built-in schedule by its name, or the schedule in a .csv file.
+/// Returns a built-in schedule by its name, or the schedule in a .csv file, which is proved.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
   if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
   dhp::check(!std::filesystem::exists(name) || std::filesystem::is_regular_file(name),
              "--schedule ", name, " is a device, a pipe or a folder; give a file");
-  return dhp::FixedSchedule::from_csv(name, dhp::text_of(name));
+  auto schedule = dhp::FixedSchedule::from_csv(name, dhp::text_of(name));
+  const int stages = static_cast<int>(schedule.lists.size()), chunks = schedule.needed_chunks;
+  const int micro_batches = schedule.lists.end_of_passes().micro_batch;
+  dhp::check(micro_batches > 0, "--schedule ", name,
+             " has no actions; write a line for each stage, such as 0F0,0B0");
+  try {
+    const auto lists = dhp::all_stages(schedule, stages, micro_batches, chunks);
+    (void)dhp::check_schedule(lists, chunks, micro_batches, 1);
+  } catch (const dhp::Error& error) {
+    dhp::fail("--schedule ", name, " cannot run: ", error.sentence(),
+              "; mend the list of that stage, or choose another schedule");
+  }
+  return schedule;
 }
 
 void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {

@@ -111,7 +111,8 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
       if (gpu && !options.records_steps(of_.same_shapes)) plan.most = plan.max_in_use;
       if (static_cast<double>(plan.most) > limit) break;
     }
-  } catch (const dhp::Error&) {
+  } catch (const dhp::Error& error) {
+    if (why_not_.empty()) why_not_ = error.sentence();
     return {};
   }
   return stages;

@@ -43,7 +43,7 @@ class MemoryPlanner {
       double limit = std::numeric_limits<double>::infinity());
   /// Returns the bytes of the rank that needs most; 0 if the layout cannot run.
   [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
-  /// Returns why some layout of this model cannot run: for its pipeline, or its tensor axis; empty if all can.
+  /// Returns why some layout of this model cannot run; empty if all can.
   [[nodiscard]] const std::string& why_not(const StepModel& model) const {
     return model.why_not().empty() ? why_not_ : model.why_not();
   }

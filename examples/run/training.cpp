@@ -112,6 +112,13 @@ int run_with_options(const RunOptions& options, std::optional<int> exit_status,
 int run_training(const TrainingSetup& described) {
   auto setup = described;
   if (setup.options.axes == "auto") choose_axes(setup);
+  const auto& options = setup.options;
+  if (const auto& pipeline = options.pipeline; !options.evaluate_only && !options.elastic) {
+    const auto step = batching_of(setup).plan(1).micro_batches();
+    const auto share = dhp::part_of(step, options.layout.data, 0).size();
+    (void)dhp::all_stages(pipeline.schedule, options.layout.pipeline, static_cast<int>(share),
+                          pipeline.chunks);  // a file may be for other stages or micro-batches
+  }
   const auto& stopping = setup.options.stopping;  // set by run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;

@@ -106,6 +106,21 @@ with tempfile.TemporaryDirectory() as folder:
     assert re.search("cannot be divided by any of .* layouts of 1 rank: " + wrong, said), said
     said = ended(train, *SMALL["bert"], "--axes", "auto", "--schedule", schedule, status=1).stderr
     assert re.search("no layout of 1 rank can run this model: " + wrong, said), said
+    # A wrong schedule is refused with the file's name, before anything runs.
+    for text, stages, status, wrong in [
+            ("0F0,0B0\n1F0,1B0,1F1,1B1\n", 2, 2, "1f1b.csv cannot run: schedule: stage 1.*; mend the list of that stage"),
+            ("0F0,0F1,0F2,0B0,0B1\n1F0,1B0,1F1,1B1,1F2,1B2\n", 2, 2, "without the backward of micro-batch 2"),
+            ("", 2, 2, "--schedule .*1f1b.csv has no actions; write a line for each stage"),
+            (" , \n\n", 2, 2, "has no actions"),
+            ("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", 3, 1, "is for 2 stages, and the pipeline axis has 3"),
+            ("0F0,0B0\n1F0,1B0\n", 2, 1, "is for 1 micro-batch, and a step has 2 on a replica; choose a larger micro-batch")]:
+        schedule.write_text(text)
+        asked = ["--pipeline-parallel", stages, "--schedule", schedule, "--global-batch", "4", "--micro-batch", "2"]
+        for program in [train], [plan, "--cluster", LAPTOP]:
+            said = ended(*program, *SMALL["bert"], *asked, status=status)
+            assert re.search(wrong, said.stderr) and "evaluation" not in said.stdout + said.stderr, said
+    said = ended(plan, "--cluster", LAPTOP, *SMALL["bert"], "--gpus", "2", "--lora", "nothing", status=1).stderr
+    assert re.search("layouts of 2 ranks: .*nothing", said), said
     said = ended(train, *SMALL["bert"], "--data-parallel", "2", "--axes", "auto", "--memory-limit", "0.001", "--cluster",
                  LAPTOP, status=1).stderr
     assert "no layout of 2 ranks fits this model and the memory of a laptop of 2 cores; give" in said, said
