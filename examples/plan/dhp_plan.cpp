@@ -77,6 +77,13 @@ struct Asked {
   return {};
 }
 
+/// Returns the samples of an epoch; a million if there are no data.
+[[nodiscard]] std::int64_t epoch_of(const PlannedTraining& of) {
+  const auto& options = of.options;
+  if (!options.synthetic()) return of.train.size();
+  return options.samples > 0 ? options.samples : 1'000'000;
+}
+
 [[nodiscard]] Choices choices_of(const PlannedTraining& of, int ranks) {
   const auto& options = of.options;
   const auto given = layout_of(options);
@@ -130,7 +137,7 @@ struct Found {
   const double hosts = std::ceil(ranks / cluster.devices);
   const double devices = cluster.cores > 0 ? std::min<double>(cluster.cores * hosts, ranks) : ranks;
   const double peak = cluster.products(options.store.compute);
-  const double epoch = options.samples > 0 ? static_cast<double>(options.samples) : 1e6;
+  const auto epoch = static_cast<double>(epoch_of(of));
   Found found;
   std::size_t impossible = 0;
   const double limit = cluster.memory_bytes / cluster.sharers(ranks);
@@ -253,8 +260,7 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
                   100 * alone[0].time.total() / found[0].time.total());
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  std::printf("$: of %s samples; planned in %.1f s\n",
-              options.samples > 0 ? std::to_string(options.samples).c_str() : "a million",
+  std::printf("$: of %lld samples; planned in %.1f s\n", static_cast<long long>(epoch_of(of)),
               taken.count());
   return 0;
 }

@@ -82,6 +82,13 @@ page_of(H100, "--gpus", "8", "--preset", "mini", "--precision", "bf16", "--globa
         "--memory-limit", "0.06")
 # A given axis keeps its size.
 assert all(each["mesh"][0] == 2 for each in layouts(LAPTOP, "--gpus", "4", *SMALL["bert"], "--data-parallel", "2"))
+# The price is that of an epoch of the data.
+with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+    text.write("One sentence of a few words.\nAnother one follows it here.\n" * 300)
+    text.flush()
+    asked = [*SMALL["bert"], "--data", text.name]
+    page, said = page_of(H100, "--gpus", "2", *asked), ended(train, *asked, "--steps", "0")
+    assert re.search(r"(\d+) training samples", said.stderr + said.stdout)[1] == re.search(r"of (\d+) samples;", page)[1], page
 # A plain reducer excludes ZeRO, and with --data the vocabulary is the trainer's.
 for options, zero, published in [(["--reducer", "plain"], {0}, True),
                                  (["--data", "synthetic-resident"], {0, 1, 2, 3}, False)]:
