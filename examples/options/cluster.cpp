@@ -23,8 +23,14 @@ Cluster Cluster::parse(const std::string& text, const std::string& path) {
     const double least = is_count(key) ? 1 : may_be_zero ? 0 : 1e-9;
     app.add_option("--" + key, value, "", number_from_to(least, 1e15));
   });
-  std::istringstream lines(text);
-  (void)OptionFile(app, "--file").from_config(lines);
+  std::istringstream lines(text), again(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool quoted = line.substr(0, line.find('#')).find_first_of("\"'") != line.npos;
+    dhp::check(++number > 0 && (!quoted || CLI::detail::trim_copy(line).starts_with("name")), path,
+               ", line ", number, ": a number stands in quotes; leave them out");
+  }
+  (void)OptionFile(app, "--file").from_config(again);
   visit(result, [&](const std::string& key, double& value, double unit) {
     if (key == same_as_16 && app.count("--" + key) == 0) {
       value = result.flop_16;

@@ -220,6 +220,9 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
   dhp::check(!options.store.state_on_host, "--offload cannot be planned; leave it out");
   dhp::check(options.sums_all(),
              "--reducer: compressed and late gradients cannot be planned; give bucketed or plain");
+  dhp::check(!options.tf32,
+             "--tf32 cannot be planned; leave it out, and set device.tflops_32 of --cluster to the "
+             "device's speed with TF32");
   dhp::check(!options.synthetic_gradients, "--synthetic-gradients cannot be planned; leave it out");
   dhp::check(ranks <= 1'000'000, "--gpus ", ranks, ": at most a million can be planned");
   if (const double limit = options.memory_limit_gb * 1e9; limit > 0)
@@ -251,13 +254,17 @@ int plan(const Asked& asked, Cluster cluster, PlannedTraining of) {
               static_cast<long long>(options.global_batch), searched.all);
   print(found);
   // One host alone, with the same number of samples for each rank.
-  if (const int host = static_cast<int>(cluster.devices);
-      host < ranks && options.global_batch * host % ranks == 0) {
-    const auto samples = options.global_batch * host / ranks;
-    const auto alone = best(planner, cluster, of, host, samples, 1).lines;
+  if (const int host = static_cast<int>(cluster.devices); host < ranks) {
+    const auto samples = options.global_batch * host;
+    const auto alone = samples % ranks != 0
+                           ? std::vector<Line>()
+                           : best(planner, cluster, of, host, samples / ranks, 1).lines;
+    std::printf("from one host of %d to %d ranks: ", host, ranks);
     if (!alone.empty())
-      std::printf("from one host of %d to %d ranks: %.1f %% efficient\n", host, ranks,
-                  100 * alone[0].time.total() / found[0].time.total());
+      std::printf("%.1f %% efficient\n", 100 * alone[0].time.total() / found[0].time.total());
+    else if (samples % ranks != 0)
+      std::printf("unknown, as one host's part of the samples is not a whole number\n");
+    else std::printf("unknown, as one host cannot hold or divide the model\n");
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("$: of %lld samples; planned in %.1f s\n", static_cast<long long>(epoch_of(of)),

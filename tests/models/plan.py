@@ -46,6 +46,11 @@ assert "the best of 99482 layouts" in page, page
 page = page_of(H100, "--gpus", "1000000", *SMALL["bert"], "--global-batch", "1000000", "--zero", "0", "--memory-limit",
                "0.2")
 assert "from one host of 8 to 1000000 ranks" in page, page
+for more, why in [(["--gpus", "12", "--global-batch", "32"], "as one host's part of the samples is not a whole number"),
+                  (["--gpus", "24", "--global-batch", "24", "--pipeline-parallel", "3"],
+                   "as one host cannot hold or divide the model")]:
+    page = page_of(H100, *SMALL["bert"], *more)
+    assert f"ranks: unknown, {why}" in page, page
 # More ranks than a process can start as threads.
 page = page_of(H100, *SMALL["bert"], "--data-parallel", "2048", "--global-batch", "2048")
 assert " 1 2048x1x1 " in page, page
@@ -145,6 +150,7 @@ with tempfile.TemporaryDirectory() as folder:
             (config, ["--gpus", "2", "--json", config], 1, "is the file of --cluster; give another"),
             (H100, ["--gpus", "2", "--reducer", "top-k"], 1, "compressed and late gradients cannot be planned"),
             (H100, ["--gpus", "2", "--pipeline-parallel", "2", "--synthetic-gradients"], 1, "--synthetic-gradients cannot be planned"),
+            (H100, ["--gpus", "2", "--tf32"], 1, "--tf32 cannot be planned"),
             (H100, ["--gpus", "2", "--offload", "optimizer"], 1, "--offload cannot be planned"),
             (LAPTOP, ["--gpus", "2", "--memory-limit", "0.001"], 1,
              "fits a laptop of 2 cores and --memory-limit: give more --gpus")]:

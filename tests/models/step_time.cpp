@@ -246,6 +246,7 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
   for (const auto& [line, words] :
        {std::pair{"host.devices = two\n",
                   "c.toml, line 2: --host.devices: two is not a number, such as 0.5 or 1e-3"},
+        {"host.devices = \"2\"\n", "c.toml, line 2: a number stands in quotes; leave them out"},
         {"host.devices = -1\n", "-1 is not a number from 1 to 1e+15"},
         {"host.devices = 0.5\n", "0.5 is not a number from 1 to 1e+15"},
         {"host.devices = 2.5\n", "c.toml: host.devices is 2.5"},
