@@ -85,6 +85,13 @@ assert seconds[0] > 1.05 * seconds[1] > 5 * seconds[2], seconds
 # Faster layouts that do not fit into memory do not hide a layout that does.
 page_of(H100, "--gpus", "8", "--preset", "mini", "--precision", "bf16", "--global-batch", "64", "--top", "1",
         "--memory-limit", "0.06")
+# Layouts are left out only if they do not fit: the rest is the same as without a limit.
+asked = [H100, "--gpus", "4", "--model", "gpt", "--preset", "tiny", "--sequence-length", "64", "--precision", "bf16",
+         "--global-batch", "16", "--top", "2000"]
+found = layouts(*asked)
+limit = sorted(each["memory_bytes"] for each in found)[len(found) // 5]
+fitting = [each for each in found if each["memory_bytes"] <= limit]
+assert len(layouts(*asked, "--memory-limit", limit / 1e9)) == len(fitting), (limit, len(fitting))
 # A given axis keeps its size.
 assert all(each["mesh"][0] == 2 for each in layouts(LAPTOP, "--gpus", "4", *SMALL["bert"], "--data-parallel", "2"))
 # The price is that of an epoch of the data.
@@ -93,7 +100,8 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
     text.flush()
     asked = [*SMALL["bert"], "--data", text.name]
     page, said = page_of(H100, "--gpus", "2", *asked), ended(train, *asked, "--steps", "0")
-    assert re.search(r"(\d+) training samples", said.stderr + said.stdout)[1] == re.search(r"of (\d+) samples;", page)[1], page
+    trained = re.search(r"(\d+) training samples", said.stderr + said.stdout)[1]
+    assert f"$: of {trained} samples;" in page, (trained, page)
 # A plain reducer excludes ZeRO, and with --data the vocabulary is the trainer's.
 for options, zero, published in [(["--reducer", "plain"], {0}, True),
                                  (["--data", "synthetic-resident"], {0, 1, 2, 3}, False)]:
@@ -102,6 +110,17 @@ for options, zero, published in [(["--reducer", "plain"], {0}, True),
     held = min(max(each["stage_bytes"]) for each in found if each["mesh"] == [2, 1, 1] and each["zero"] == 0)
     assert (held > 4 * 4 * 128 * 30000) == published, held  # weights, gradients and AdamW's state of 30,522 words
 with tempfile.TemporaryDirectory() as folder:
+    # The time of ZeRO's exchange over a slow link is that of the bytes that a run sends.
+    config, trace = pathlib.Path(folder) / "slow.toml", pathlib.Path(folder) / "trace.json"
+    config.write_text(re.sub("(device_link.gb_per_s) = .*", r"\1 = 1e-6", LAPTOP.read_text()))
+    for ranks in 2, 16:
+        asked = [*SMALL["bert"], "--data", "synthetic-resident", "--data-parallel", ranks, "--zero", "1",
+                 "--micro-batch", "1", "--bucket-mb", "0.25", "--global-batch", "16"]
+        ended(train, *asked, "--steps", "1", "--held-out", "0", "--trace", trace, "--overwrite")
+        summed = sum(call["args"]["bytes"] for call in json.loads(trace.read_text())["traceEvents"]
+                     if call["name"] == "reduce_scatter" and call["pid"] == 0)
+        planned = 1e3 * part_of_best("data axis", config, *asked, more=[["--recompute=false"]])[0]
+        assert abs(planned / (2 * summed * (ranks - 1) / ranks) - 1) < 0.01, (ranks, planned, summed)
     # Options from a file are fixed.
     config, schedule = pathlib.Path(folder) / "options.toml", pathlib.Path(folder) / "1f1b.csv"
     for text, sizes in ("global-batch = 32\n", {1, 2, 4, 8, 16, 32}), ("global-batch = 32\n\tmicro-batch = 4\n", {4}):
@@ -120,12 +139,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert re.search("no layout of 1 rank can run this model: " + wrong, said), said
     # A wrong schedule is refused with the file's name, before anything runs.
     for text, stages, status, wrong in [
-            ("0F0,0B0\n1F0,1B0,1F1,1B1\n", 2, 2, "1f1b.csv cannot run: schedule: stage 1.*; mend the list of that stage"),
+            ("0F0,0B0\n1F0,1B0,1F1,1B1\n", 2, 2, "1f1b.csv cannot run: schedule: stage 0 .*; mend the list of that"),
             ("0F0,0F1,0F2,0B0,0B1\n1F0,1B0,1F1,1B1,1F2,1B2\n", 2, 2, "without the backward of micro-batch 2"),
             ("", 2, 2, "--schedule .*1f1b.csv has no actions; write a line for each stage"),
             (" , \n\n", 2, 2, "has no actions"),
             ("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", 3, 1, "is for 2 stages, and the pipeline axis has 3"),
-            ("0F0,0B0\n1F0,1B0\n", 2, 1, "is for 1 micro-batch, and a step has 2 on a replica; choose a larger micro-batch")]:
+            ("0F0,0B0\n1F0,1B0\n", 2, 1, "is for 1 micro-batch, and a step has 2 on a replica; choose a larger")]:
         schedule.write_text(text)
         asked = ["--pipeline-parallel", stages, "--schedule", schedule, "--global-batch", "4", "--micro-batch", "2"]
         for program in [train], [plan, "--cluster", LAPTOP]:
