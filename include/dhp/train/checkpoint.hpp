@@ -269,8 +269,11 @@ class Checkpoint {
       }
     } catch (const detail::OtherFormat& error) {
       own.unfit = error.sentence();
-    } catch (const detail::SystemError& error) {  // what cannot be read now may be whole
-      (error.number == ENOENT ? own.damage : own.unfit) = error.sentence();
+    } catch (const detail::SystemError& error) {
+      // A file that is there, but cannot be read, may be whole.
+      const auto none = {ENOENT, ENOTDIR, EISDIR, ELOOP};
+      const bool there = std::find(none.begin(), none.end(), error.number) == none.end();
+      (there ? own.unfit : own.damage) = error.sentence();
     } catch (const Error& error) {
       own.damage = error.sentence();
     }
