@@ -14,7 +14,8 @@ std::string saved(const std::string& folder, const std::vector<float>& values) {
   const HeldPiece<Cpu> held{
       .piece = {.name = "weight", .shape = tensor.shape(), .range = {0, tensor.count()}},
       .data = tensor.mut()};
-  const auto index = dhp::detail::write_shard(dev, folder, "shard.safetensors", {{held}});
+  auto index = dhp::detail::write_shard(dev, folder, "shard.safetensors", {{held}});
+  index.about["format"] = dhp::detail::checkpoint_format;
   replace_file(folder + "/index.json", index.to_text());
   return folder;
 }
