@@ -236,7 +236,7 @@ void pack_transposed(const auto& source, std::int64_t line, int high, std::int64
   constexpr int width = pack_width<T>;
   // The step along lines is so small that it stays in L1 until all lines have filled it.
   constexpr std::int64_t together = 64;
-  const T* lines[most];
+  const T* lines[as_size(most)];
   for (int i = 0; i < high; ++i) lines[i] = source.run(line + i, first, count, scratch + i * count);
   for (std::int64_t p = 0; p < count; p += together)
     for (int at = 0; at < most; at += width)
